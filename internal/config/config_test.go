@@ -104,6 +104,10 @@ func TestFaults(t *testing.T) {
 		"grace too long":  {minimal + "drain_timeout: 15s\nloops: {updater: {grace: 9s}}\n", nil, "ironherd.yaml:5: loops.updater.grace: must be at most half of drain_timeout (15s), not 9s"},
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
 		"no port":         {"initializer: {agent_executable: /dev/null}\nagent_api: {endpoint: 'control:84433'}\n", nil, `ironherd.yaml:2: agent_api.endpoint must be host:port, with a number as port, not "control:84433"`},
+		"no port, from the environment": {
+			minimal, []string{"IRONHERD_AGENT_API_ENDPOINT=control:84433"},
+			`environment IRONHERD_AGENT_API_ENDPOINT: agent_api.endpoint must be host:port, with a number as port, not "control:84433"`,
+		},
 		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},
 		"other kind": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  equinix: {spacing: 1s}\n", nil,

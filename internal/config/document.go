@@ -144,15 +144,18 @@ func (d *document) override(path, value, origin string) {
 		case child.Kind != yaml.MappingNode:
 			return // decoding will report the fault of the file
 		}
+		name := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: step}
+		d.origins[name] = origin
+		switch {
+		case at < 0:
+			node.Content = append(node.Content, name, child)
+		case last: // its faults are not of the file's line
+			node.Content[at-1], node.Content[at] = name, child
+		default:
+			node.Content[at] = child
+		}
 		if last {
 			d.origins[child] = origin
-		}
-		if at < 0 {
-			name := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: step}
-			d.origins[name] = origin
-			node.Content = append(node.Content, name, child)
-		} else {
-			node.Content[at] = child
 		}
 		node = child
 	}
