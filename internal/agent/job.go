@@ -116,7 +116,7 @@ func (s *session) installOptions(request *agentv1.InstallRequest) install.Option
 	init := s.state.GetInit() // what the session goes on with is not for the goroutine of the install
 	o := install.Options{
 		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(), Network: s.options.network,
-		Begun: s.state.GetBegunDisk(),
+		Begun: s.state.GetBegunDisk(), Busy: &s.installing,
 		Begin: func(ctx context.Context, disk *agentv1.BegunDisk) error {
 			if err := s.awaitAnswer(ctx); err != nil {
 				return err
@@ -391,7 +391,8 @@ func (s *session) jump() func(ctx context.Context, request *agentv1.InstallReque
 }
 
 // endInstall ends the running install, waits for it, and records that. The agent keeps its lock on
-// the host until then, because the next agent may write the same disk.
+// the host until then, because the next agent may write the same disk. An install that hangs keeps
+// its disk, which the kernel opens for nobody else.
 func (s *session) endInstall() {
 	if s.job == nil {
 		return

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -155,6 +156,8 @@ type session struct {
 	// job is the running install, next the request that waits for its end.
 	job  *job
 	next *agentv1.InstallRequest
+	// installing: an install runs, maybe one that was given up because its disk hangs.
+	installing atomic.Bool
 	// report is how the last install ended, until it is acknowledged.
 	report *agentv1.InstallReport
 	// jumpWarnings are of the jump for the running install.

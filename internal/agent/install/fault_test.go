@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,4 +91,49 @@ func TestABrokenDiskIsTold(t *testing.T) {
 	if told, ok := errors.AsType[*diskError](d.withFault(context.DeadlineExceeded)); !ok || !errors.Is(told.fault, err) || err == nil {
 		t.Errorf("a failed sync is not noted: %v", err)
 	}
+}
+
+// TestADiskThatHangsIsTold: a disk may never answer. The install is given up, no other one begins
+// meanwhile, and one does when the disk has answered at last.
+func TestADiskThatHangsIsTold(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 8*mebibyte)
+	m := newMachine(t)
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		options := m.options()
+		options.Busy = new(atomic.Bool)
+		options.medium = func(m medium) medium { return &hung{m, answers} }
+		options.Client = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: io.NopCloser(bytes.NewReader(image))}, nil
+		})}
+		request := requestFor("http://host/image", image)
+		request.TimeoutMs = time.Minute.Milliseconds()
+		began := time.Now()
+		report := Run(t.Context(), request, options)
+		if report.GetError() != "the install did not end within 1m0s; a disk does not answer" || report.GetDisk() != "/dev/sda" || time.Since(began) != time.Minute+patience {
+			t.Errorf("after %s: %v", time.Since(began), report)
+		}
+		request.Attempt++
+		report = Run(t.Context(), request, options)
+		if report.GetOk() || !strings.Contains(report.GetError(), "an earlier install still waits for a disk") || report.GetDisk() != "" {
+			t.Errorf("while it hangs: %v", report)
+		}
+		close(answers)
+		synctest.Wait()
+		if report = Run(t.Context(), request, options); !report.GetOk() {
+			t.Errorf("when it has answered: %v", report)
+		}
+	})
+}
+
+// hung is a medium that writes nothing before it answers again.
+type hung struct {
+	medium
+	answers chan struct{}
+}
+
+func (m *hung) WriteAt(p []byte, offset int64) (int, error) {
+	<-m.answers
+	return m.medium.WriteAt(p, offset)
 }

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -20,6 +22,9 @@ const (
 	defaultTimeout = 15 * time.Minute
 	// maxFirstBootData is the largest first-boot data, in bytes.
 	maxFirstBootData = 64 << 10
+	// patience is how long an install that has to end is waited for. It is longer than the kernel
+	// takes to give a disk up, so that mostly the disk's own fault is told.
+	patience = 3 * time.Minute
 )
 
 // Options are what an install needs of its machine.
@@ -45,6 +50,9 @@ type Options struct {
 	// Begin is called before anything is written, with the disk that is to be; nothing is when it
 	// fails. It may wait until ctx ends, which it does when the time of the install is up. May be nil.
 	Begin func(ctx context.Context, disk *agentv1.BegunDisk) error
+	// Busy says that an install runs, also one that Run has given up on. Run refuses to begin while
+	// it is true. May be nil.
+	Busy *atomic.Bool
 	// Client fetches the image. Nil: NewClient's.
 	Client *http.Client
 	// Warn is called with what did not stop the install, and is in the report, too. May be nil.
@@ -107,7 +115,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 		options.Progress = func(agentv1.InstallProgress_Phase, int64) {}
 	}
 	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
-	begun := false
+	var begun atomic.Pointer[agentv1.BegunDisk]
 	begin := options.Begin
 	options.Begin = func(ctx context.Context, disk *agentv1.BegunDisk) error {
 		if begin != nil {
@@ -115,14 +123,31 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 				return err
 			}
 		}
-		begun = true
+		begun.Store(disk)
 		return nil
 	}
-	err := Survive(func() error { return install(ctx, request, options, report) })
-	if err != nil && ctx.Err() != nil {
-		err = ended(ctx, err, report, begun)
+	busy := cmp.Or(options.Busy, new(atomic.Bool))
+	done := make(chan error, 1)
+	if busy.CompareAndSwap(false, true) {
+		go func() {
+			err := Survive(func() error { return install(ctx, request, options, report) })
+			busy.Store(false) // first: who hears of the end may begin the next one
+			done <- err
+		}()
+	} else {
+		done <- errors.New("nothing was written: an earlier install still waits for a disk that does not answer; restart the machine if it never does")
 	}
-	if !begun {
+	hangs, err := await(ctx, done)
+	switch {
+	case hangs: // it still has its report
+		report = &agentv1.InstallReport{
+			InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
+			Disk: devicePath(begun.Load().GetName()), DiskSerial: begun.Load().GetSerial(),
+		}
+	case err != nil && ctx.Err() != nil:
+		err = ended(ctx, err, report, begun.Load() != nil)
+	}
+	if begun.Load() == nil {
 		report.Disk, report.DiskSerial = "", "" // nothing was written
 	}
 	report.Ok = err == nil
@@ -131,6 +156,23 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	}
 	report.DurationMs = time.Since(started).Milliseconds()
 	return report
+}
+
+// await waits for an install, and gives one up that does not end within patience after ctx.
+func await(ctx context.Context, done <-chan error) (hangs bool, err error) {
+	select {
+	case err := <-done:
+		return false, err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return false, err
+	case <-timer.C:
+		return true, fmt.Errorf("%w; a disk does not answer", context.Cause(ctx))
+	}
 }
 
 // ended says why an install has ended whose context has. What its disk has said is told besides: a
