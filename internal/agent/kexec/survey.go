@@ -162,12 +162,13 @@ func (p *Plan) meminfo(key string) int64 {
 }
 
 // carried are the kernel parameters that say how hardware and consoles are reached, and how the
-// machine restarts. An entry that ends in a dot or a dash stands for all that begin so.
+// machine restarts. An entry that ends in a dot stands for all that begin so: the parameters of a
+// module, which package pid1 gives to it.
 var carried = []string{
 	"console", "earlycon", "earlyprintk", "keep_bootcon", "no_console_suspend", "nomodeset", "vga", "video",
 	"acpi", "acpi_rsdp", "noapic", "nolapic", "apic", "pci", "pcie_aspm", "pcie_ports", "iommu", "intel_iommu", "amd_iommu",
 	"irqpoll", "irqaffinity", "noirqdebug", "clocksource", "tsc", "hpet", "reboot", "efi", "mem", "memmap", "numa",
-	"swiotlb", "dma_debug", "hugepages", "mitigations", "spectre_v2", "nvme_core.", "scsi_mod.", "libata.", "ipv6.", "net.ifnames", "biosdevname",
+	"swiotlb", "dma_debug", "mitigations", "spectre_v2", "nvme_core.", "scsi_mod.", "libata.", "ipv6.",
 	"tp_printk", "lpj", "notsc", "no_timer_check", "x2apic", "nox2apic",
 }
 

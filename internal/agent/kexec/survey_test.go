@@ -50,7 +50,7 @@ func host(t *testing.T) (root string, put func(name, text string)) {
 			t.Fatal(err)
 		}
 	}
-	put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-"+release+" root=/dev/vda1 ro quiet console=tty0 console=ttyS0,115200n8 nvme_core.io_timeout=255\n")
+	put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-"+release+" root=/dev/vda1 ro quiet console=tty0 console=ttyS0,115200n8 net.ifnames=0 hugepages=100000 nvme_core.io_timeout=255\n")
 	put("proc/meminfo", "MemTotal:        2000000 kB\nMemAvailable:    1500000 kB\n")
 	put("proc/modules", "virtio_blk 1 0 - Live 0x0\nnetcard 1 0 - Live 0x0\nipmi_si 1 0 - Live 0x0\nsnd 1 0 - Live 0x0\n")
 	put("proc/self/uid_map", "         0          0 4294967295\n")

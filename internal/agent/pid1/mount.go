@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,8 +55,24 @@ func LoadModule(path string, logger *slog.Logger) {
 	_ = os.Remove(path) // it is memory
 }
 
-// parameters of modules that would do something by themselves.
-var parameters = map[string]string{"/lib/modules/bonding.ko": "max_bonds=0"}
+// parametersOf returns the parameters of the module at the path: those that the kernel's command
+// line has for it, which the kernel gives to built-in modules alone and modprobe to the others
+// (Documentation/admin-guide/kernel-parameters.rst), after those without which it would do
+// something by itself.
+func parametersOf(path, commandLine string) string {
+	name := strings.TrimSuffix(filepath.Base(path), ".ko")
+	var parameters []string
+	if name == "bonding" {
+		parameters = append(parameters, "max_bonds=0")
+	}
+	for word := range strings.FieldsSeq(commandLine) {
+		module, parameter, _ := strings.Cut(word, ".")
+		if parameter != "" && strings.ReplaceAll(module, "-", "_") == name {
+			parameters = append(parameters, parameter)
+		}
+	}
+	return strings.Join(parameters, " ")
+}
 
 func loadModule(path string) error {
 	file, err := os.Open(path)
@@ -62,7 +80,8 @@ func loadModule(path string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	return unix.FinitModule(int(file.Fd()), parameters[path], 0)
+	commandLine, _ := os.ReadFile("/proc/cmdline") // better a driver without them than none
+	return unix.FinitModule(int(file.Fd()), parametersOf(path, string(commandLine)), 0)
 }
 
 // Reap collects the processes whose parents have ended. It returns when done is closed.
