@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -367,6 +368,38 @@ func TestPrune(t *testing.T) {
 		_, known := w.inventory().Entries[key]
 		return !known
 	})
+}
+
+// TestTornManifests: an object that is moved from one file to another is in neither for a moment.
+// It is deleted only when each pass has found it missing for a while.
+func TestTornManifests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("moved", "1")+configMap("one", "1")+configMap("two", "1"))
+	const absence = 2 * time.Second
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}, Absence: absence})
+	a.done()
+	uid := w.get(configMaps, "default", "moved").GetUID()
+	begun := time.Now()
+	w.write("a.yaml", configMap("one", "1")+configMap("two", "1"))
+	if r, err := a.pass(); (err != nil || r.Pruned != 0) && time.Since(begun) < absence {
+		t.Errorf("in between: %+v, %v", r, err)
+	}
+	w.write("b.yaml", configMap("moved", "1"))
+	a.done()
+	<-time.After(time.Until(begun.Add(absence)))
+	w.write("b.yaml", "")
+	begun = time.Now()
+	if r, err := a.pass(); (err != nil || r.Pruned != 0) && time.Since(begun) < absence {
+		t.Errorf("moved again: %+v, %v", r, err)
+	}
+	if w.get(configMaps, "default", "moved").GetUID() != uid {
+		t.Error("it is another object")
+	}
+	a.until("that it is deleted when it stays away", func(r reconciler.Report, err error) bool { return err == nil && r.Pruned == 1 })
+	if took := time.Since(begun); took < absence {
+		t.Errorf("it was deleted after %v", took)
+	}
 }
 
 // TestSuddenlyLittleIsWanted: an empty directory is more likely a disk that is not mounted than a

@@ -1,10 +1,12 @@
 package resources
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -30,11 +32,18 @@ type Options struct {
 	// from manifests, as long as others agree. An approval overrules all three
 	// (reconciler.Consent).
 	MaxPrune int
+	// Absence is for how long each pass must have found an object missing from the manifests before
+	// one deletes it: a file that is rewritten, or moved, lacks it for a moment. Zero:
+	// DefaultAbsence.
+	Absence time.Duration
 	// Selection is which parts of the release's own set are wanted.
 	Selection builtin.Selection
 	// BuiltIn replaces the release's own set; Selection means nothing then.
 	BuiltIn []*object.Object
 }
+
+// DefaultAbsence is the default of Options.Absence.
+const DefaultAbsence = 30 * time.Second
 
 // Validate reports every fault.
 func (o Options) Validate() error {
@@ -145,6 +154,7 @@ func offline(o Options, log *slog.Logger) (*Applier, error) {
 			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
 	}
+	o.Absence = cmp.Or(o.Absence, DefaultAbsence)
 	return &Applier{
 		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),

@@ -62,9 +62,10 @@
 // own set is not selected is left as it is. None of a kind is deleted while something of that kind
 // fails (it may be what takes its place).
 //
-// What was in the manifests, and is not any more, is not deleted while a manifest cannot be read,
-// nor if it is most of what was there, nor while other nodes of the newest release have other
-// manifests (Applier.AskConsent). A person can overrule the last two.
+// What was in the manifests is deleted once each pass of a while (Options.Absence) has found it
+// missing: a file that is rewritten, or moved, lacks it for a moment. It is not deleted while a
+// manifest cannot be read, nor if it is most of what was there, nor while other nodes of the newest
+// release have other manifests (Applier.AskConsent). A person can overrule the last two.
 //
 // # Fencing, and what remains possible
 //

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,9 +42,12 @@ type pass struct {
 	why     map[object.Key]string
 	// lookAgain tells that the health of something is left to the next pass.
 	lookAgain atomic.Bool
+	// absentIn is how long it takes until the next object has been absent for long enough to be
+	// deleted; 0: there is none.
+	absentIn time.Duration
 
-	// results guards what workers write: report, failures, foreign, failing, blocked, events, why,
-	// saying, health.
+	// results guards what workers write: report, failures, absent, foreign, failing, blocked,
+	// events, why, saying, health.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
@@ -109,6 +114,7 @@ func newPass(s *session, want *wanted) *pass {
 		s.overrides = p.overrides
 		clear(s.failures) // what failed is tried again at once, and a paused object's retry wakes nobody
 	}
+	maps.DeleteFunc(s.absent, func(key object.Key, _ time.Time) bool { return want.byKey[key] != nil || !want.whole })
 	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
 	return p
 }
@@ -259,27 +265,6 @@ func (p *pass) locate(ctx context.Context, objects []*object.Object) ([]*item, e
 		items = append(items, &item{Object: o, kind: kind, mirror: m})
 	}
 	return slices.DeleteFunc(items, func(i *item) bool { return i.mirror != nil && !p.inStep(ctx, i) }), context.Cause(ctx)
-}
-
-// wake signals the next pass for when there may be something to do that no watch will tell: an
-// object to be tried again.
-func (p *pass) wake(err error) {
-	d, any := p.failures.next()
-	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
-		d, any = again, true
-	}
-	if p.lookAgain.Load() && (!any || lookAgainIn < d) {
-		d, any = lookAgainIn, true
-	}
-	p.aborted++
-	if err == nil {
-		p.aborted = 0
-	} else if again := min(minPause<<min(p.aborted, 20), maxAbortedPause); !any || again < d {
-		d, any = again, true
-	}
-	if any {
-		p.wakeIn(d)
-	}
 }
 
 // missing records that the kind of an object cannot be used.
@@ -486,10 +471,11 @@ func (p *pass) reportFailure(o *object.Object, reason string) {
 	})
 }
 
-// succeeded counts a change of an object and forgets its failures.
+// succeeded counts a change of an object and forgets what was against it.
 func (p *pass) succeeded(count *int, key object.Key) {
 	p.results.Lock()
 	defer p.results.Unlock()
 	*count++
 	delete(p.failures, key)
+	delete(p.absent, key)
 }

@@ -108,6 +108,7 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 // keptForNow reports whether an object must not be deleted by this pass. If that may change by
 // itself, or by somebody's word, it says so in held.
 func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
+	gone := p.justGone(l)
 	if pause, paused := p.overridden(l.Key, reconciler.Pause); paused {
 		p.report.Paused++
 		l.held = "it is paused: " + pause.String()
@@ -130,7 +131,23 @@ func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 		l.held = "something of its kind fails, and it may be what takes its place"
 		return true
 	}
-	return l.held != ""
+	return l.held != "" || gone
+}
+
+// justGone reports whether passes have not found an object missing from the manifests for long
+// enough. A plan has no passes before it, and shows what will be done.
+func (p *pass) justGone(l *leftover) bool {
+	if p.plan != nil || l.need() != object.Nobody {
+		return false
+	}
+	if p.absent[l.Key].IsZero() {
+		p.absent[l.Key] = time.Now()
+	}
+	left := p.a.options.Absence - time.Since(p.absent[l.Key])
+	if left > 0 && (p.absentIn == 0 || left < p.absentIn) {
+		p.absentIn = left
+	}
+	return left > 0
 }
 
 // locateLeftovers finds leftovers in their mirrors. It leaves out those of kinds that cannot be

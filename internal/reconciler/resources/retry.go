@@ -126,3 +126,27 @@ func (r repairs) next() (time.Duration, bool) {
 	}
 	return first, any
 }
+
+// wake signals the next pass for when there may be something to do that no watch will tell: an
+// object to be tried again.
+func (p *pass) wake(err error) {
+	d, any := p.failures.next()
+	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
+		d, any = again, true
+	}
+	if p.lookAgain.Load() && (!any || lookAgainIn < d) {
+		d, any = lookAgainIn, true
+	}
+	if p.absentIn > 0 && (!any || p.absentIn < d) {
+		d, any = p.absentIn, true
+	}
+	p.aborted++
+	if err == nil {
+		p.aborted = 0
+	} else if again := min(minPause<<min(p.aborted, 20), maxAbortedPause); !any || again < d {
+		d, any = again, true
+	}
+	if any {
+		p.wakeIn(d)
+	}
+}

@@ -37,6 +37,8 @@ type session struct {
 	ledger   *ledger
 	failures failures
 	repairs  repairs
+	// absent has since when each pass has found that an object is no longer in the manifests.
+	absent map[object.Key]time.Time
 	// overrides are those of the last pass.
 	overrides []reconciler.Override
 	// aborted counts the passes in a row that ended early.
@@ -66,7 +68,7 @@ func newSession(a *Applier) *session {
 		a: a, start: make(chan *mirror.Mirror), ended: make(chan struct{}),
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
-		health: map[object.Key]seenHealth{}, said: map[object.Key]string{},
+		health: map[object.Key]seenHealth{}, said: map[object.Key]string{}, absent: map[object.Key]time.Time{},
 	}
 }
 

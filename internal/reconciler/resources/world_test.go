@@ -281,6 +281,9 @@ func (w *world) startWith(c *rest.Config, o resources.Options) *applier {
 	if o.Manifests == "" {
 		o.Manifests = w.manifests
 	}
+	if o.Absence == 0 {
+		o.Absence = time.Nanosecond
+	}
 	if o.BuiltIn == nil && o.Selection.Names == nil {
 		o.Selection = everything()
 	}
