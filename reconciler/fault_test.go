@@ -171,6 +171,45 @@ func TestDoorRemembers(t *testing.T) {
 	is(before, false, "no status")
 }
 
+// TestDoorRemembersThroughManifests: what a node's manifests say is in its record, too, and is
+// written anew with each edit. That is no other admission.
+func TestDoorRemembersThroughManifests(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	registry := node.NewRegistry(client, layout, quiet(t))
+	declare := func(digest string) {
+		t.Helper()
+		wrote := answered(t, func() (bool, error) { return registry.Declare(t.Context(), "n1", node.Source{Digest: digest}) })
+		if !wrote {
+			t.Errorf("%s is not declared", digest)
+		}
+	}
+	register(t, client, layout, "n1", "v1.0.0")
+	door := NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)})
+	for _, step := range []struct {
+		status string
+		do     func()
+		want   bool
+	}{
+		{status: `{"state":"done","version":"v1.0.0","minimumCompatible":"v1.0.0"}`, do: func() { declare("a") }, want: true},
+		{status: "garbled", do: func() { declare("b"); declare("c") }, want: true},
+		{status: "garbled", do: func() { declare("d") }, want: true},
+		{status: "garbled", do: func() {
+			register(t, client, layout, "n1", "v1.1.0")
+			declare("e")
+			register(t, client, layout, "n1", "v1.0.0")
+		}},
+	} {
+		if _, err := client.Put(t.Context(), layout.Status(), step.status); err != nil {
+			t.Fatal(err)
+		}
+		step.do()
+		if verdict, _ := door.Ask(t.Context()); verdict.OK != step.want {
+			t.Errorf("%+v: %+v", step, verdict)
+		}
+	}
+}
+
 // TestExposeConnectsFirst: while etcd's answer is on its way, the API server of the old release
 // stops, the node's record changes, and one of a new release starts. No client may get to that.
 func TestExposeConnectsFirst(t *testing.T) {

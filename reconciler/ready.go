@@ -142,7 +142,8 @@ func (r Ready) read(ctx context.Context, admitted int64) answer {
 		record, err := node.Parse(kv.GetValue())
 		a.record = kv.GetModRevision()
 		own = gate.Own{
-			Found: true, Readable: err == nil, Controller: record.Controller(), Release: record.Release, Admitted: a.record == admitted,
+			Found: true, Readable: err == nil, Controller: record.Controller(), Release: record.Release,
+			Admitted: admitted > 0 && r.stood(asking, record, admitted, a.record),
 		}
 	}
 	for _, kv := range both.Responses[1].GetResponseRange().GetKvs() {
@@ -157,6 +158,28 @@ func (r Ready) read(ctx context.Context, admitted int64) answer {
 		}
 	}
 	return a
+}
+
+// stood reports whether the record has said since a revision which release may run here, in each of
+// its versions until the one at now. What else is in it, such as what the manifests say, may have
+// changed. If that cannot be told, it has not.
+func (r Ready) stood(ctx context.Context, record node.Record, since, now int64) bool {
+	const most = 16
+	for range most {
+		if now == since {
+			return true
+		}
+		before, err := r.Client.Get(ctx, r.Layout.Node(r.Node), clientv3.WithRev(now-1))
+		if err != nil || len(before.Kvs) == 0 {
+			return false
+		}
+		older, err := node.Parse(before.Kvs[0].Value)
+		if err != nil || older.Release != record.Release || !older.Controller() {
+			return false
+		}
+		now = before.Kvs[0].ModRevision
+	}
+	return false
 }
 
 // await returns when a node or the status may have changed since the revision.

@@ -10,7 +10,7 @@ type Own struct {
 	// Controller: it has the Kubernetes controller role.
 	Controller bool
 	Release    release.Release
-	// Admitted: Serve has said yes before, and the record has not been written since.
+	// Admitted: Serve has said yes before, and the record has named the same release ever since.
 	Admitted bool
 }
 
