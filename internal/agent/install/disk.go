@@ -20,6 +20,10 @@ const zeroBlock = 32 << 10
 // sectors, and so must what is made zeros on a device without writing.
 const maxSector = 4096
 
+// maxZeros is the most that the disk makes zeros at a time. It cannot be stopped in between, and
+// some disks take as long as for writing it.
+const maxZeros = 64 << 20
+
 var zeros [zeroBlock]byte
 
 // medium takes what is written to a disk. What was written since the last Sync may be lost with the
@@ -269,6 +273,11 @@ func (w *writer) write(chunk []byte, offset int64) error {
 				w.zeroFrom = offset
 			}
 			w.zeroTo = offset + int64(length)
+			if w.zeroTo-w.zeroFrom >= maxZeros {
+				if err := w.flush(); err != nil {
+					return err
+				}
+			}
 		} else {
 			if err := w.flush(); err != nil {
 				return err

@@ -2,7 +2,9 @@ package install
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -66,3 +68,46 @@ func TestAWriteThatFailsEndsTheStream(t *testing.T) {
 		t.Errorf("the stream ended with %v, and %d bytes of the image are left", err, image.Len())
 	}
 }
+
+// zeroing is a medium that tells of each range that it makes zeros.
+type zeroing struct {
+	medium
+	zero func(offset, length int64)
+}
+
+func (m *zeroing) Zero(_ uint32, offset, length int64) error {
+	m.zero(offset, length)
+	return nil
+}
+
+// TestALongRunOfZerosIsMadeInPieces: a disk that makes zeros hears nothing, so a run is no longer
+// than it may take when somebody wants the stream to end.
+func TestALongRunOfZerosIsMadeInPieces(t *testing.T) {
+	t.Parallel()
+	const size = 4*maxZeros + 5*mebibyte
+	for _, stop := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		to := int64(mebibyte)
+		m := &zeroing{zero: func(offset, length int64) {
+			if offset != to || length > maxZeros {
+				t.Errorf("%d bytes are made zeros at %d, after %d", length, offset, to)
+			}
+			to = offset + length
+			if stop {
+				cancel()
+			}
+		}}
+		s := &stream{
+			raw: io.LimitReader(allZeros{}, size), abort: func() {}, limit: size, disk: &disk{medium: m, isDevice: true}, progress: func(int64) {},
+		}
+		if err := s.run(ctx); stop != errors.Is(err, context.Canceled) || stop == (to == size) {
+			t.Errorf("the stream ended at %d of %d, which it should: %v: %v", to, size, !stop, err)
+		}
+		cancel()
+	}
+}
+
+// allZeros never ends.
+type allZeros struct{}
+
+func (allZeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
