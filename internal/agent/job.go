@@ -265,7 +265,7 @@ func (s *session) resumePending(ctx context.Context) {
 		state.PendingInstall, state.JumpWarnings, state.InstallBootId = nil, nil, s.bootID
 	})
 	if err != nil {
-		s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
+		s.notStarted(request, err)
 		return
 	}
 	s.log.Info("an install goes on in memory", generationOf(request), attemptOf(request))
@@ -365,18 +365,24 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 		state.StartedAt, state.UnacknowledgedReport = timestamppb.Now(), nil
 	})
 	if err != nil {
-		s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
-		if !errors.Is(err, takeover.ErrSuperseded) {
-			s.report = &agentv1.InstallReport{
-				InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
-				Error: "the install was not started, because the agent cannot record it",
-			}
-		}
+		s.notStarted(request, err)
 		return
 	}
 	s.report, s.loaded = nil, false
 	s.log.Info("an install was started", generationOf(request), attemptOf(request))
 	s.job = startJob(ctx, request, s.installOptions(request), s.jump(), s.loadInstalled)
+}
+
+// notStarted has an install reported that cannot be recorded, unless that is because this agent is
+// no longer in charge.
+func (s *session) notStarted(request *agentv1.InstallRequest, err error) {
+	s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
+	if !errors.Is(err, takeover.ErrSuperseded) {
+		s.report = &agentv1.InstallReport{
+			InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
+			Error: "the install was not started, because the agent cannot record it",
+		}
+	}
 }
 
 // jump returns what is done instead of an install, nil where the install itself is.

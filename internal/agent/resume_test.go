@@ -106,3 +106,25 @@ func TestNothingIsWrittenBeforeTheFirstAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestAnInstallThatCannotBeRecordedIsReported: after a jump, too, where nobody else would tell the
+// control plane.
+func TestAnInstallThatCannotBeRecordedIsReported(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.jumped(image())
+		f.host.write(f.t, "var/lib/ironherd-agent/state.new/in-the-way", "")
+		var reported *agentv1.InstallReport
+		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if r := request.GetInstallReport(); r != nil {
+				reported = r
+			}
+			return &agentv1.HeartbeatResponse{}, nil
+		}
+		f.start(f.t)
+		after(time.Minute)
+		if reported.GetAttempt() != 1 || reported.GetError() != "the install was not started, because the agent cannot record it" || !f.host.untouched(f.t) {
+			f.t.Errorf("report: %v", reported)
+		}
+		f.end(f.t)
+	})
+}
