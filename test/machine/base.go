@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -49,12 +50,22 @@ func Missing() string {
 	if os.Getuid() != 0 {
 		return "to be root, who alone can unpack Debian's packages"
 	}
+	release, _ := os.ReadFile("/etc/os-release")
+	if !suits(runtime.GOARCH, string(release)) {
+		return "Debian on amd64, whose suite and package sources the disks are built from"
+	}
 	for _, program := range []string{"qemu-system-x86_64", "qemu-img", "mmdebstrap", "nc", "zstd", "apt-config"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return program + ": run `make setup`"
 		}
 	}
 	return ""
+}
+
+// suits says whether disks can be built on a host of that architecture and with that
+// /etc/os-release. What derives from Debian has other suites and other packages.
+func suits(architecture, release string) bool {
+	return architecture == "amd64" && slices.Contains(strings.Fields(release), "ID=debian")
 }
 
 // Prepare returns the base, and builds it where it is not there, which takes minutes. One process
