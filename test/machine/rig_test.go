@@ -2,12 +2,15 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -59,6 +62,7 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built.dir = dir
+	removeLeftovers("/dev/shm", os.TempDir())
 	ctx := context.Background()
 	if built.ironherd, err = process.Build(ctx, dir); err == nil {
 		built.agent = filepath.Join(dir, config.AgentName)
@@ -111,10 +115,43 @@ func shortDir(t *testing.T) string {
 	if syscall.Statfs(memory, &stat) == nil && stat.Bavail*uint64(stat.Bsize) > enough {
 		parent = memory
 	}
-	dir, err := os.MkdirTemp(parent, "ih-") //nolint:usetesting // whose paths are long
+	dir, err := os.MkdirTemp(parent, fmt.Sprintf("ih-%d-", os.Getpid())) //nolint:usetesting // whose paths are long
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// removeLeftovers removes the directories that shortDir has made for tests that were killed: their
+// process is no more. Those in memory would take it until the next start of this host.
+func removeLeftovers(parents ...string) {
+	for _, parent := range parents {
+		found, _ := filepath.Glob(filepath.Join(parent, "ih-*-*"))
+		for _, path := range found {
+			text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "ih-"), "-")
+			if pid, err := strconv.Atoi(text); err == nil && pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+				_ = os.RemoveAll(path)
+			}
+		}
+	}
+}
+
+func TestLeftoversAreRemoved(t *testing.T) {
+	t.Parallel()
+	ended := exec.CommandContext(t.Context(), "true")
+	check(t, ended.Run())
+	dir := t.TempDir()
+	for name, stays := range map[string]bool{
+		fmt.Sprintf("ih-%d-123", ended.Process.Pid): false,
+		fmt.Sprintf("ih-%d-123", os.Getpid()):       true,
+		"ih-of-somebody":                            true,
+	} {
+		path := filepath.Join(dir, name)
+		check(t, os.Mkdir(path, 0o700))
+		removeLeftovers(dir)
+		if _, err := os.Stat(path); stays != (err == nil) {
+			t.Errorf("%s stays: %v", name, err == nil)
+		}
+	}
 }
 
 func freePort(t *testing.T) int {
