@@ -107,12 +107,7 @@ var (
 // ataHealth asks a drive for its SMART data and its own verdict (ACS-3, sections 7.48.5 and
 // 7.48.8). It completes the drive's identity, where the kernel did not have it.
 func ataHealth(device *os.File, disk *agentv1.BlockDevice) (*agentv1.Health, error) {
-	var identity ataIdentity
-	if data, err := ataRead(device, ataIdentify); err == nil {
-		if identity, err = parseIdentity(data); err == nil {
-			identity.complete(disk)
-		}
-	}
+	identity := identifyDrive(device, disk)
 	data, err := ataRead(device, ataSmartData)
 	if err != nil {
 		return nil, err
@@ -137,6 +132,25 @@ func ataHealth(device *os.File, disk *agentv1.BlockDevice) (*agentv1.Health, err
 		return nil, err
 	}
 	return health, nil
+}
+
+// identifyDrive asks a drive for its identity, and completes what is known of it.
+func identifyDrive(device *os.File, disk *agentv1.BlockDevice) (identity ataIdentity) {
+	if data, err := ataRead(device, ataIdentify); err == nil {
+		if identity, err = parseIdentity(data); err == nil {
+			identity.complete(disk)
+		}
+	}
+	return identity
+}
+
+// askIdentity is identifyDrive for a disk that is not open. One that does not answer stays as it
+// is.
+func askIdentity(disk *agentv1.BlockDevice) {
+	if device, err := openDrive(disk); err == nil {
+		identifyDrive(device, disk)
+		_ = device.Close()
+	}
 }
 
 // complete replaces what SCSI cuts off: sixteen letters of a model, and four of a version.

@@ -20,6 +20,29 @@ var virtualDisks = []string{
 
 // blockDevices lists the disks, and asks them for their health if they are this machine's own.
 func (p *probe) blockDevices() []*agentv1.BlockDevice {
+	list := p.listDisks()
+	for _, disk := range list {
+		if p.live {
+			p.survive("health of "+disk.GetName(), func() { p.askDrive(disk) })
+		}
+	}
+	return list
+}
+
+// completeDisks lists the disks, and asks those of this machine for their identity whose whole
+// model the kernel does not have, as older ones do not. People choose a disk by what a report says
+// of it, and there every drive behind ATA has told its whole model.
+func (p *probe) completeDisks(ask func(*agentv1.BlockDevice)) []*agentv1.BlockDevice {
+	list := p.listDisks()
+	for _, disk := range list {
+		if _, err := p.informationPage(filepath.Join(blockDir, disk.GetName())); err != nil && p.live && disk.GetProtocol() == "sata" {
+			p.survive("identity of "+disk.GetName(), func() { ask(disk) })
+		}
+	}
+	return list
+}
+
+func (p *probe) listDisks() []*agentv1.BlockDevice {
 	var list []*agentv1.BlockDevice
 	for _, name := range p.names("block devices", blockDir) {
 		if !p.isDisk(name) {
@@ -37,11 +60,6 @@ func (p *probe) blockDevices() []*agentv1.BlockDevice {
 			break
 		}
 		list = append(list, disk)
-	}
-	for _, disk := range list {
-		if p.live {
-			p.survive("health of "+disk.GetName(), func() { p.askDrive(disk) })
-		}
 	}
 	return list
 }
@@ -95,12 +113,19 @@ func (p *probe) blockDevice(name string) *agentv1.BlockDevice {
 	}
 	device.Protocol = p.protocol(name, device.GetVendor())
 	device.Firmware = p.firmware(dir)
-	if page, err := p.read(1024, dir, "device/vpd_pg89"); err == nil {
-		if identity, err := parseInformationPage(page); err == nil {
-			identity.complete(device)
-		}
+	if identity, err := p.informationPage(dir); err == nil {
+		identity.complete(device)
 	}
 	return device
+}
+
+// informationPage returns what the kernel knows of a drive behind ATA.
+func (p *probe) informationPage(dir string) (ataIdentity, error) {
+	page, err := p.read(1024, dir, "device/vpd_pg89")
+	if err != nil {
+		return ataIdentity{}, err
+	}
+	return parseInformationPage(page)
 }
 
 // sectors converts the kernel's 512-byte units to bytes.

@@ -123,3 +123,41 @@ func TestDiskShapes(t *testing.T) {
 		})
 	}
 }
+
+// TestDisksHaveTheirWholeModel: an install chooses a disk by the model that the report has shown,
+// also where the kernel knows only its beginning.
+func TestDisksHaveTheirWholeModel(t *testing.T) {
+	t.Parallel()
+	page := string(append([]byte{0, 0x89, 2, 0x38}, make([]byte, 56)...)) + string(identify("Samsung SSD 860 EVO 500GB", "S3Z1NB0K", "RVT01B6Q", 0x4020))
+	files := map[string]string{"sys/class/block/nvme0n1/size": "2000\n", "sys/class/block/nvme0n1/device/model": "M\n"}
+	for name, place := range map[string]string{"sda": "ata1", "sdb": "ata2"} {
+		device := map[string]string{"vendor": "ATA\n", "model": "Samsung SSD 860 \n"}
+		if name == "sdb" {
+			device["vpd_pg89"] = page
+		}
+		for path, text := range diskAt("pci0000:00/"+place+"/host0/target0:0:0/0:0:0:0", name, device) {
+			files[path] = text
+		}
+	}
+	identity, err := parseInformationPage([]byte(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := tree(t, files)
+	for _, live := range []bool{true, false} {
+		var asked []string
+		p := &probe{root: root, live: live}
+		list := p.completeDisks(func(disk *agentv1.BlockDevice) {
+			asked = append(asked, disk.GetName())
+			identity.complete(disk)
+		})
+		if live && (len(asked) != 1 || asked[0] != "sda") || !live && len(asked) > 0 || len(list) != 3 {
+			t.Errorf("of %d disks, %v were asked", len(list), asked)
+		}
+		for _, disk := range list {
+			if whole := disk.GetModel() == "Samsung SSD 860 EVO 500GB"; whole != (disk.GetName() == "sdb" || live && disk.GetName() == "sda") {
+				t.Errorf("%s is of the model %q", disk.GetName(), disk.GetModel())
+			}
+		}
+	}
+}

@@ -27,7 +27,7 @@ func (p *probe) askDrive(disk *agentv1.BlockDevice) {
 	default:
 		return
 	}
-	device, err := os.OpenFile(filepath.Join("/dev", strings.ReplaceAll(disk.GetName(), "!", "/")), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	device, err := openDrive(disk)
 	if err == nil {
 		disk.Health, err = ask(device, disk)
 		_ = device.Close()
@@ -35,4 +35,8 @@ func (p *probe) askDrive(disk *agentv1.BlockDevice) {
 	if err != nil {
 		p.warn("the health of %s cannot be read: %s", disk.GetName(), reason(err))
 	}
+}
+
+func openDrive(disk *agentv1.BlockDevice) (*os.File, error) {
+	return os.OpenFile(filepath.Join("/dev", strings.ReplaceAll(disk.GetName(), "!", "/")), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }

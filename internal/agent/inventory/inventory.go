@@ -82,7 +82,8 @@ func (p *probe) survive(what string, read func()) {
 // Disks returns the disks alone, as Collect lists them but without asking them for their health. A
 // panic becomes an error, as in a report it becomes a warning.
 func Disks(root string) ([]*agentv1.BlockDevice, error) {
-	return disks((&probe{root: root}).blockDevices)
+	p := &probe{root: root, live: filepath.Clean(root) == "/"}
+	return disks(func() []*agentv1.BlockDevice { return p.completeDisks(askIdentity) })
 }
 
 func disks(read func() []*agentv1.BlockDevice) (list []*agentv1.BlockDevice, err error) {
