@@ -9,8 +9,11 @@ import (
 	"strings"
 )
 
-// kernel finds the image of the kernel that runs.
-func (p *Plan) kernel() error {
+// errPacked says that an image would have to be decompressed first.
+var errPacked = errors.New("the image is compressed")
+
+// kernel finds the image of the kernel that runs on that architecture.
+func (p *Plan) kernel(architecture string) error {
 	p.Release = p.text("proc/sys/kernel/osrelease")
 	if p.Release == "" || strings.ContainsAny(p.Release, "/ ") {
 		p.Release = ""
@@ -18,12 +21,19 @@ func (p *Plan) kernel() error {
 	}
 	running := p.text("proc/sys/kernel/version")
 	var others []string
+	packed := ""
 	for _, candidate := range p.candidates() {
-		version, err := imageVersion(p.path(candidate))
+		// An image of another architecture than x86 does not tell its version; its name must do.
+		if architecture != "amd64" && !strings.Contains(candidate, p.Release) {
+			continue
+		}
+		version, err := imageVersion(p.path(candidate), architecture)
+		if errors.Is(err, errPacked) {
+			packed = candidate
+		}
 		if err != nil {
 			continue
 		}
-		// An image of another architecture than x86 does not tell its version; its name must do.
 		if version != "" && !sameKernel(version, p.Release, running) {
 			others = append(others, fmt.Sprintf("%s is %s", candidate, firstWord(version)))
 			continue
@@ -34,6 +44,10 @@ func (p *Plan) kernel() error {
 	if len(others) > 0 {
 		return fmt.Errorf("the image of the running kernel (%s %s) is not there any more (%s): restart the machine into the newer one",
 			p.Release, running, strings.Join(others, ", "))
+	}
+	if packed != "" {
+		return fmt.Errorf("the image of the running kernel (%s) is compressed, and kexec starts only one that is not on %s: unpack it as /boot/Image-%s",
+			packed, architecture, p.Release)
 	}
 	return fmt.Errorf("the image of the running kernel was found neither as %s nor in the boot loader's words", strings.Join(p.candidates(), ", "))
 }
@@ -68,8 +82,9 @@ func firstWord(text string) string {
 
 // imageVersion returns the version in the header of an x86 image (Documentation/arch/x86/boot.rst,
 // kernel_version), "" for an image that has no such header. A file that cannot be an image is an
-// error.
-func imageVersion(path string) (string, error) {
+// error. One of arm64 has a magic (Documentation/arch/arm64/booting.rst), unless it is compressed
+// with gzip, or as an EFI application that unpacks itself (drivers/firmware/efi/libstub).
+func imageVersion(path, architecture string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -84,6 +99,12 @@ func imageVersion(path string) (string, error) {
 		return "", err
 	}
 	header = header[:n]
+	if architecture == "arm64" && (n < 64 || string(header[56:60]) != "ARM\x64") {
+		if n >= 64 && (string(header[:2]) == "\x1f\x8b" || string(header[4:8]) == "zimg") {
+			return "", errPacked
+		}
+		return "", errors.New("it is no image for arm64")
+	}
 	if n < 0x210 || !bytes.Equal(header[0x202:0x206], []byte("HdrS")) {
 		return "", nil
 	}

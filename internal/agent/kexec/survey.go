@@ -48,7 +48,7 @@ func Survey(root string, kinds []string) (*Plan, error) {
 	}
 	note(p.architecture())
 	note(p.permitted())
-	note(p.kernel())
+	note(p.kernel(runtime.GOARCH))
 	if p.Release != "" {
 		note(p.chooseModules(kinds))
 	}

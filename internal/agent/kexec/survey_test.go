@@ -16,9 +16,11 @@ import (
 
 const release = "6.1.0-1-amd64"
 
-// image returns the beginning of an x86 kernel image of that version.
+// image returns the beginning of an x86 kernel image of that version, which has the magic of arm64,
+// too.
 func image(version string) []byte {
 	data := make([]byte, 4096)
+	copy(data[56:], "ARM\x64")
 	copy(data[0x202:], "HdrS")
 	binary.LittleEndian.PutUint16(data[0x20e:], 0x400)
 	copy(data[0x600:], version)
@@ -140,6 +142,42 @@ func TestSurvey(t *testing.T) {
 	}
 	if len(p.Warnings) > 0 {
 		t.Errorf("warnings: %v", p.Warnings)
+	}
+}
+
+// An image of arm64 does not tell its version, so only one that is named by the release is taken,
+// and only one that kexec starts.
+func TestImageOfARM64(t *testing.T) {
+	t.Parallel()
+	start := func(at int, magic string) string {
+		data := make([]byte, 4096)
+		copy(data[at:], magic)
+		return string(data)
+	}
+	plain, packed := start(56, "ARM\x64"), start(0, "\x1f\x8b\x08")
+	for name, test := range map[string]struct {
+		files     map[string]string
+		want, err string
+	}{
+		"plain":             {map[string]string{"boot/vmlinuz-" + release: plain}, "/boot/vmlinuz-" + release, ""},
+		"gzip":              {map[string]string{"boot/vmlinuz-" + release: packed}, "", "is compressed, and kexec starts only one that is not on arm64: unpack it as /boot/Image-" + release},
+		"packs itself":      {map[string]string{"boot/vmlinuz-" + release: start(0, "MZ\x00\x00zimg")}, "", "is compressed"},
+		"unpacked beside":   {map[string]string{"boot/vmlinuz-" + release: packed, "boot/Image-" + release: plain}, "/boot/Image-" + release, ""},
+		"something else":    {map[string]string{"boot/vmlinuz-" + release: start(0x202, "HdrS")}, "", "found neither"},
+		"without a release": {map[string]string{"boot/vmlinuz": plain, "boot/vmlinuz-linux": plain}, "", "found neither"},
+	} {
+		root, put := host(t)
+		if err := os.RemoveAll(root + "/boot"); err != nil {
+			t.Fatal(err)
+		}
+		for path, text := range test.files {
+			put(path, text)
+		}
+		p := &Plan{root: root}
+		err := p.kernel("arm64")
+		if p.Image != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %q, %v", name, p.Image, err)
+		}
 	}
 }
 
