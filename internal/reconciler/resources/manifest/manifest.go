@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -176,9 +177,14 @@ func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) 
 	}
 }
 
+// documentEnd is the other line between two documents. The reader does not know it, and the parser
+// reads nothing that comes after it.
+var documentEnd = regexp.MustCompile(`(?m)^\.\.\.([ \t\r]|$)`)
+
 // yamlDocuments returns the documents one by one, as JSON. An error with a document is of that
 // document alone.
 func yamlDocuments(text []byte) func() ([]byte, error) {
+	text = documentEnd.ReplaceAll(text, []byte("---$1"))
 	documents := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	return func() ([]byte, error) {
 		document, err := documents.Read()

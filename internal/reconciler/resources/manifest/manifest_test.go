@@ -94,6 +94,36 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestDocumentEnd: a line of three dots ends a document, and what comes after it is another one.
+func TestDocumentEnd(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		named("one") + "...\n" + named("two"):                         "one two",
+		named("one") + "...\r\n" + named("two"):                       "one two",
+		named("one") + "... # that was it\n---\n" + named("two"):      "one two",
+		named("one") + "...\n# nothing more\n":                        "one",
+		named("one") + "...":                                          "one",
+		named("one") + "data: {a: \"...\"}\n....\n":                   "and a fault", // no such line
+		named("one") + "data:\n  a: |\n    ...\n" + "... x\n":         "and a fault",
+		named("one") + "data:\n  a: |\n    ...\n  b: ...\n":           "one",
+		"...\n" + named("one") + "...\n...\n---\n" + named("two"):     "one two",
+		named("one") + "---\n" + named("two") + "...\nkind: {\n---\n": "one two and a fault",
+	} {
+		objects, faults := manifest.Parse("a.yaml", []byte(text))
+		var names []string
+		for _, o := range objects {
+			names = append(names, o.Name)
+		}
+		if len(faults) > 0 {
+			names = append(names, "and a fault")
+		}
+		got := strings.Join(names, " ")
+		if got != want {
+			t.Errorf("%q: %s; %v", text, got, faults)
+		}
+	}
+}
+
 // TestIrregular: what is no file is refused without being opened, and a directory that has become a
 // link is not taken for an empty one.
 func TestIrregular(t *testing.T) {
