@@ -39,6 +39,15 @@ type Prober interface {
 	Probe(ctx context.Context) error
 }
 
+// Staged is an Applier that makes what API servers need as wanted first, and then the rest, so that
+// they need not wait for the rest.
+type Staged interface {
+	// OnReady is called once, before anything else. Pass calls ready with its context, at most once,
+	// when everything that API servers need is as wanted and the rest is still to be done. It does
+	// nothing until ready has returned, and ends with the error if there is one.
+	OnReady(ready func(ctx context.Context) error)
+}
+
 // Report is what a pass found and did.
 type Report struct {
 	// Objects is how many are wanted.

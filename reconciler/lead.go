@@ -112,15 +112,9 @@ func (t *term) carryOut(ctx context.Context, plan gate.Plan, nodes int64) error 
 	if !t.settle(ctx, plan) {
 		return nil
 	}
-	if err := t.reach(ctx); err != nil || ctx.Err() != nil {
+	if err := t.reach(ctx, plan.After); err != nil || ctx.Err() != nil {
 		return err
 	}
-	if plan.After != nil {
-		if err := t.write(ctx, announcement{status: *plan.After}); err != nil {
-			return err
-		}
-	}
-	t.setState(func(state *State) { state.Doing = "keeping everything as our release wants it" })
 	return t.maintain(ctx)
 }
 

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/reconciler/gate"
 )
 
 const (
@@ -37,27 +38,45 @@ func (t *term) retries() *backoff.ExponentialBackOff {
 var errStatusChanged = fleet.Errorf(fleet.KindConflict, "the status was changed by somebody else")
 
 // reach runs passes until one has found everything that API servers need as wanted, or ctx has
-// ended. What else fails keeps no API server waiting. It returns errStatusChanged when the status
-// is no longer the known one.
-func (t *term) reach(ctx context.Context) error {
+// ended. Then it announces a status; nil: there is none to announce. What else is to be done, or
+// fails, keeps no API server waiting. It returns errStatusChanged when the status is no longer the
+// known one.
+func (t *term) reach(ctx context.Context, after *gate.Status) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changed, retry := t.statusChanged(ctx), t.retries()
+	turns, retry := t.turns(ctx), t.retries()
+	reached, failed := false, error(nil)
+	announce := func(passing context.Context) error {
+		switch {
+		case reached:
+			return nil
+		case passing.Err() != nil:
+			return context.Cause(passing)
+		case after != nil:
+			if failed = t.write(ctx, announcement{status: *after}); failed != nil {
+				cancel() // the pass as well
+				return failed
+			}
+		}
+		reached = true
+		t.setState(func(state *State) { state.Doing = "keeping everything as our release wants it" })
+		return nil
+	}
 	var failures failureLog
 	for {
-		ready, err := t.pass(ctx)
-		if ready || ctx.Err() != nil {
-			return nil //nolint:nilerr // what failed is reported, and maintain tries it again
+		ready, err := t.pass(ctx, announce)
+		switch {
+		case reached:
+			return nil // what failed is reported, and maintain tries it again
+		case failed != nil || ctx.Err() != nil:
+			return failed
+		case ready:
+			return announce(ctx)
 		}
 		pause := retry.NextBackOff()
 		failures.failed(ctx, t.logger, err, pause)
-		select {
-		case <-time.After(pause):
-		case <-t.overridesChanged:
-		case <-changed:
-			return errStatusChanged
-		case <-ctx.Done():
-			return nil
+		if err := turns.await(ctx, t, pause); err != nil || ctx.Err() != nil {
+			return err
 		}
 	}
 }
@@ -68,38 +87,18 @@ func (t *term) reach(ctx context.Context) error {
 func (t *term) maintain(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changed, retry := t.statusChanged(ctx), t.retries()
+	turns, retry := t.turns(ctx), t.retries()
 	t.followOverrides(ctx)
-	known, _ := t.fault.Get()
-	faults := t.fault.Watch(ctx)
-	pace := rate.NewLimiter(rate.Every(passSpacing), passBurst)
 	pause := t.config.FullPass
 	if t.State().PassError != "" { // a pass of reach left something undone
 		pause = retry.NextBackOff()
 	}
 	var failures failureLog
 	for {
-		select {
-		case <-time.After(pause):
-		case <-t.applier.Changed():
-			if pace.Wait(ctx) != nil {
-				return nil
-			}
-		case <-t.overridesChanged:
-			if pace.Wait(ctx) != nil {
-				return nil
-			}
-		case fault := <-faults:
-			if fault == known {
-				continue
-			}
-			known = fault
-		case <-changed:
-			return errStatusChanged
-		case <-ctx.Done():
-			return nil
+		if err := turns.await(ctx, t, pause); err != nil || ctx.Err() != nil {
+			return err
 		}
-		if _, err := t.pass(ctx); err != nil {
+		if _, err := t.pass(ctx, nil); err != nil {
 			pause = retry.NextBackOff()
 			failures.failed(ctx, t.logger, err, pause)
 			continue
@@ -110,10 +109,59 @@ func (t *term) maintain(ctx context.Context) error {
 	}
 }
 
+// turns tells when the next pass is due.
+type turns struct {
+	status <-chan struct{}
+	faults <-chan string
+	fault  string // the last known
+	pace   *rate.Limiter
+}
+
+func (t *term) turns(ctx context.Context) *turns {
+	known, _ := t.fault.Get()
+	return &turns{
+		status: t.statusChanged(ctx), faults: t.fault.Watch(ctx), fault: known, pace: rate.NewLimiter(rate.Every(passSpacing), passBurst),
+	}
+}
+
+// await returns nil after a pause, or sooner when the next pass may find something to do: after a
+// change of what was applied or of the overrides, or when the API server can be used again, or no
+// longer. It returns errStatusChanged when the status is no longer the known one, and nil when ctx
+// ends.
+func (u *turns) await(ctx context.Context, t *term, pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return nil
+		case <-t.applier.Changed():
+			_ = u.pace.Wait(ctx) // it ends with ctx
+			return nil
+		case <-t.overridesChanged:
+			_ = u.pace.Wait(ctx)
+			return nil
+		case fault := <-u.faults:
+			if fault == u.fault {
+				continue
+			}
+			u.fault = fault
+			return nil
+		case <-u.status:
+			return errStatusChanged
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // pass runs one pass, and reports what it did to the observer, the log and the state. Ready tells
-// that API servers may rely on what they need, whatever else has failed.
-func (t *term) pass(ctx context.Context) (ready bool, err error) {
+// that API servers may rely on what they need, whatever else has failed. If the applier knows that
+// earlier, onReady is called then; it may be nil.
+func (t *term) pass(ctx context.Context, onReady func(context.Context) error) (ready bool, err error) {
 	start := time.Now()
+	t.setPassing(passing{begun: start, onReady: onReady})
+	defer t.setPassing(passing{})
 	report, err := t.applyOverridden(ctx)
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -137,6 +185,12 @@ func (t *term) pass(ctx context.Context) (ready bool, err error) {
 			slog.Duration("took", took))
 	}
 	return report.Ready, err
+}
+
+func (s *Service) setPassing(p passing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passing = p
 }
 
 // failureLog logs a row of passes that failed, but not each of them.

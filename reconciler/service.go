@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -117,11 +118,24 @@ type Service struct {
 	// server was asked.
 	fault watch.Memory[string]
 
-	mu    sync.Mutex
-	state State
+	mu      sync.Mutex
+	state   State
+	passing passing
 	// settled is the term for which the last requests of the leader before have landed.
 	settled int64
 }
+
+// passing is the pass that is under way.
+type passing struct {
+	begun time.Time // zero: there is none
+	// ready tells that API servers may rely on what they need. Then it calls onReady.
+	ready   bool
+	onReady func(context.Context) error
+}
+
+// overduePasses is how many times the time between full passes a pass may take until it is known
+// whether API servers may rely on what they need.
+const overduePasses = 10
 
 // State is what a service is doing, for people and metrics.
 type State struct {
@@ -135,8 +149,9 @@ type State struct {
 	Blocked string `json:"blocked,omitempty"`
 	// Fault is why this node's API server cannot be used; empty: it can, or was not asked yet.
 	Fault string `json:"fault,omitempty"`
-	// PassedAt, PassError and PassReady are of the last pass of this leadership. PassReady tells
-	// that API servers may rely on what they need, whatever the error says.
+	// PassedAt, PassError and PassReady are of the last pass of this leadership; the last two are of
+	// the one that is under way if that is overdue. PassReady tells that API servers may rely on
+	// what they need, whatever the error says.
 	PassedAt  time.Time `json:"passedAt,omitzero"`
 	PassError string    `json:"passError,omitempty"`
 	PassReady bool      `json:"passReady,omitempty"`
@@ -165,6 +180,9 @@ func NewService(config Config, client *clientv3.Client, applier Applier) (*Servi
 	}
 	if sourcer := s.can.sourcer; sourcer != nil {
 		sourcer.AskConsent(s.consent)
+	}
+	if staged, ok := applier.(Staged); ok {
+		staged.OnReady(s.ready)
 	}
 	return s, nil
 }
@@ -262,8 +280,13 @@ func (s *Service) statusFollower() *etcd.Follower {
 // State returns what the service is doing. Safe for concurrent use.
 func (s *Service) State() State {
 	s.mu.Lock()
-	state := s.state
+	state, under := s.state, s.passing
 	s.mu.Unlock()
+	if took := time.Since(under.begun); !under.begun.IsZero() && !under.ready && took > overduePasses*s.config.FullPass {
+		state.PassReady = false
+		state.PassError = fmt.Sprintf("a pass has taken %s, and not yet found what API servers need as wanted; do the manifests lie on a disk that hangs?",
+			took.Round(time.Second))
+	}
 	state.Campaign, _ = s.verdict.Get()
 	state.Nodes, _ = s.nodes.Get()
 	state.Fault, _ = s.fault.Get()
@@ -276,6 +299,21 @@ func (s *Service) change(change func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.state)
+}
+
+// ready is called in the middle of a pass, when everything that API servers need is as wanted.
+func (s *Service) ready(ctx context.Context) error {
+	if s.checkProbe(ctx) != nil {
+		return nil // what was compared may be old
+	}
+	s.mu.Lock()
+	s.passing.ready = true
+	onReady := s.passing.onReady
+	s.mu.Unlock()
+	if onReady == nil {
+		return nil
+	}
+	return onReady(ctx)
 }
 
 // checkPass returns how the last pass of this leadership failed, if it did in what API servers

@@ -61,6 +61,7 @@ var (
 	_ reconciler.Sourcer     = (*Engine)(nil)
 	_ reconciler.Overridable = (*Engine)(nil)
 	_ reconciler.Publisher   = (*Engine)(nil)
+	_ reconciler.Staged      = (*Engine)(nil)
 )
 
 // New returns an engine for the API server that config reaches, and asks nothing of it yet. It
@@ -127,6 +128,10 @@ func (e *Engine) Source(ctx context.Context) node.Source { return e.applier.Sour
 func (e *Engine) AskConsent(ask func(context.Context, node.Source) (reconciler.Consent, error)) {
 	e.applier.AskConsent(ask)
 }
+
+// OnReady sets what Pass calls when Objects are as wanted and the manifests are still to come. A
+// Service calls it.
+func (e *Engine) OnReady(ready func(context.Context) error) { e.applier.OnReady(ready) }
 
 // SetOverrides sets what Pass leaves alone and what it takes over. A Service calls it.
 func (e *Engine) SetOverrides(overrides []reconciler.Override) { e.applier.SetOverrides(overrides) }

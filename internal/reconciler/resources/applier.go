@@ -32,6 +32,9 @@ type Applier struct {
 	// ask is nil if nobody need be asked.
 	ask func(context.Context, node.Source) (reconciler.Consent, error)
 
+	// onReady is nil if nobody has to know before a pass ends.
+	onReady func(context.Context) error
+
 	judge *health.Judge
 	// summarized is what Publish has written last.
 	summarized summarized
@@ -54,6 +57,7 @@ var (
 	_ reconciler.Prober      = (*Applier)(nil)
 
 	_ reconciler.Publisher = (*Applier)(nil)
+	_ reconciler.Staged    = (*Applier)(nil)
 )
 
 // Close closes idle connections. Nothing else may be called afterwards.
@@ -89,6 +93,9 @@ func (a *Applier) Faults() []reconciler.Failure {
 
 // Address is where the API server listens: HOST:PORT.
 func (a *Applier) Address() string { return a.client.Address() }
+
+// OnReady implements reconciler.Staged.
+func (a *Applier) OnReady(ready func(context.Context) error) { a.onReady = ready }
 
 // SetOverrides implements reconciler.Overridable.
 func (a *Applier) SetOverrides(overrides []reconciler.Override) {

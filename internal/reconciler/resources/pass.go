@@ -135,8 +135,14 @@ func (p *pass) run(ctx context.Context) error {
 		if err := p.prune(ctx, release); err != nil {
 			return err
 		}
-		if release {
-			p.report.Ready = !p.blocked
+		if !release {
+			continue
+		}
+		p.report.Ready = !p.blocked
+		if p.report.Ready && p.a.onReady != nil && p.plan == nil {
+			if err := p.a.onReady(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	err := p.writeInventory(ctx)

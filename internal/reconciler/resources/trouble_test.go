@@ -2,7 +2,9 @@ package resources_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -116,6 +118,48 @@ func TestRequiredIsNamedFirst(t *testing.T) {
 	r, err := w.start(resources.Options{BuiltIn: []*object.Object{own}}).pass()
 	if err == nil || !strings.Contains(err.Error(), "2 of what is wanted could not be done; first: ConfigMap default/needed ") {
 		t.Errorf("%v: %+v", err, r)
+	}
+}
+
+// TestReadyBeforeManifests: that API servers may rely on what they need is told before a pass
+// begins with the manifests, and what is said to that ends it. Without what they need it is not
+// told, and the pass goes on.
+func TestReadyBeforeManifests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := func(wrong map[string]any) *object.Object {
+		content := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "needed", "namespace": "default"}}
+		maps.Copy(content, wrong)
+		o, err := object.NewBuiltIn(content, "test", object.Required)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	w.write("a.yaml", configMap("beside", "1"))
+	told, stop := 0, errors.New("stop")
+	starts := func(o *object.Object) *applier {
+		a := w.start(resources.Options{BuiltIn: []*object.Object{o}})
+		a.OnReady(func(context.Context) error {
+			told++
+			if !w.there(configMaps, "default", "needed") || w.there(configMaps, "default", "beside") {
+				t.Error("it is not told between the release's own set and the manifests")
+			}
+			return stop
+		})
+		return a
+	}
+	a := starts(own(nil))
+	if _, err := a.Plan(t.Context()); err != nil || told != 0 {
+		t.Errorf("a plan: told %d times, %v", told, err)
+	}
+	if r, err := a.pass(); !errors.Is(err, stop) || !r.Ready || told != 1 || w.there(configMaps, "default", "beside") {
+		t.Errorf("told %d times: %+v, %v", told, r, err)
+	}
+	a.stop()
+	a = starts(own(map[string]any{"datum": "unknown"}))
+	if r, err := a.pass(); err == nil || r.Ready || told != 1 || !w.there(configMaps, "default", "beside") {
+		t.Errorf("without what is needed: told %d times: %+v, %v", told, r, err)
 	}
 }
 
