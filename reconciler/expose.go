@@ -19,7 +19,7 @@ import (
 // While the API server may not serve, or does not answer, Expose does not listen: whoever looks for
 // a working API server finds the port closed. An open port closes at once when the API server may
 // not serve any more. When nobody can tell, because etcd or the API server does not answer, it
-// closes after five seconds of that, so that a change of etcd's leader cuts no connection.
+// closes after five to eight seconds of that, so that a change of etcd's leader cuts no connection.
 //
 // For each connection it connects to the API server first, and then asks etcd. The record of a
 // node changes only while no API server runs there. So if the record still names our release after
@@ -38,11 +38,13 @@ type Expose struct {
 }
 
 // How often Expose asks whether the API server may serve and is ready, how long an answer may take,
-// and for how long an open port stays open without one.
+// for how long an open port stays open without one (an answer that is awaited then is awaited to its
+// end), and for how long a connection that the API server has ended waits for the client.
 const (
 	exposeEvery    = time.Second
 	exposeTimeout  = 3 * time.Second
 	exposePatience = 5 * time.Second
+	exposeLinger   = 2 * time.Second
 )
 
 // Run exposes the API server until ctx ends, and then returns nil. An address at which it cannot
@@ -112,12 +114,17 @@ func (e Expose) open(ctx context.Context, listener net.Listener) *exposed {
 	o := &exposed{listener: listener, stop: cancel, no: make(chan struct{}, 1)}
 	slots := make(chan struct{}, maxExposed)
 	o.running.Go(func() {
+		var logged time.Time
 		for {
 			client, err := listener.Accept()
 			switch {
 			case errors.Is(err, net.ErrClosed):
 				return
 			case err != nil: // too many files, or a client that went away
+				if time.Since(logged) >= logInterval {
+					logged = time.Now()
+					e.Logger.WarnContext(ctx, "a client cannot connect", slog.Any("err", err))
+				}
 				select {
 				case <-time.After(exposeEvery / 10):
 				case <-ctx.Done():
@@ -170,6 +177,9 @@ func (e Expose) forward(ctx context.Context, client net.Conn) bool {
 	var copying sync.WaitGroup
 	copying.Go(func() { pipe(server, client) })
 	pipe(client, server)
+	// Nobody reads what the client still sends, and a silent one must not keep its place for ever.
+	end := time.Now().Add(exposeLinger)
+	_, _ = client.SetReadDeadline(end), server.SetWriteDeadline(end)
 	copying.Wait()
 	return true
 }

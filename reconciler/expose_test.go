@@ -1,0 +1,94 @@
+package reconciler
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestExposeEndsSilentConnections: when the API server has ended a connection, a client that neither
+// ends it nor sends anything does not keep its place.
+func TestExposeEndsSilentConnections(t *testing.T) {
+	t.Parallel()
+	layout, client := ownLayout(), shared.Client(t)
+	register(t, client, layout, "n1", "v1.0.0")
+	text, err := done("v1.0.0", "v1.0.0").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), layout.Status(), string(text)); err != nil {
+		t.Fatal(err)
+	}
+	target, stop := says(t, "127.0.0.1:0", "bye")
+	defer stop()
+	e := Expose{
+		Target: target, Logger: quiet(t),
+		Door: NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)}),
+	}
+	address := freeAddress(t)
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	accepted, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan bool, 1)
+	go func() { ended <- e.forward(t.Context(), accepted) }()
+	select {
+	case ok := <-ended:
+		if got, _ := io.ReadAll(conn); !ok || string(got) != "bye" {
+			t.Errorf("%v, %q", ok, got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a silent client keeps its place")
+	}
+}
+
+// refusing is a listener that accepts nobody.
+type refusing struct {
+	net.Listener
+	closed chan struct{}
+	asked  atomic.Int64
+}
+
+func (r *refusing) Accept() (net.Conn, error) {
+	select {
+	case <-r.closed:
+		return nil, net.ErrClosed
+	default:
+		r.asked.Add(1)
+		return nil, syscall.EMFILE
+	}
+}
+
+func (r *refusing) Close() error { close(r.closed); return nil }
+
+// TestExposeSaysWhyNobodyConnects: once, and again after a while.
+func TestExposeSaysWhyNobodyConnects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		r := &refusing{closed: make(chan struct{})}
+		open := Expose{Logger: slog.New(slog.NewTextHandler(&said, nil))}.open(t.Context(), r)
+		time.Sleep(logInterval + time.Second)
+		open.close()
+		if n := strings.Count(said.String(), syscall.EMFILE.Error()); n != 2 || r.asked.Load() < 50 {
+			t.Errorf("said %d times, of %d failures: %s", n, r.asked.Load(), said.String())
+		}
+	})
+}
