@@ -44,6 +44,13 @@ func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) {
 			t.Errorf("%s while nothing can be written: %d, %s", path, code, body)
 		}
 	}
+	// A stranger is told which part is unwell, and not why.
+	stranger := overTLS(t, c, "")
+	defer stranger.CloseIdleConnections()
+	if code, body := get(t, stranger, d.Addresses().OperatorURL+"/healthz"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, `"database"`) || strings.Contains(body, "error") {
+		t.Errorf("/healthz without a token: %d, %s", code, body)
+	}
 	limit(before)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code, body := await(t, client, path, http.StatusOK); code != http.StatusOK {
