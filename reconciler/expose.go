@@ -38,8 +38,8 @@ type Expose struct {
 }
 
 // How often Expose asks whether the API server may serve and is ready, how long an answer may take,
-// for how long an open port stays open without one (an answer that is awaited then is awaited to its
-// end), and for how long a connection that the API server has ended waits for the client.
+// for how long an open port stays open without one (the last answer is awaited to its end), and for
+// how long a connection that the API server has ended waits for the client.
 const (
 	exposeEvery    = time.Second
 	exposeTimeout  = 3 * time.Second

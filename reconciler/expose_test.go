@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestExposeEndsSilentConnections: when the API server has ended a connection, a client that neither
-// ends it nor sends anything does not keep its place.
+// TestExposeEndsSilentConnections: when the API server has ended a connection, a client that does
+// nothing does not keep its place.
 func TestExposeEndsSilentConnections(t *testing.T) {
 	t.Parallel()
 	layout, client := ownLayout(), shared.Client(t)
