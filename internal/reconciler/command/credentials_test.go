@@ -44,3 +44,19 @@ func TestRejectedCredentials(t *testing.T) {
 	cancel()
 	code()
 }
+
+// TestCheckWithoutOneMember: etcd works without one of its members, so that is no fault of the
+// configuration. It is told all the same.
+func TestCheckWithoutOneMember(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "http://127.0.0.1:9", server.URL, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newProgram(t)
+	p.env = append(p.env, "IRONHERD_RECONCILER_KUBECONFIG="+file)
+	_, said := p.run(0, "config", "check", "--connect", "--etcd-endpoints", "http://127.0.0.1:9,"+shared.Endpoints()[0])
+	contains(t, "config check --connect", said, "not every endpoint does: http://127.0.0.1:9: nobody listens there", "the configuration is good")
+}

@@ -366,11 +366,18 @@ func once(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// connect asks etcd and the API server once each.
+// connect asks etcd and the API server once each. An endpoint without which etcd answers is told,
+// and is no fault: a member may be down.
 func (a *app) connect(ctx context.Context, c config) error {
 	var errs []error
-	if fault := etcd.Diagnose(ctx, c.etcd); fault != "" {
+	fault := etcd.Diagnose(ctx, c.etcd)
+	switch err := readsEtcd(ctx, c); {
+	case err != nil && fault != "":
 		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "etcd: %s", fault))
+	case err != nil:
+		errs = append(errs, unreachable(err))
+	case fault != "":
+		a.note("etcd answers, but not every endpoint does: %s", fault)
 	}
 	applier, err := openResources(c, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -383,6 +390,17 @@ func (a *app) connect(ctx context.Context, c config) error {
 		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "%w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// readsEtcd reads from etcd once, linearizably.
+func readsEtcd(ctx context.Context, c config) error {
+	client, err := etcd.Dial(ctx, c.etcd)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // the process ends its connections in any case
+	_, err = etcd.Read(ctx, client, etcd.Range{Key: c.layout.Status()})
+	return err
 }
 
 const connectTimeout = 5 * time.Second
