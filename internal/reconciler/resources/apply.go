@@ -24,6 +24,7 @@ var (
 	errMeanwhile = errors.New("it has changed meanwhile")
 	errDeleting  = errors.New("it is being deleted; its finalizers hold it")
 	errImmutable = errors.New("a field cannot be changed")
+	errSilent    = errors.New("the server answers other requests, but not this one")
 	errNotKept   = errors.New("the server does not keep what was applied: something there changes it at once")
 )
 
@@ -236,7 +237,7 @@ func answered(err error) bool {
 	if errors.As(err, &status) {
 		return true
 	}
-	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errNotKept, errUnknown, inventory.ErrFull} {
+	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errSilent, errNotKept, errUnknown, inventory.ErrFull} {
 		if errors.Is(err, known) {
 			return true
 		}

@@ -90,6 +90,31 @@ func TestHangingObject(t *testing.T) {
 	}
 }
 
+// TestHangingInventory: while the server does not answer when it is to store the inventory, and
+// answers others, nothing is created; what is there is kept as wanted.
+func TestHangingInventory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("there", "1"))
+	first := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	first.done()
+	first.stop()
+	over := &wire{before: pass, after: pass}
+	over.before = func(_ int, r *http.Request) error {
+		if strings.Contains(r.URL.Path, "/namespaces/"+inventory.Namespace+"/configmaps") {
+			<-r.Context().Done()
+			return r.Context().Err()
+		}
+		return nil
+	}
+	w.write("a.yaml", configMap("there", "2")+configMap("new", "1"))
+	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+	r, err := a.pass()
+	if err == nil || !r.Ready || r.Created != 0 || r.Updated != 1 || !strings.Contains(fmt.Sprint(r.Failures), "the server answers other requests, but not this one") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestLeftByAnotherRelease: what another release needed, and ours does not, goes, whatever is wrong
 // in the manifests and whoever disagrees about them; API servers wait for that.
 func TestLeftByAnotherRelease(t *testing.T) {

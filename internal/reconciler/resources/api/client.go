@@ -2,7 +2,8 @@
 // metadata of objects, server-side apply and deletion under preconditions, and whole objects where
 // people want to see a difference.
 //
-// Every request obeys its context and ends after Timeout. Nothing here retries. There is no
+// Every request obeys its context and ends after Timeout. No answer is a reason to ask again here:
+// whoever asks finds out at once that the server has too much to do, say. There is no
 // client-side rate limit: we send few requests, a few at a time, and the server has priority and
 // fairness of its own.
 package api
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,14 +99,19 @@ func Counting(ctx context.Context, n *atomic.Int64) context.Context {
 	return context.WithValue(ctx, counted{}, n)
 }
 
-// counter counts each request as it is sent.
+// counter counts each request as it is sent. It hides from the libraries after which time to ask
+// again, because they would do so ten times, for longer than a request may take.
 type counter struct{ next http.RoundTripper }
 
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	if n, ok := r.Context().Value(counted{}).(*atomic.Int64); ok {
 		n.Add(1)
 	}
-	return c.next.RoundTrip(r)
+	response, err := c.next.RoundTrip(r)
+	if response != nil {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
 }
 
 // warnings logs each text that the server warns of once.
@@ -201,7 +208,8 @@ func (c *Client) Alive(ctx context.Context) bool {
 	const soon = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	return c.kinds.RESTClient().Get().AbsPath("/version").Do(ctx).Error() == nil
+	err := c.kinds.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+	return err == nil || apierrors.IsTooManyRequests(err)
 }
 
 // Get returns the metadata of an object as the server has it now.
@@ -287,6 +295,30 @@ func (c *Client) Delete(ctx context.Context, kind Kind, seen *metav1.PartialObje
 }
 
 // ConfigMaps is the client for the ConfigMaps of a namespace.
-func (c *Client) ConfigMaps(namespace string) dynamic.ResourceInterface {
-	return c.whole(ConfigMap, namespace)
+func (c *Client) ConfigMaps(namespace string) ConfigMaps {
+	return ConfigMaps{c.whole(ConfigMap, namespace)}
+}
+
+// ConfigMaps reads and writes those of a namespace.
+type ConfigMaps struct{ all dynamic.ResourceInterface }
+
+// Get returns one as the server has it now.
+func (c ConfigMaps) Get(ctx context.Context, name string, o metav1.GetOptions, sub ...string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.all.Get(ctx, name, o, sub...)
+}
+
+// Create creates one, and returns what is stored.
+func (c ConfigMaps) Create(ctx context.Context, m *unstructured.Unstructured, o metav1.CreateOptions, sub ...string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.all.Create(ctx, m, o, sub...)
+}
+
+// Update writes one, if it has the version that is given, and returns what is stored.
+func (c ConfigMaps) Update(ctx context.Context, m *unstructured.Unstructured, o metav1.UpdateOptions, sub ...string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return c.all.Update(ctx, m, o, sub...)
 }
