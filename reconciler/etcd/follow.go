@@ -12,8 +12,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/ironherd/ironherd/reconciler/watch"
 )
 
 // Range is one key, or all keys with a prefix.
@@ -171,28 +169,4 @@ func (s Snapshot) apply(events []*clientv3.Event) Snapshot {
 		s.Revision = max(s.Revision, e.Kv.ModRevision)
 	}
 	return s
-}
-
-// Value is a range of etcd as a watched value.
-type Value[T any] struct {
-	Client *clientv3.Client
-	Range  Range
-	Logger *slog.Logger
-	// Decode turns a snapshot into the value; false: there is none, and nobody is told. It must be a
-	// pure function.
-	Decode func(Snapshot) (T, bool)
-}
-
-// Watch implements watch.Value. Each watcher follows etcd on its own.
-func (v Value[T]) Watch(ctx context.Context) <-chan T {
-	var latest watch.Memory[T]
-	follower := &Follower{Client: v.Client, Range: v.Range, Logger: v.Logger}
-	go func() {
-		_ = follower.Run(ctx, func(s Snapshot) { // it ends with ctx, without an error
-			if value, ok := v.Decode(s); ok {
-				latest.Set(value)
-			}
-		})
-	}()
-	return latest.Watch(ctx)
 }

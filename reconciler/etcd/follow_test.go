@@ -18,7 +18,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
-	"github.com/ironherd/ironherd/internal/reconciler/watchtest"
 	"github.com/ironherd/ironherd/reconciler/etcd"
 	"github.com/ironherd/ironherd/reconciler/watch"
 )
@@ -67,21 +66,6 @@ func put(t *testing.T, client *clientv3.Client, key, value string) int64 {
 		t.Fatal(err)
 	}
 	return answer.Header.GetRevision()
-}
-
-func TestValue(t *testing.T) {
-	t.Parallel()
-	watchtest.Run(t, func(t *testing.T) (watch.Value[int], func(int)) {
-		t.Helper()
-		client, key := shared.Client(t), ownKey()
-		return etcd.Value[int]{
-			Client: client, Range: etcd.Range{Key: key}, Logger: slog.New(slog.DiscardHandler),
-			Decode: func(s etcd.Snapshot) (int, bool) {
-				n, err := strconv.Atoi(string(s.Entries[key].Value))
-				return n, err == nil
-			},
-		}, func(n int) { put(t, client, key, strconv.Itoa(n)) }
-	})
 }
 
 // followed runs a follower for the length of the test.
