@@ -223,7 +223,7 @@ func (p *pass) writeInventory(ctx context.Context) error {
 		return nil
 	}
 	stored, err := p.ledger.write(ctx)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && p.a.client.Alive(ctx) { // a webhook hangs, say
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && p.a.client.Alive(ctx) {
 		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	if err != nil {
