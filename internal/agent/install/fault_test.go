@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 )
 
 // broken is a medium that ponders for long over what is behind the first two MiB, and then fails.
@@ -114,6 +115,7 @@ func TestADiskThatHangsIsTold(t *testing.T) {
 		if report.GetError() != "the install did not end within 1m0s; a disk does not answer" || report.GetDisk() != "/dev/sda" || time.Since(began) != time.Minute+patience {
 			t.Errorf("after %s: %v", time.Since(began), report)
 		}
+		request = proto.CloneOf(request) // the one that hangs has the other
 		request.Attempt++
 		report = Run(t.Context(), request, options)
 		if report.GetOk() || !strings.Contains(report.GetError(), "an earlier install still waits for a disk") || report.GetDisk() != "" {
