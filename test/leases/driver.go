@@ -57,7 +57,13 @@ func (t *torture) on(ctx context.Context, engine string) (r report, err error) {
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w; the log is %s", err, t.log)
+			return
+		}
+		err = os.RemoveAll(dir)
+	}()
 	switch engine {
 	case "sqlite":
 		t.url, t.alone = "sqlite:"+filepath.Join(dir, "bmdb"), true

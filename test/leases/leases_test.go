@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -63,6 +64,37 @@ func TestReclaimed(t *testing.T) {
 		torture.reclaimed(&r, lines, map[lease]ending{{"m", 2}: {from: at(c.second)}})
 		if r.slowest != c.claimed || (len(r.faults) > 0) != c.fails {
 			t.Errorf("%s: claimed again after %s, faults %v", name, r.slowest, r.faults)
+		}
+	}
+}
+
+// TestTornLine: a process that is killed while it writes has not written.
+func TestTornLine(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	const log = "\n1 7 claim m 1  .\n2 7 done m 1 c\n3 8 claim m 2  .\n4 8 done m 2 cancelled ."
+	if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := readLog(path)
+	if err != nil || len(lines) != 3 || lines[1].pid != 8 || lines[2].how != "cancelled" {
+		t.Errorf("%+v, %v", lines, err)
+	}
+}
+
+// TestLateEffects: who looked before anybody else had claimed was stopped; who looked later was
+// wrong.
+func TestLateEffects(t *testing.T) {
+	t.Parallel()
+	claimed := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		looked           time.Duration
+		residual, faults int
+	}{{-time.Millisecond, 1, 0}, {time.Millisecond, 0, 1}} {
+		var r report
+		r.late(line{at: claimed.Add(c.looked), machine: "m", epoch: 1}, 2, ending{from: claimed})
+		if r.residual != c.residual || len(r.faults) != c.faults {
+			t.Errorf("looked %s after the claim: %d residual, %v", c.looked, r.residual, r.faults)
 		}
 	}
 }

@@ -178,9 +178,10 @@ func (w *worker) work(ctx context.Context, s *bmdb.Session, work *bmdb.Work) {
 	}
 }
 
-// write appends one line, in one piece.
+// write appends one line. It may be torn where the process is killed: the kernel looks for that
+// after each page. So a line has a beginning and an end of its own.
 func (w *worker) write(event string, work *bmdb.Work, how string) {
-	line := fmt.Sprintf("%d %d %s %s %d %s\n", time.Now().UnixMicro(), os.Getpid(), event, work.Subject.Machine, work.Epoch, how)
+	line := fmt.Sprintf("\n%d %d %s %s %d %s"+endOfLine, time.Now().UnixMicro(), os.Getpid(), event, work.Subject.Machine, work.Epoch, how)
 	if _, err := w.lines.WriteString(line); err != nil {
 		panic(err) // without its log the test is worth nothing
 	}
