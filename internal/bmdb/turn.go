@@ -46,7 +46,7 @@ func (db *DB) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.Turn
 			p.Latest = min(p.Latest, at.database(r.Latest))
 		}
 		if p.Earliest = p.NotBefore; r.Count > 0 {
-			p.Earliest = max(p.Earliest, micros(t.Now().Add(r.Lead)))
+			p.Earliest = max(p.Earliest, micros(at.there.Add(r.Lead+at.rounded)))
 		}
 		if p.Earliest > p.Latest { // too late, whoever has which turns
 			p.Took, p.Earliest, p.Latest = 0, p.NotBefore, p.Bogus
@@ -64,12 +64,24 @@ func (db *DB) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.Turn
 	})
 }
 
-// turnClock is what the clock of this process and the database's said at the same moment.
-type turnClock struct{ here, there time.Time }
+// turnClock is what the clock of this process and the database's said at the same moment, in whole
+// microseconds, as the database counts. What the host's says beyond them would bring the turns of
+// two processes nearer to each other.
+type turnClock struct {
+	here, there time.Time
+	// rounded is a microsecond where one has begun here: no turn is before now.
+	rounded time.Duration
+}
 
 // readTurnClock reads both clocks. What the host's says is of use for differences alone: how far an
 // instant is from now.
-func readTurnClock(t *transaction) turnClock { return turnClock{here: time.Now(), there: t.Now()} }
+func readTurnClock(t *transaction) turnClock {
+	clock := turnClock{here: time.Now(), there: t.Now()}
+	if over := time.Duration(clock.here.Nanosecond()) % time.Microsecond; over > 0 {
+		clock.here, clock.rounded = clock.here.Add(-over), time.Microsecond
+	}
+	return clock
+}
 
 func (c turnClock) database(local time.Time) int64 {
 	if local.IsZero() {

@@ -167,6 +167,28 @@ func TestFourProcessesKeepTheLimit(t *testing.T) {
 	})
 }
 
+// I10: the database counts in microseconds. Who asks between two of them gets no turn that is nearer
+// to that of another process for it.
+func TestTurnsBetweenMicroseconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, 10*time.Millisecond)
+		a, b := l.process(l.db), l.process(l.db)
+		for _, p := range []*pacer{a, b, a, b} {
+			time.Sleep(34 * time.Nanosecond)
+			if p == b {
+				time.Sleep(time.Duration(1000 - time.Now().Nanosecond()%1000))
+			}
+			if err := p.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			l.started()
+		}
+		time.Sleep(2 * turnsPatience)
+		l.kept(1)
+	})
+}
+
 // I10: a pause that the provider asks one process for holds the calls of all, also those that had
 // their turns already.
 func TestAPauseHoldsAllProcesses(t *testing.T) {

@@ -161,7 +161,7 @@ func throughConfig(t *testing.T, image fleet.Image, disk fleet.DiskSelector) str
 		"agent_api":   map[string]any{"endpoint": "herd.example:8443"},
 		"initializer": map[string]any{"agent_executable": "/dev/null"},
 		"providers": []any{map[string]any{
-			"name": "rack", "kind": "static", "static": map[string]any{"url": "http://hosts.example/"},
+			"name": "rack", "kind": "static", "static": map[string]any{"url": "https://hosts.example/"},
 			"install": map[string]any{
 				"url": image.URL, "digest": image.Digest, "file_digest": image.FileDigest, "compression": image.Compression, "size": image.Size, "root_disk": disk,
 			},
