@@ -167,8 +167,8 @@ func TestFourProcessesKeepTheLimit(t *testing.T) {
 	})
 }
 
-// I10: the database counts in microseconds. Who asks between two of them gets no turn that is nearer
-// to that of another process for it.
+// I10: the database counts in microseconds. Who asks between two of them gets no turn that is
+// nearer to that of another process for it.
 func TestTurnsBetweenMicroseconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
