@@ -105,7 +105,8 @@ func TestFaults(t *testing.T) {
 		"bad log level":   {minimal + "log: {level: loud}\n", nil, `ironherd.yaml:4: log.level: must be debug, info, warn or error, not "loud"`},
 		"no port":         {"initializer: {agent_executable: /dev/null}\nagent_api: {endpoint: 'control:84433'}\n", nil, `ironherd.yaml:2: agent_api.endpoint must be host:port, with a number as port, not "control:84433"`},
 		"no port, from the environment": {
-			minimal, []string{"IRONHERD_AGENT_API_ENDPOINT=control:84433"},
+			minimal,
+			[]string{"IRONHERD_AGENT_API_ENDPOINT=control:84433"},
 			`environment IRONHERD_AGENT_API_ENDPOINT: agent_api.endpoint must be host:port, with a number as port, not "control:84433"`,
 		},
 		"half a key pair": {minimal + "  tls:\n    key: /dev/null\n", nil, "ironherd.yaml:4: agent_api.tls.certificate must be set, because key is"},

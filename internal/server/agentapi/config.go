@@ -128,5 +128,4 @@ func isListen(s string) bool {
 func isEndpoint(s string) bool {
 	host, port, _ := net.SplitHostPort(s)
 	return isListen(s) && host != "" && strings.Trim(port, "0") != ""
-
 }
