@@ -304,7 +304,7 @@ func (s *Service) change(change func(*State)) {
 // ready is called in the middle of a pass, when everything that API servers need is as wanted.
 func (s *Service) ready(ctx context.Context) error {
 	if s.checkProbe(ctx) != nil {
-		return nil // what was compared may be old
+		return nil //nolint:nilerr // what was compared may be old
 	}
 	s.mu.Lock()
 	s.passing.ready = true
