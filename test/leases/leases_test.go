@@ -82,19 +82,22 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
-// TestLateEffects: who looked before anybody else had claimed was stopped; who looked later was
-// wrong.
+// TestLateEffects: who looked before anybody else had claimed, and was stopped then, could not help
+// it. Everybody else is wrong.
 func TestLateEffects(t *testing.T) {
 	t.Parallel()
+	const stopped, other = 7, 8
 	claimed := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		looked           time.Duration
+		pid              int
+		looked           time.Duration // after the next claim
 		residual, faults int
-	}{{-time.Millisecond, 1, 0}, {time.Millisecond, 0, 1}} {
+	}{{stopped, -time.Millisecond, 1, 0}, {stopped, time.Millisecond, 0, 1}, {other, -time.Millisecond, 0, 1}, {stopped, -time.Second, 0, 1}} {
+		torture := torture{blows: []blow{{pid: stopped, at: claimed, until: claimed.Add(time.Second)}}}
 		var r report
-		r.late(line{at: claimed.Add(c.looked), machine: "m", epoch: 1}, 2, ending{from: claimed})
+		torture.late(&r, line{pid: c.pid, at: claimed.Add(c.looked), machine: "m", epoch: 1}, 2, ending{from: claimed})
 		if r.residual != c.residual || len(r.faults) != c.faults {
-			t.Errorf("looked %s after the claim: %d residual, %v", c.looked, r.residual, r.faults)
+			t.Errorf("%d looked %s after the claim: %d residual, %v", c.pid, c.looked, r.residual, r.faults)
 		}
 	}
 }

@@ -8,9 +8,9 @@
 //   - no epoch of a machine belongs to two, and history has one row for each, with its start and
 //     its end, and leaves none out;
 //   - what was acknowledged is in history, whatever died afterwards;
-//   - no effect was begun by a holder who looked at the lease when the next one had taken the
-//     machine. A process that is stopped between its last look and the effect is bound to make it
-//     late (rule 7 of docs/invariants.md): the report counts such effects;
+//   - no effect was begun by a holder whose machine had been taken by the next one, but for the one
+//     that a process is bound to make that looks at its lease in time, and is stopped between that
+//     look and the effect (rule 7 of docs/invariants.md);
 //   - no commit of a holder that was stopped past its lease is accepted;
 //   - each machine that a dead or stopped process held is claimed again within the lease and two
 //     seconds.

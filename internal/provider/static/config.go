@@ -14,7 +14,7 @@ import (
 type Config struct {
 	// Path of the list on this host. The provider reads it again for each call.
 	Path string `yaml:"path"`
-	// URL of the list, http or https.
+	// URL of the list: https, or http on this host.
 	URL string `yaml:"url"`
 	// Spacing is the least time from one fetch of the URL to the next.
 	Spacing time.Duration `yaml:"spacing"`

@@ -16,8 +16,8 @@
 // It goes through these steps twice: first with the release's own objects, then with those of the
 // manifests. So nothing in a manifest can hold up what the release needs. After the first time it
 // is known whether API servers may rely on it (Report.Ready), and that is told at once
-// (Applier.OnReady): every object whose object.Need is
-// Required is as wanted, and nothing of the kind is left by another release.
+// (Applier.OnReady): every object whose object.Need is Required is as wanted, and nothing of the
+// kind is left by another release.
 //
 // A pass compares what is wanted with mirrors, by who owns which field and by a hash, never by
 // value (package object says why). A pass that finds nothing to do reads only files and memory.

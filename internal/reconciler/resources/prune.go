@@ -106,7 +106,8 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 }
 
 // keptForNow reports whether an object must not be deleted by this pass. If that may change by
-// itself, or by somebody's word, it says so in held.
+// itself, or by somebody's word, it says so in held; but not of what has just gone from the
+// manifests, which passes of the next half minute delete.
 func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 	gone := p.justGone(l)
 	if pause, paused := p.overridden(l.Key, reconciler.Pause); paused {
