@@ -229,8 +229,8 @@ func (t *torture) compare(r *report, lines []line, ends map[lease]ending) {
 
 // late says of an effect after the next holder's claim whether it is the one that nobody can
 // prevent: its holder looked at the lease before anybody else had it, and the driver stopped it
-// then. That a busy kernel had other things to do may be the same, and is a fault until somebody has
-// looked at it.
+// then. That a busy kernel had other things to do may be the same, and is a fault until somebody
+// has looked at it.
 func (t *torture) late(r *report, l line, newest fleet.Epoch, next ending) {
 	for _, b := range t.blows {
 		if b.pid == l.pid && !b.until.IsZero() && l.at.Before(b.at.Add(5*time.Millisecond)) && l.at.After(b.at.Add(-5*time.Millisecond)) &&
