@@ -1,8 +1,6 @@
 package firstboot
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -65,24 +64,19 @@ func read(path string) (*agentv1.FirstBoot, error) {
 // rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID;
 // none where it is on no disk, or is one of layers (overlay) or of ZFS.
 func rootDisks(root string) []string {
-	data, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	file, err := os.Open(filepath.Join(root, "proc/self/mountinfo"))
 	if err != nil {
 		return nil
 	}
-	number, source := "", ""
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if at := slices.Index(f, "-"); at > 4 && len(f) > at+2 && f[4] == "/" {
-			number, source = f[2], f[at+2]
-		}
-	}
-	if number == "" {
+	defer func() { _ = file.Close() }()
+	mounts, err := mountinfo.GetMountsFromReader(file, func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != "/", false })
+	if err != nil || len(mounts) == 0 {
 		return nil
 	}
-	path, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", number))
+	top := mounts[len(mounts)-1] // the last one mounted there covers the others
+	path, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", fmt.Sprintf("%d:%d", top.Major, top.Minor)))
 	if err != nil { // Btrfs makes a number up, and names its device
-		if path, err = filepath.EvalSymlinks(filepath.Join(root, source)); err == nil {
+		if path, err = filepath.EvalSymlinks(filepath.Join(root, top.Source)); err == nil {
 			path, err = filepath.EvalSymlinks(filepath.Join(root, "sys/class/block", filepath.Base(path)))
 		}
 	}

@@ -3,9 +3,12 @@ package install
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // usage finds out what the running system uses of its disks.
@@ -22,8 +25,7 @@ type usage struct {
 // says it in better words and before anything is touched.
 func readUsage(root string) usage {
 	u := usage{root: root}
-	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
-	u.mounted = parseMounts(mounts)
+	u.mounted = readMounts(filepath.Join(root, "proc/self/mountinfo"))
 	swaps, _ := os.ReadFile(filepath.Join(root, "proc/swaps"))
 	u.swaps = parseSwaps(swaps)
 	return u
@@ -62,18 +64,19 @@ func (u usage) device(dir, name string) string {
 	return ""
 }
 
-// parseMounts reads mountinfo (proc(5)): the third field is the device number, the fifth the mount
-// point.
-func parseMounts(data []byte) map[string]string {
+// readMounts reads the first mount point of each device.
+func readMounts(path string) map[string]string {
 	mounted := make(map[string]string)
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		if _, ok := mounted[fields[2]]; !ok {
-			mounted[fields[2]] = fields[4]
+	file, err := os.Open(path) //nolint:gosec // one of the kernel's files
+	if err != nil {
+		return mounted
+	}
+	defer func() { _ = file.Close() }()
+	mounts, _ := mountinfo.GetMountsFromReader(file, nil)
+	for _, m := range mounts {
+		number := fmt.Sprintf("%d:%d", m.Major, m.Minor)
+		if _, ok := mounted[number]; !ok {
+			mounted[number] = m.Mountpoint
 		}
 	}
 	return mounted

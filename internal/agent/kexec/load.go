@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -163,22 +164,16 @@ func jump(root string, sync func(), reboot func() error) error {
 // writable says whether any file system on a block device is open for writing, by the options of
 // the file systems themselves. Btrfs is on one, and has no number of it.
 func writable(root string) bool {
-	mounts, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	file, err := os.Open(filepath.Join(root, "proc/self/mountinfo"))
 	if err != nil {
 		return false
 	}
-	for line := range strings.SplitSeq(string(mounts), "\n") {
-		f := strings.Fields(line)
-		at := slices.Index(f, "-")
-		if at < 6 || len(f) < at+4 {
-			continue
-		}
-		onDevice := !strings.HasPrefix(f[2], "0:") || f[at+1] == "btrfs"
-		if options := strings.Split(f[at+3], ","); onDevice && options[0] == "rw" {
-			return true
-		}
-	}
-	return false
+	defer func() { _ = file.Close() }()
+	mounts, err := mountinfo.GetMountsFromReader(file, nil)
+	return err == nil && slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool {
+		onDevice := m.Major != 0 || m.FSType == "btrfs"
+		return onDevice && slices.Contains(strings.Split(m.VFSOptions, ","), "rw")
+	})
 }
 
 // Sync has the kernel write what is to be written. A file system that nobody answers for (NFS
