@@ -144,13 +144,14 @@ func identifyDrive(device *os.File, disk *agentv1.BlockDevice) (identity ataIden
 	return identity
 }
 
-// askIdentity is identifyDrive for a disk that is not open. One that does not answer stays as it
-// is.
-func askIdentity(disk *agentv1.BlockDevice) {
-	if device, err := openDrive(disk); err == nil {
-		identifyDrive(device, disk)
-		_ = device.Close()
+// askIdentity is identifyDrive for a disk that is not open.
+func askIdentity(disk *agentv1.BlockDevice) error {
+	device, err := openDrive(disk)
+	if err != nil {
+		return err
 	}
+	identifyDrive(device, disk)
+	return device.Close()
 }
 
 // complete replaces what SCSI cuts off: sixteen letters of a model, and four of a version.

@@ -21,24 +21,32 @@ var virtualDisks = []string{
 // blockDevices lists the disks, and asks them for their health if they are this machine's own.
 func (p *probe) blockDevices() []*agentv1.BlockDevice {
 	list := p.listDisks()
-	for _, disk := range list {
-		if p.live {
-			p.survive("health of "+disk.GetName(), func() { p.askDrive(disk) })
-		}
+	if !p.live {
+		return list
+	}
+	places := make([]int, len(list))
+	for at := range list {
+		places[at] = at
+	}
+	for _, warning := range machineDrives.ask(list, places, question{"health", askHealth}) {
+		p.warn("%s", warning)
 	}
 	return list
 }
 
 // completeDisks lists the disks, and asks those of this machine for their identity whose whole
 // model the kernel does not have, as older ones do not. People choose a disk by what a report says
-// of it, and there every drive behind ATA has told its whole model.
-func (p *probe) completeDisks(ask func(*agentv1.BlockDevice)) []*agentv1.BlockDevice {
+// of it, and there every drive behind ATA has told its whole model. One that does not answer stays
+// as it is.
+func (p *probe) completeDisks(drives *drives, ask func(*agentv1.BlockDevice) error) []*agentv1.BlockDevice {
 	list := p.listDisks()
-	for _, disk := range list {
+	var places []int
+	for at, disk := range list {
 		if _, err := p.informationPage(filepath.Join(blockDir, disk.GetName())); err != nil && p.live && disk.GetProtocol() == "sata" {
-			p.survive("identity of "+disk.GetName(), func() { ask(disk) })
+			places = append(places, at)
 		}
 	}
+	drives.ask(list, places, question{"identity", ask})
 	return list
 }
 

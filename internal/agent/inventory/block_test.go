@@ -147,9 +147,10 @@ func TestDisksHaveTheirWholeModel(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		var asked []string
 		p := &probe{root: root, live: live}
-		list := p.completeDisks(func(disk *agentv1.BlockDevice) {
+		list := p.completeDisks(&drives{}, func(disk *agentv1.BlockDevice) error {
 			asked = append(asked, disk.GetName())
 			identity.complete(disk)
+			return nil
 		})
 		if live && (len(asked) != 1 || asked[0] != "sda") || !live && len(asked) > 0 || len(list) != 3 {
 			t.Errorf("of %d disks, %v were asked", len(list), asked)

@@ -13,9 +13,9 @@ import (
 // healthTimeoutMs is how long a drive may take to answer.
 const healthTimeoutMs = 5000
 
-// askDrive asks a drive for what it says of itself, if its kind has a way of saying. It changes
-// nothing of the drive.
-func (p *probe) askDrive(disk *agentv1.BlockDevice) {
+// askHealth asks a drive for its health, if its kind has a way of saying. It changes nothing of the
+// drive.
+func askHealth(disk *agentv1.BlockDevice) error {
 	var ask func(device *os.File, disk *agentv1.BlockDevice) (*agentv1.Health, error)
 	switch disk.GetProtocol() {
 	case "nvme":
@@ -25,16 +25,15 @@ func (p *probe) askDrive(disk *agentv1.BlockDevice) {
 	case "sas", "fc":
 		ask = scsiHealth
 	default:
-		return
+		return nil
 	}
 	device, err := openDrive(disk)
-	if err == nil {
-		disk.Health, err = ask(device, disk)
-		_ = device.Close()
-	}
 	if err != nil {
-		p.warn("the health of %s cannot be read: %s", disk.GetName(), reason(err))
+		return err
 	}
+	defer func() { _ = device.Close() }()
+	disk.Health, err = ask(device, disk)
+	return err
 }
 
 func openDrive(disk *agentv1.BlockDevice) (*os.File, error) {

@@ -83,7 +83,7 @@ func (p *probe) survive(what string, read func()) {
 // panic becomes an error, as in a report it becomes a warning.
 func Disks(root string) ([]*agentv1.BlockDevice, error) {
 	p := &probe{root: root, live: filepath.Clean(root) == "/"}
-	return disks(func() []*agentv1.BlockDevice { return p.completeDisks(askIdentity) })
+	return disks(func() []*agentv1.BlockDevice { return p.completeDisks(machineDrives, askIdentity) })
 }
 
 func disks(read func() []*agentv1.BlockDevice) (list []*agentv1.BlockDevice, err error) {
