@@ -33,14 +33,15 @@ func (a *app) rehearseCommand() *cobra.Command {
 		Short: "Show what this configuration would do when something happens, in a simulated world",
 		Long: `Rehearse takes your own configuration and policy, and runs the real loops of the control plane, on a database of its own that is removed
 afterwards, against simulated providers and machines, in virtual time. It prints what would happen: a timeline, what would be rebooted,
-how long it would take until everything is well, and how often providers would be asked. It touches nothing that is real: no network,
-no provider, no database of yours. The same seed gives the same answer.
+how long it would take until everything is well, which machines would wait for somebody, and how often providers would be asked. It
+touches nothing that is real: no network, no provider, no database of yours. The same seed gives the same answer.
 
 The scenario begins when the fleet is there and well. Each provider of the configuration is there under its name, with as much capacity
 as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
 answer tells how your policy behaves, not how fast your hardware is.
 
-Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, and with 1 when it failed.
+Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, or machines wait for somebody, and with 1
+when it failed.
 
 Scenarios:
 ` + scenarioList(),
@@ -169,7 +170,7 @@ type rehearsed struct {
 	Restarts      []rehearsedCount  `yaml:"restarts"`
 	Created       int               `yaml:"created"`
 	Well          bool              `yaml:"well"`
-	WellAfter     string            `yaml:"wellAfter"`
+	SettledAfter  string            `yaml:"settledAfter"`
 	Left          string            `yaml:"left"`
 	Machines      []rehearsedCount  `yaml:"machines"`
 	Providers     []rehearsedCalls  `yaml:"providers"`
@@ -195,12 +196,14 @@ type rehearsedCalls struct {
 
 func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) rehearsed {
 	answer := rehearsed{
-		Scenario: s.Name, About: s.About, Seed: f.seed, ControlPlanes: f.controllers, Created: r.Created, Well: r.Well > 0, Left: r.Left,
+		Scenario: s.Name, About: s.About, Seed: f.seed, ControlPlanes: f.controllers, Created: r.Created, Left: r.Left,
 		Digest: r.Digest, Restarts: counts(r.Restarts),
 	}
-	if r.Well > 0 {
-		answer.WellAfter = r.Well.Round(time.Second).String()
+	if r.Settled > 0 {
+		answer.SettledAfter = r.Settled.Round(time.Second).String()
+		answer.Left = troubled(r.States)
 	}
+	answer.Well = answer.Left == ""
 	for _, m := range r.Timeline {
 		answer.Timeline = append(answer.Timeline, rehearsedMoment{At: m.At.Round(time.Second).String(), What: m.What, Times: m.Times})
 	}
@@ -213,6 +216,25 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 		answer.Providers = append(answer.Providers, rehearsedCalls{string(c.Provider), counts(c.Total), c.Peak})
 	}
 	return answer
+}
+
+// troubled says which machines somebody has to see to; "" when there are none.
+func troubled(states map[fleet.State]int) string {
+	var list []rehearsedCount
+	total := 0
+	for _, state := range fleet.States() {
+		if n := states[state]; n > 0 && state.Trouble() {
+			list = append(list, rehearsedCount{string(state), n})
+			total += n
+		}
+	}
+	switch total {
+	case 0:
+		return ""
+	case 1:
+		return "1 machine waits for somebody: " + inWords(list, "")
+	}
+	return fmt.Sprintf("%d machines wait for somebody: %s", total, inWords(list, ""))
 }
 
 func counts(of map[string]int) (list []rehearsedCount) {
@@ -233,9 +255,12 @@ func rehearsalTable(w *screen, r rehearsed) {
 		w.line("%10s  %s%s", m.At, m.What, times)
 	}
 	w.line("")
-	if r.Well {
-		w.line("Everything was well after %s.", r.WellAfter)
-	} else {
+	switch {
+	case r.Well:
+		w.line("Everything was well after %s.", r.SettledAfter)
+	case r.SettledAfter != "":
+		w.line("Nothing goes on by itself after %s, and %s.", r.SettledAfter, r.Left)
+	default:
 		w.line("Not everything was well in the end: %s", r.Left)
 	}
 	w.line("Machines: %s", inWords(r.Machines, "none"))

@@ -42,7 +42,7 @@ images:
 		t.Fatal(err)
 	}
 	args := []string{"rehearse", "--config", file, "--scenario", "listener-down", "--machines", "3", "--control-planes", "1", "--hours", "4"}
-	if r := run(t, nil, args...); r.code != 0 || !strings.Contains(r.stdout, "machines: 3 installed") {
+	if r := run(t, nil, args...); r.code != 0 || !strings.Contains(r.stdout, "machines: 3 installed") || !strings.Contains(r.stdout, "\nEverything was well after ") {
 		t.Errorf("exit code %d, %q:\n%s", r.code, r.stderr, r.stdout)
 	}
 	broken := strings.Replace(rehearsable+install, "image: os", "image: another", 1)
@@ -67,17 +67,19 @@ func TestRehearse(t *testing.T) {
 	}
 	args := []string{"rehearse", "--config", file, "--scenario", "agents-die", "--machines", "4", "--control-planes", "1", "--hours", "4"}
 	r := run(t, nil, args...)
-	if r.code != 0 || !strings.Contains(r.stderr, "nothing real is touched") {
+	if r.code != 6 || !strings.Contains(r.stderr, "nothing real is touched") ||
+		!strings.Contains(r.stderr, "not everything was well in the end: 1 machine waits for somebody: 1 quarantined") {
 		t.Fatalf("exit code %d, %q", r.code, r.stderr)
 	}
-	for _, want := range []string{"tenth-fails", "Everything was well after", "3 available, 1 quarantined", "Restarts: none", "Calls of rack:"} {
+	for _, want := range []string{"tenth-fails", "nothing goes on by itself any more\n", "and 1 machine waits for somebody: 1 quarantined.", "3 available, 1 quarantined", "Restarts: none", "Calls of rack:"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the answer has no %q:\n%s", want, r.stdout)
 		}
 	}
 	var first, second struct {
-		Digest string `json:"digest"`
-		Well   bool   `json:"well"`
+		Digest       string `json:"digest"`
+		Well         bool   `json:"well"`
+		SettledAfter string `json:"settledAfter"`
 	}
 	for _, answer := range []any{&first, &second} {
 		again := run(t, nil, append(args, "-o", "json")...)
@@ -85,7 +87,7 @@ func TestRehearse(t *testing.T) {
 			t.Fatalf("%v: %s", err, again.stdout)
 		}
 	}
-	if first.Digest == "" || first != second || !first.Well {
+	if first.Digest == "" || first != second || first.Well || first.SettledAfter == "" {
 		t.Errorf("%+v and %+v", first, second)
 	}
 	patient := filepath.Join(t.TempDir(), "ironherd.yaml")

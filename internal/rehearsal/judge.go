@@ -173,12 +173,22 @@ func (w *world) leftAt(s *source, known map[fleet.ProviderID]bmdb.MachineRow) (s
 	return "", nil
 }
 
+// verdict says how things are when nothing is left to do.
+func (w *world) verdict() string {
+	for state, n := range w.states {
+		if n > 0 && state.Trouble() {
+			return "nothing goes on by itself any more"
+		}
+	}
+	return "everything is well"
+}
+
 // finish judges the whole when it is over.
 func (w *world) finish(left string) error {
-	w.notWell = left
+	w.unsettled = left
 	if left == "" {
-		w.well = w.elapsed()
-		w.note("everything is well")
+		w.settled = w.elapsed()
+		w.note("%s", w.verdict())
 	} else {
 		if w.plan.Lead { // whoever rehearses a scenario is told, and judges
 			return w.checkDatabase()

@@ -33,9 +33,10 @@ type Report struct {
 	Digest string
 	// Violations are the invariants that were seen to be broken. The rehearsal ends with the first.
 	Violations []Violation
-	// Well is when everything was well, after the faults had stopped; zero: it never was.
-	Well time.Duration
-	// Left says what is not well.
+	// Settled is when nothing was left to do, after the faults had stopped; zero: something always
+	// was. Every machine is well then, or somebody has to see to it (see States).
+	Settled time.Duration
+	// Left says what was left to do.
 	Left string
 	// Elapsed is how much virtual time passed, in so many steps.
 	Elapsed time.Duration
@@ -273,7 +274,7 @@ func (w *world) calm() {
 
 func (w *world) report() Report {
 	r := Report{
-		Plan: w.plan, Digest: w.sum(), Violations: w.watch.violations, Well: w.well, Left: w.notWell, Elapsed: w.elapsed(), Steps: w.done,
+		Plan: w.plan, Digest: w.sum(), Violations: w.watch.violations, Settled: w.settled, Left: w.unsettled, Elapsed: w.elapsed(), Steps: w.done,
 		Trace: w.lines, Timeline: w.timeline, Restarts: w.watch.restarts, Created: w.watch.creates, States: w.states,
 	}
 	for _, p := range w.providers {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestScenarios rehearses each scenario on a small fleet: it ends well, keeps every promise, and
-// what has nothing to do with machines restarts none.
+// TestScenarios rehearses each scenario on a small fleet: it comes to an end, keeps every promise,
+// and what has nothing to do with machines restarts none.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	for _, s := range Scenarios() {
@@ -25,8 +25,8 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Failed() || r.Well == 0 {
-				t.Errorf("violations %v, left %q, well after %s\n%v", r.Violations, r.Left, r.Well, r.Timeline)
+			if r.Failed() || r.Settled == 0 {
+				t.Errorf("violations %v, left %q, settled after %s\n%v", r.Violations, r.Left, r.Settled, r.Timeline)
 			}
 			total := 0
 			for _, n := range r.States {

@@ -83,10 +83,11 @@ type world struct {
 	keepAll  bool
 	timeline []Moment
 
-	// well is when everything was, notWell what is not, and states are those that were seen last.
-	well    time.Duration
-	notWell string
-	states  map[fleet.State]int
+	// settled is when nothing was left to do, unsettled what was, and states are those that were seen
+	// last.
+	settled   time.Duration
+	unsettled string
+	states    map[fleet.State]int
 	// shown is what the timeline said last of the states.
 	shown string
 }
