@@ -103,6 +103,10 @@ func holds(h *fleet.RecoveryHold, at time.Time) bool {
 // faultIsOurs ends the reason of a stop that WatchSilence makes for a silence.
 const faultIsOurs = ": the fault is probably ours (listener, network, certificate, clock)"
 
+// haveTime ends the reason of the stop that follows it when most of the machines have been heard
+// again.
+const haveTime = "; the others were heard again, and these still have time"
+
 // SuspectsUs reports whether a stop was made because so many machines were silent at once that the
 // fault is probably ours.
 func SuspectsUs(h *fleet.RecoveryHold) bool {
@@ -187,6 +191,10 @@ func spent(policy fleet.Policy) string {
 // silent: otherwise a number about the limit would stop recovery again and again. Until then the
 // stop stays in the database, in the name of the BMDB, as the memory of the silence.
 //
+// When a silence ends before its stop does, the machines that are silent still have the time of a
+// step from then on. They may be on their way, behind the others: what has passed of their time,
+// has passed while nobody could be heard.
+//
 // It also stops recovery while the budget of recovery is spent. That stop is in the name of the
 // policy, or of the BMDB where it takes the place of the memory of a silence.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
@@ -208,10 +216,16 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 			hold = nil // a person's or the policy's, which is over
 		}
 		switch {
-		case found.many(policy) && hold == nil:
+		case found.many(policy) && (hold == nil || strings.HasSuffix(hold.Reason, haveTime)):
 			until := t.Now().Add(policy.SuspectFor)
 			did = found.String() + faultIsOurs
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
+		case found.few(policy) && found.any() && holds(hold, t.Now()) && SuspectsUs(hold):
+			until := t.Now().Add(policy.RecoveryStepTimeout)
+			did = found.String() + haveTime
+			return t.holdRecovery(ctx, actorBMDB, &until, did)
+		case found.any() && holds(hold, t.Now()) && strings.HasSuffix(hold.Reason, haveTime):
+			return nil
 		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
 			did = found.String() + ": recovery goes on"
 			if _, err := t.q.DeleteRecoveryHold(ctx); err != nil {

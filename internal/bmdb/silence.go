@@ -38,6 +38,9 @@ func (s silence) few(policy fleet.Policy) bool {
 	return few(s.silent, s.agents) && few(s.notUp, s.booted)
 }
 
+// any reports whether a machine is not heard.
+func (s silence) any() bool { return s.silent > 0 || s.notUp > 0 }
+
 func (s silence) String() string {
 	agents := fmt.Sprintf("%d of %d machines with an agent are silent", s.silent, s.agents)
 	if s.unanswered > 0 {

@@ -122,6 +122,53 @@ var silenceTests = []test{
 		w.shift.Advance(p.BootTimeout)
 		w.watch("1 of 1 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
+	{"who is silent still when a silence ends has the time of a step", func(w *world) {
+		p := w.suspecting(2)
+		var agents []bmdb.AgentIdentity
+		for _, c := range []fleet.CapacityID{"c1", "c2", "c3", "c4", "c5"} {
+			agents = append(agents, w.broken(c))
+		}
+		const ours = "5 of 5 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)"
+		const rest = "1 of 5 machines with an agent are silent; the others were heard again, and these still have time"
+		othersSpeak := func() {
+			for _, a := range agents[1:] {
+				w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+			}
+		}
+		judgeAll := func() { // as their starts of agents do
+			w.suspecting(2)
+			w.judgeAgain()
+		}
+		judgeAll()
+		w.watch(ours)
+		w.shift.Advance(p.RecoveryStepTimeout) // the time of all is over, but for the stop
+		othersSpeak()
+		w.watch(rest)
+		w.judgeAgain()
+		s := w.lasting("recoverer")
+		w.shift.Advance(p.RecoveryStepTimeout - time.Second)
+		othersSpeak()
+		w.watch("")
+		w.recover(s, 5, 0)
+		w.shift.Advance(2 * time.Second)
+		w.watch("1 of 5 machines with an agent are silent: recovery goes on")
+		w.must(w.recover(s, 5, 1)[0].Cancel(w.ctx, "not now"))
+
+		// It is another silence when many fall silent again in that time, and nobody needs time who
+		// was heard.
+		w.shift.Advance(time.Hour)
+		judgeAll()
+		w.watch(ours)
+		othersSpeak()
+		w.watch(rest)
+		w.shift.Advance(p.SilentAfter + time.Second)
+		judgeAll()
+		w.watch(ours)
+		othersSpeak()
+		w.watch(rest)
+		w.must(w.db.RecordSpoken(w.ctx, agents[0], "boot1"))
+		w.watch("0 of 5 machines with an agent are silent: recovery goes on")
+	}},
 	{"who lets recovery go on without such a silence leaves the guard as it was", func(w *world) {
 		p := w.suspecting(2)
 		w.listening()
