@@ -81,7 +81,7 @@ func (t *transaction) removeFacts(ctx context.Context, m *machineRecord) error {
 	if err != nil {
 		return err
 	}
-	if err := t.q.ReleaseToken(ctx, statement.ReleaseTokenParams{Machine: id, Outcome: outcomeReleased}); err != nil {
+	if err := t.q.ReleaseToken(ctx, statement.ReleaseTokenParams{Machine: id, ClosedAt: micros(t.Now()), Outcome: outcomeReleased}); err != nil {
 		return err
 	}
 	return t.removeMachine(ctx, m)

@@ -407,8 +407,8 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 				return err
 			}
 			at := t.Now().Add(until)
-			err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{Provider: provider, Capacity: string(capacity), Until: micros(at), Cause: cause})
-			if err != nil {
+			made, err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{Provider: provider, Capacity: string(capacity), Until: micros(at), Cause: cause})
+			if err != nil || made == 0 { // a longer one is there
 				return err
 			}
 			c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))

@@ -120,12 +120,12 @@ func (t *transaction) limitedHolders(
 	now := micros(t.Now())
 	kept := holders[:0]
 	for _, h := range holders {
-		// Nobody holds it: a step was taken, and its effect is waited for until the next one is due, or,
-		// where that waits for something else, until the time of the step is over.
+		// Nobody holds it: a step was taken, and its effect is waited for until the time of the step is
+		// over, or the next one is due. That one may be put off for long, by a maintenance or a backoff.
 		if h.Session == "" {
-			until := h.DueRecovery
-			if until == 0 {
-				until = h.StepAt + env.Policy.RecoveryStepTimeout.Microseconds()
+			until := h.StepAt + env.Policy.RecoveryStepTimeout.Microseconds()
+			if h.DueRecovery != 0 {
+				until = min(until, h.DueRecovery)
 			}
 			if until <= now {
 				continue

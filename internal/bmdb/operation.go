@@ -271,10 +271,11 @@ func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.Opera
 	if !until.After(t.Now()) {
 		return nil
 	}
-	return t.q.PutPenalty(ctx, statement.PutPenaltyParams{
+	_, err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{
 		Provider: string(r.Provider), Capacity: string(r.Provided.Capacity), Until: micros(until),
 		Cause: fmt.Sprintf("%s, asked for by %s: %s", q.Operation, q.Actor, q.Reason),
 	})
+	return err
 }
 
 // ReplaceByPolicy asks, in the policy's name, for a machine that its provider gave up to be

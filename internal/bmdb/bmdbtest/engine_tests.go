@@ -14,7 +14,8 @@ var errUndo = errors.New("undo")
 
 // putPenalty is some write.
 func putPenalty(ctx context.Context, tx bmdb.Tx, capacity string) error {
-	return statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "x", Capacity: capacity, Until: 1 << 60, Cause: "c"})
+	_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "x", Capacity: capacity, Until: 1 << 60, Cause: "c"})
+	return err
 }
 
 func (w *world) penalties() map[string]bool {

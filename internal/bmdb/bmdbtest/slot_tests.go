@@ -353,6 +353,21 @@ var slotTests = []test{
 			}
 		}
 	}},
+	{"who waits for its next step for long has a slot for the time of its step alone", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce = 1
+		w.must(errorOf2(w.db.SetPolicy(w.ctx, p)))
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot)
+		w.shift.Advance(time.Hour)
+		s := w.lasting("recoverer")
+		w.must(w.recover(s, 1, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(w.db.BeginMaintenance(w.ctx, actor, a.Machine, new(w.now().Add(20*time.Hour)), "a new fan"))
+		w.broken("c2")
+		w.shift.Advance(p.RecoveryStepTimeout)
+		w.judgeAgain()
+		w.must(w.recover(s, 2, 1)[0].Cancel(w.ctx, "not now"))
+	}},
 	{"other processes know no slots", func(w *world) {
 		w.machines(nil, "c1", "c2", "c3")
 		w.must(SetAtOnce(w.ctx, w.db, 1))

@@ -60,6 +60,7 @@ var groups = []struct {
 	{"agent", agentTests},
 	{"install", installTests},
 	{"leave", leaveTests},
+	{"release", releaseTests},
 	{"probe", probeTests},
 	{"operator", operatorTests},
 	{"plan", planTests},

@@ -172,9 +172,10 @@ func TestACommitWithoutAReplyIsNotRepeated(t *testing.T) {
 					runs := 0
 					err := run(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
 						runs++
-						return statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{
+						_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{
 							Provider: name, Capacity: fmt.Sprint(runs), Until: 1 << 60, Cause: "c",
 						})
+						return err
 					})
 					if runs != 1 || fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "commit") {
 						t.Errorf("%s: %d runs, %s: %v", name, runs, fleet.KindOf(err), err)

@@ -124,7 +124,7 @@ func TestLostTransaction(t *testing.T) {
 		wg.Go(func() {
 			capacity := fmt.Sprint(i)
 			err := e.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
-				err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "x", Capacity: capacity, Until: 1 << 60})
+				_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "x", Capacity: capacity, Until: 1 << 60})
 				if i%4 == 0 {
 					_, gone := tx.ExecContext(ctx, "ROLLBACK") // as SQLite does after an I/O error
 					err = errors.Join(err, gone)

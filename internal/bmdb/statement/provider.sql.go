@@ -855,10 +855,11 @@ func (q *Queries) PutDiscrepancy(ctx context.Context, arg PutDiscrepancyParams) 
 	return err
 }
 
-const putPenalty = `-- name: PutPenalty :exec
+const putPenalty = `-- name: PutPenalty :execrows
 INSERT INTO penalty (provider, capacity, until, cause)
 VALUES ($1, $2, $3, $4)
 ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause
+WHERE penalty.until < excluded.until
 `
 
 type PutPenaltyParams struct {
@@ -868,27 +869,32 @@ type PutPenaltyParams struct {
 	Cause    string
 }
 
-func (q *Queries) PutPenalty(ctx context.Context, arg PutPenaltyParams) error {
-	_, err := q.db.ExecContext(ctx, putPenalty,
+// The longer penalty stays: who writes one may not know of the other.
+func (q *Queries) PutPenalty(ctx context.Context, arg PutPenaltyParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, putPenalty,
 		arg.Provider,
 		arg.Capacity,
 		arg.Until,
 		arg.Cause,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const releaseToken = `-- name: ReleaseToken :exec
-UPDATE token SET outcome = $1 WHERE machine = $2
+UPDATE token SET closed_at = $1, outcome = $2 WHERE machine = $3
 `
 
 type ReleaseTokenParams struct {
-	Outcome string
-	Machine string
+	ClosedAt int64
+	Outcome  string
+	Machine  string
 }
 
 func (q *Queries) ReleaseToken(ctx context.Context, arg ReleaseTokenParams) error {
-	_, err := q.db.ExecContext(ctx, releaseToken, arg.Outcome, arg.Machine)
+	_, err := q.db.ExecContext(ctx, releaseToken, arg.ClosedAt, arg.Outcome, arg.Machine)
 	return err
 }
 

@@ -131,10 +131,12 @@ DELETE FROM token WHERE token IN (
   ORDER BY t.token LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
 );
 
--- name: PutPenalty :exec
+-- The longer penalty stays: who writes one may not know of the other.
+-- name: PutPenalty :execrows
 INSERT INTO penalty (provider, capacity, until, cause)
 VALUES (sqlc.arg(provider), sqlc.arg(capacity), sqlc.arg(until), sqlc.arg(cause))
-ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause;
+ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause
+WHERE penalty.until < excluded.until;
 
 -- name: DeletePastPenalties :exec
 DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND until <= sqlc.arg(now);
@@ -167,7 +169,7 @@ SELECT count(*) FROM (SELECT kind FROM discrepancy LIMIT CAST(sqlc.arg(max_rows)
 DELETE FROM discrepancy WHERE provider = sqlc.arg(provider) AND machine = sqlc.arg(machine);
 
 -- name: ReleaseToken :exec
-UPDATE token SET outcome = sqlc.arg(outcome) WHERE machine = sqlc.arg(machine);
+UPDATE token SET closed_at = sqlc.arg(closed_at), outcome = sqlc.arg(outcome) WHERE machine = sqlc.arg(machine);
 
 -- Turns behind those that are reserved, from earliest on, unless the first one came after latest
 -- (first_at is 0 then). earliest is at most latest, and not before not_before: so next_at is not
