@@ -3,6 +3,7 @@ package prober
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -284,11 +285,18 @@ func (p *Prober) ask(ctx context.Context, q question) (remote.HostKey, error) {
 	return remote.HostKey{}, p.get(ctx, q)
 }
 
-// plain is an error's text without what differs each time: the port that we have called from.
+// plain is an error's text without what differs each time, which would make each finding a new one:
+// the port that we have called from, and what time it is when a certificate has expired.
 func plain(err error) string {
 	text := err.Error()
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Source != nil {
 		text = strings.ReplaceAll(text, op.Source.String()+"->", "")
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
+		now, cert := invalid.Error(), invalid.Cert
+		invalid.Detail = fmt.Sprintf("it is valid from %s to %s (%s)",
+			cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), cert.Subject)
+		text = strings.ReplaceAll(text, now, invalid.Error())
 	}
 	return text
 }
