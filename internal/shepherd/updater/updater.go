@@ -1,9 +1,10 @@
 // Package updater refreshes what the BMDB knows from providers: the process update, one pass of one
 // provider at a time. A pass reads the list of machines instead of making a call for each.
 //
-// It writes what changed and nothing else: status, address, location, capacity. It asks for a
-// machine that is missing from the list by its ID, a bounded number in a pass. The machine is gone
-// only when the provider says so of that very machine.
+// It writes what changed and nothing else: status, address, location, capacity. Lists lag. So it
+// asks for a machine by its ID, a bounded number in a pass, when the list denies what is recorded:
+// when the machine is missing from the list, or when it is gone and is in the list again. The
+// machine is gone, or back, only when the provider says so of that very machine.
 //
 // When most of the machines are missing at once, the updater doubts the list: it declares nothing
 // gone, and the pass fails with that as its cause.
@@ -71,7 +72,7 @@ type sourceState struct {
 	Source
 
 	mu sync.Mutex
-	// asked is the last missing machine that a pass has asked for; the next pass goes on after it.
+	// asked is the last machine that a pass has asked for; the next pass goes on after it.
 	asked fleet.MachineID
 }
 
@@ -133,12 +134,14 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	p.view = view
-	missing, known := p.compare(ctx, entries)
+	missing, back, known := p.compare(ctx, entries)
 	loss := provider.SuddenLoss(known, len(missing))
+	doubtful := back
 	if !loss {
-		if err := p.ask(ctx, missing); err != nil {
-			return err
-		}
+		doubtful = append(doubtful, missing...)
+	}
+	if err := p.ask(ctx, doubtful); err != nil {
+		return err
 	}
 	for chunk := range slices.Chunk(p.changes, batch) {
 		if err := p.work.Note(ctx, chunk...); err != nil {
@@ -152,9 +155,10 @@ func (p *pass) run(ctx context.Context) error {
 	return nil
 }
 
-// compare notes what changed. It returns the machines that the list should have and has not, and
-// how many it should have.
-func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing []bmdb.ProviderMachine, known int) {
+// compare notes what changed. It returns the machines that the list should have and has not, those
+// that are gone and are in the list again, and how many machines the list should have. It should
+// have none that is gone.
+func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing, back []bmdb.ProviderMachine, known int) {
 	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
 		listed[entry.ID] = entry
@@ -164,21 +168,24 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing [
 			continue
 		}
 		entry, present := listed[m.ProviderID]
-		gone := m.Provided.Status == fleet.ProviderStatusGone
 		switch {
+		case m.Provided.Status == fleet.ProviderStatusGone:
+			if present {
+				back = append(back, m)
+			}
+			continue
 		case present && entry.Invalid != "":
 			p.logger.WarnContext(ctx, "entry is left alone", slog.String("machine", string(m.ID)), slog.String("reason", entry.Invalid))
 		case present:
 			p.note(m, entry)
-		case gone || m.Releasing || p.young(m.Provided.CreatedAt):
+		case m.Releasing || p.young(m.Provided.CreatedAt):
 			continue
 		default:
 			missing = append(missing, m)
 		}
 		known++
 	}
-	slices.SortFunc(missing, func(a, b bmdb.ProviderMachine) int { return cmp.Compare(a.ID, b.ID) })
-	return missing, known
+	return missing, back, known
 }
 
 // note writes an entry's facts when they differ from those that are recorded.
@@ -189,36 +196,39 @@ func (p *pass) note(m bmdb.ProviderMachine, entry provider.Entry) {
 	}
 }
 
-// ask asks for missing machines by their IDs.
-func (p *pass) ask(ctx context.Context, missing []bmdb.ProviderMachine) error {
-	for _, m := range p.nextToAsk(missing) {
+// ask asks for machines by their IDs, and notes what the answers say.
+func (p *pass) ask(ctx context.Context, doubtful []bmdb.ProviderMachine) error {
+	for _, m := range p.nextToAsk(doubtful) {
 		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
-		case err == nil && entry.Invalid == "":
+			return fmt.Errorf("ask for a machine by its ID: %w", context.Cause(ctx))
+		case err == nil && entry.Invalid != "":
+			p.logger.WarnContext(ctx, "entry is left alone", slog.String("machine", string(m.ID)), slog.String("reason", entry.Invalid))
+		case err == nil:
 			p.note(m, entry)
-		case fleet.KindOf(err) == fleet.KindNotFound:
+		case fleet.KindOf(err) != fleet.KindNotFound:
+			p.logger.WarnContext(ctx, "machine cannot be asked for", slog.String("machine", string(m.ID)), slog.Any("err", err))
+		case m.Provided.Status != fleet.ProviderStatusGone:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
 			p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
-		default:
-			p.logger.WarnContext(ctx, "missing machine cannot be asked for", slog.String("machine", string(m.ID)), slog.Any("err", err))
 		}
 	}
 	return nil
 }
 
-// nextToAsk picks the missing machines that this pass asks for: those after the last one that an
-// earlier pass asked for, then from the beginning.
-func (p *pass) nextToAsk(missing []bmdb.ProviderMachine) []bmdb.ProviderMachine {
+// nextToAsk picks the machines that this pass asks for: those after the last one that an earlier
+// pass asked for, then from the beginning.
+func (p *pass) nextToAsk(doubtful []bmdb.ProviderMachine) []bmdb.ProviderMachine {
+	slices.SortFunc(doubtful, func(a, b bmdb.ProviderMachine) int { return cmp.Compare(a.ID, b.ID) })
 	s := p.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	start := 0
-	for start < len(missing) && missing[start].ID <= s.asked {
+	for start < len(doubtful) && doubtful[start].ID <= s.asked {
 		start++
 	}
-	picked := append(slices.Clone(missing[start:]), missing[:start]...)
+	picked := append(slices.Clone(doubtful[start:]), doubtful[:start]...)
 	picked = picked[:min(len(picked), s.Config.AsksPerPass)]
 	if len(picked) > 0 {
 		s.asked = picked[len(picked)-1].ID

@@ -144,6 +144,112 @@ func TestGoneOnlyWhenTheProviderSaysSo(t *testing.T) {
 	})
 }
 
+// TestBackOnlyWhenTheProviderSaysSo: the provider has denied a machine when asked for it, and its
+// list, which lags, has the machine. The list does not bring it back; the provider's answer does.
+func TestBackOnlyWhenTheProviderSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 6)
+		for range 4 {
+			b.pass()
+		}
+		lost := b.device(0)
+		b.fake.Change(lost.ID, func(*provider.Entry) bool { return false })
+		b.pass()
+		gone := b.provided(0)
+		if gone.Status != fleet.ProviderStatusGone {
+			t.Fatalf("the lost one is %s", gone.Status)
+		}
+		b.fake.Change(lost.ID, func(e *provider.Entry) bool { *e = lost; return true })
+		for _, answer := range []error{
+			fleet.Errorf(fleet.KindNotFound, "no such machine"), fleet.Errorf(fleet.KindTemporary, "out of order"),
+		} {
+			asked := 0
+			b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+				if point != shepherdtest.Asking {
+					return nil
+				}
+				asked++
+				return answer
+			}
+			if outcome, failed := b.pass().(shepherd.Fail); failed {
+				t.Errorf("the pass failed: %v", outcome.Err)
+			}
+			if got := b.provided(0); got.Status != fleet.ProviderStatusGone || !got.At.Equal(gone.At) || asked != 1 {
+				t.Errorf("asked %d times, answered %v: %+v, before %+v", asked, answer, got, gone)
+			}
+		}
+		b.fake.Hook = nil
+		b.pass()
+		if got := b.provided(0).Status; got != fleet.ProviderStatusActive {
+			t.Errorf("the provider has it, and it is %s", got)
+		}
+	})
+}
+
+// TestListedAgainIsNoLoss: machines that are gone and listed again count neither as known nor as
+// missing. The provider is asked for no more of them in one pass than for missing ones, and for
+// each of them sooner or later, be the list doubted or not.
+func TestListedAgainIsNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const machines, lost = 70, 25
+		b := newBench(t, machines)
+		for range 4 {
+			b.pass()
+		}
+		devices := b.fake.Devices()
+		for _, device := range devices[:lost] {
+			b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
+		}
+		count := func() (gone int) {
+			t.Helper()
+			for i := range b.ids {
+				if b.provided(i).Status == fleet.ProviderStatusGone {
+					gone++
+				}
+			}
+			return gone
+		}
+		for range 2 {
+			b.pass()
+		}
+		if got := count(); got != lost {
+			t.Fatalf("%d machines are gone, want %d", got, lost)
+		}
+		for _, device := range devices[:lost] {
+			b.fake.Change(device.ID, func(e *provider.Entry) bool { *e = device; return true })
+		}
+		// The others that are known are 45: that 23 of them are missing is a loss.
+		hidden := make(map[fleet.ProviderID]bool)
+		for _, device := range devices[lost : lost+23] {
+			hidden[device.ID] = true
+		}
+		b.fake.Hide = func(e provider.Entry) bool { return hidden[e.ID] }
+		asked := 0
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point == shepherdtest.Asking {
+				asked++
+			}
+			return nil
+		}
+		outcome, failed := b.pass().(shepherd.Fail)
+		if !failed || !strings.Contains(outcome.Err.Error(), "23 of 45") {
+			t.Errorf("outcome %+v", outcome)
+		}
+		if got := count(); got != 5 || asked != 20 {
+			t.Errorf("after one pass %d are gone still, and %d questions were asked", got, asked)
+		}
+		b.fake.Hide = nil
+		if outcome, failed := b.pass().(shepherd.Fail); failed {
+			t.Errorf("the pass failed: %v", outcome.Err)
+		}
+		if got := count(); got != 0 || asked != lost {
+			t.Errorf("after two passes %d are gone still, and %d questions were asked", got, asked)
+		}
+	})
+}
+
 func TestASuddenLossIsDoubted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
