@@ -306,6 +306,9 @@ func (c judgement) install() want {
 	switch {
 	case req == nil:
 		return notWanted("no operating system was asked for")
+	case c.r.Installed != nil && c.r.Installed.Generation >= req.Generation:
+		// It may have been called off, and too late.
+		return notWanted("installed (install generation %d)", c.r.Installed.Generation)
 	case c.calledOff() && c.attemptOpen():
 		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
 			"called off by %s: %s; the agent is told with its next heartbeat", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
@@ -391,10 +394,14 @@ func (c judgement) installRefused() bool {
 	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.HeldGeneration != 0
 }
 
-// attemptOpen reports whether an attempt at the newest request was handed out and has not ended.
+// attemptOpen reports whether an attempt at the newest request was handed out and has not ended: by
+// a report, or because its system has come up without one.
 func (c judgement) attemptOpen() bool {
-	a, rep := c.r.InstallAttempt, c.r.InstallReport
+	a, rep, up := c.r.InstallAttempt, c.r.InstallReport, c.r.Installed
 	if a == nil || c.r.InstallRequest == nil || a.Generation != c.r.InstallRequest.Generation {
+		return false
+	}
+	if up != nil && up.Generation == a.Generation && up.Attempt >= a.Attempt {
 		return false
 	}
 	return rep == nil || rep.Generation != a.Generation || rep.Attempt < a.Attempt

@@ -225,6 +225,12 @@ var operations = []scenario{
 		want:  []due{{install, lifecycle.Later, 19, "the agent is told with its next heartbeat"}},
 	},
 	{
+		name: "an install that was called off too late: its system came up, and nobody reported it", now: 60,
+		steps: with(underWay, cancelled(5, 1), installed(9, 1)),
+		state: fleet.StateInstalled,
+		want:  []due{{install, lifecycle.NotWanted, 0, "installed (install generation 1)"}},
+	},
+	{
 		name: "an install that was called off while it was written", now: 8,
 		steps: with(underWay, seen(3, 7, 1), cancelled(5, 1), report(6, 1, 1, false), wrote("/dev/sda")),
 		state: fleet.StateAvailable, reason: "what the disk holds is undefined",

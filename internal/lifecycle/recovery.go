@@ -162,8 +162,7 @@ func (c judgement) recovery() want {
 	timeout := c.env.Policy.RecoveryStepTimeout
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
-		untried := c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero()
-		if untried {
+		if c.untried() {
 			return waiting("%s was done at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
 		}
 		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(r.At).Add(timeout)) {
@@ -195,6 +194,14 @@ func (c judgement) recovery() want {
 	}
 	// Many that are silent together show that the fault may be ours, before the first is restarted.
 	return c.stopped(dueAt(t.at.Add(timeout), "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
+}
+
+// untried reports whether a host that has never answered is about to be tried after a step. While
+// its provider says that it is off, nobody tries it.
+func (c judgement) untried() bool {
+	p := c.r.Provided
+	return c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero() &&
+		p != nil && p.Status == fleet.ProviderStatusActive
 }
 
 // notMoved decides about a machine that is heard with the boot ID from before a step that restarts

@@ -221,6 +221,12 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.Due, 42, "metal reboots it"}},
 	},
 	{
+		name: "a power cycle leaves it off, and nobody tries it", now: 60,
+		steps: with(active, allLevers, repair(43, fleet.RungPowerCycle, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), offAt(44)),
+		state: fleet.StateSilent, reason: "without a sign of life 10m0s later",
+		want: []due{{recovery, lifecycle.Due, 53, "power-cycle was done at"}},
+	},
+	{
 		name: "after the reboot nobody knows yet whether it answers", now: 43.5,
 		steps: with(active, allLevers, repair(43, fleet.RungReboot, nil)),
 		state: fleet.StateSilent,

@@ -20,8 +20,12 @@ func (w *world) release(id fleet.MachineID) {
 var releaseTests = []test{
 	{"a pass that knows nothing of a release does not let its capacity be used again", func(w *world) {
 		w.release(w.machine("c1"))
-		w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetPenalty("c1", time.Hour, "its machine has failed"))) })
-		w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetPenalty("c2", time.Hour, "its machine has failed"))) })
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetPenalty("c1", time.Hour, "its machine has failed")))
+		})
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetPenalty("c2", time.Hour, "its machine has failed")))
+		})
 		v, err := w.db.ViewProvider(w.ctx, provider)
 		w.must(err)
 		if p := v.Penalties["c1"]; !p.ForEver() || p.Cause != "release, asked for by "+actor+": sold" {

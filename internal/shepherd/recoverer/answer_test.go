@@ -1,6 +1,8 @@
 package recoverer_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,4 +99,19 @@ func TestNoneAnswers(t *testing.T) {
 			t.Errorf("%d of %d were restarted", len(pulls), n)
 		}
 	})
+}
+
+// steps are the counted steps that need the provider.
+func steps(r *fleet.Repair) string {
+	var parts []string
+	if r == nil {
+		return "none"
+	}
+	for rung, n := range r.Steps {
+		if rung != fleet.RungAgentStart && rung != fleet.RungQuarantine {
+			parts = append(parts, fmt.Sprintf("%s %d", rung, n))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -303,16 +304,24 @@ func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (she
 	return shepherd.Finish{}, ResultDone
 }
 
-// switchOnTries bounds how often a machine is switched on again that a power cycle has left off.
-const switchOnTries = 3
+const (
+	// switchOnTries bounds how often a machine is switched on again that a power cycle has left off.
+	switchOnTries = 3
+	// switchingOn and switchedOn begin the causes of the backoff that these tries leave.
+	switchingOn = "switch the machine on, which the power cycle left off"
+	switchedOn  = "the power cycle had left the machine off: it was switched on, and is waited for"
+)
 
 // leftOff reports whether a power cycle of ours ended half-way, and the machine is to be switched
 // on before anything else is done.
 func (s step) leftOff(entry provider.Entry) bool {
 	r := s.work.Record
 	_, can := s.source.Provider.(provider.Powerer)
+	b := r.Backoffs[fleet.ProcessRecovery]
+	// A provider that could not even be asked has failed, too, and was not told to switch it on.
+	tried := strings.HasPrefix(b.Cause, switchingOn) || strings.HasPrefix(b.Cause, switchedOn)
 	return can && entry.Status == fleet.ProviderStatusOff && r.Repair != nil && r.Repair.Rung == fleet.RungPowerCycle &&
-		r.Backoffs[fleet.ProcessRecovery].Failures < switchOnTries
+		(b.Failures < switchOnTries || !tried)
 }
 
 // switchOn finishes a power cycle. Its attempt was committed with the cycle. Then the machine has
@@ -326,10 +335,10 @@ func (s step) switchOn(ctx context.Context) (shepherd.Outcome, Result) {
 		return shepherd.Fail{Err: fmt.Errorf("look at the lease: %w", err)}, ResultFailed
 	}
 	if err := s.source.Provider.(provider.Powerer).PowerOn(ctx, s.work.Record.ProviderID); err != nil {
-		return shepherd.Fail{Err: fmt.Errorf("switch the machine on, which the power cycle left off: %w", err)}, ResultFailed
+		return shepherd.Fail{Err: fmt.Errorf(switchingOn+": %w", err)}, ResultFailed
 	}
 	return shepherd.Fail{Err: &fleet.Error{
-		Kind: fleet.KindTemporary, Message: "the power cycle had left the machine off: it was switched on, and is waited for",
+		Kind: fleet.KindTemporary, Message: switchedOn,
 		RetryAfter: env.Policy.RecoveryStepTimeout,
 	}}, ResultFailed
 }

@@ -2,7 +2,6 @@ package recoverer_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -177,6 +176,8 @@ func TestAnswers(t *testing.T) {
 		levers string
 		state  fleet.State
 		steps  string // as counted in the end
+		// erases: the policy allows a reinstall. updated: what the provider lists is recorded, too.
+		erases, updated bool
 	}{
 		"a provider that does not answer costs no step": {
 			hook:   first(5, shepherdtest.Asking, fleet.Errorf(fleet.KindTemporary, "out of order")),
@@ -213,17 +214,44 @@ func TestAnswers(t *testing.T) {
 			breaks: func(h *shepherdtest.Host) { h.Dead = true }, levers: "reboot reboot power-cycle power-on", state: fleet.StateQuarantined,
 			steps: "power-cycle 1, reboot 2",
 		},
+		"a power cycle that ends half-way is finished after an outage of the provider, too": {
+			hook: func() func(shepherdtest.Point, fleet.CapacityID) error {
+				n, back := 0, time.Time{}
+				return func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					if at == shepherdtest.Pulled {
+						if n++; n == 3 { // after two reboots
+							back = time.Now().Add(time.Hour)
+							return fleet.Errorf(fleet.KindTimeout, "no answer")
+						}
+					}
+					if (at == shepherdtest.Asking || at == shepherdtest.Listing) && time.Now().Before(back) {
+						return fleet.Errorf(fleet.KindTemporary, "no answer")
+					}
+					return nil
+				}
+			},
+			breaks: func(h *shepherdtest.Host) { h.Dead = true }, levers: "reboot reboot power-cycle power-on reinstall", state: fleet.StateQuarantined,
+			steps: "power-cycle 1, reboot 2, reinstall 1", erases: true, updated: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				herd, handler := newHerd(t, 3, nil)
+				herd, handler := newHerd(t, 3, func(p *fleet.Policy) {
+					if c.erases {
+						p.RecoveryReinstalls = 1
+					}
+				})
 				id := herd.Machines()[0]
-				defer herd.Start(handler)()
+				handlers := []shepherd.Handler{handler}
+				if c.updated {
+					handlers = append(handlers, updaterOf(t, herd))
+				}
+				defer herd.Start(handlers...)()
 				time.Sleep(5 * time.Minute)
 				herd.Fake.Hook = c.hook()
 				herd.Change(id, c.breaks)
-				time.Sleep(2 * time.Hour)
+				time.Sleep(3 * time.Hour)
 				if got := levers(herd, id); got != c.levers {
 					t.Errorf("pulled %q, want %q", got, c.levers)
 				}
@@ -236,21 +264,6 @@ func TestAnswers(t *testing.T) {
 			})
 		})
 	}
-}
-
-// steps are the counted steps that need the provider.
-func steps(r *fleet.Repair) string {
-	var parts []string
-	if r == nil {
-		return "none"
-	}
-	for rung, n := range r.Steps {
-		if rung != fleet.RungAgentStart && rung != fleet.RungQuarantine {
-			parts = append(parts, fmt.Sprintf("%s %d", rung, n))
-		}
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
 }
 
 // TestCrashes: the process dies at each step of a repair, and another one goes on. No step has its
