@@ -419,24 +419,12 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 	return nil
 }
 
-// CalledOff is an attempt that an agent works at, as far as is known, and that nobody wants any
-// more: it was called off, or a newer install was asked for.
-type CalledOff struct {
-	Machine    fleet.MachineID
-	Generation fleet.InstallGeneration
-	Attempt    int
-}
-
-// CalledOff returns those attempts. It reads the installs that are under way.
-func (db *DB) CalledOff(ctx context.Context) ([]CalledOff, error) {
-	return read(ctx, db.view, "installs called off", func(ctx context.Context, t *transaction) (list []CalledOff, err error) {
-		rows, err := t.q.ListCalledOff(ctx)
-		for _, r := range rows {
-			list = append(list, CalledOff{
-				Machine: fleet.MachineID(r.Machine), Generation: fleet.InstallGeneration(r.Generation), Attempt: int(r.Attempt),
-			})
-		}
-		return list, err
+// InstallUnwanted reports whether nobody wants that install any more: it was called off, or a newer
+// one was asked for. An agent may be at work at it, whatever became of its attempts here.
+func (db *DB) InstallUnwanted(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration) (bool, error) {
+	return read(ctx, db.view, "is an install wanted", func(ctx context.Context, t *transaction) (bool, error) {
+		n, err := t.q.CountUnwanted(ctx, statement.CountUnwantedParams{Machine: string(machine), Generation: int64(generation)})
+		return n > 0, err
 	})
 }
 

@@ -332,16 +332,13 @@ func (l *listener) cancelled(a *agent) error {
 	if !w.mayBeOff[a.identity.Machine] {
 		return nil
 	}
-	list, err := l.controller.db.CalledOff(w.ctx)
-	if err != nil {
+	id := a.install.id
+	off, err := l.controller.db.InstallUnwanted(w.ctx, a.identity.Machine, id.generation)
+	if err != nil || !off {
 		return err
 	}
-	for _, off := range list {
-		if off.Machine == a.identity.Machine && off.Generation == a.install.id.generation && off.Attempt == a.install.id.number {
-			w.cancel(a.install.done)
-			a.install = nil
-			a.report = &fleet.InstallReport{Generation: off.Generation, Attempt: off.Attempt, Error: "called off"}
-		}
-	}
+	w.cancel(a.install.done)
+	a.install = nil
+	a.report = &fleet.InstallReport{Generation: id.generation, Attempt: id.number, Error: "called off"}
 	return nil
 }

@@ -98,16 +98,17 @@ var installTests = []test{
 	{"an agent is told to end what a newer install makes needless", func(w *world) {
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
-		off := func(want int) {
+		unwanted := func(generation fleet.InstallGeneration, want bool) {
 			w.Helper()
-			if off, err := w.db.CalledOff(w.ctx); err != nil || len(off) != want || want == 1 && off[0] != (bmdb.CalledOff{Machine: a.Machine, Generation: 1, Attempt: 1}) {
-				w.Fatalf("called off %v, %v", off, err)
+			if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, generation); err != nil || off != want {
+				w.Fatalf("generation %d is unwanted: %t, %v", generation, off, err)
 			}
 		}
-		off(0)
+		unwanted(1, false)
 		_, err := w.db.RequestInstall(w.ctx, "ada", a.Machine, fleet.InstallRequest{Image: image}, false)
 		w.must(err)
-		off(1)
+		unwanted(1, true)
+		unwanted(2, false)
 		if o := w.handOut(a, 1, 1); o != nil {
 			w.Fatalf("beside the other one: %+v", o)
 		}
@@ -116,7 +117,7 @@ var installTests = []test{
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
 		}
-		off(0)
+		unwanted(1, true) // its agent may be at work still
 		if o := w.handOut(a, 1, 1); o == nil || o.Request.Generation != 2 {
 			w.Fatalf("order %+v, backoffs %v", o, w.record(a.Machine).Backoffs)
 		}

@@ -286,8 +286,8 @@ var planTests = []test{
 	{"an install that is called off ends at its agent without a backoff", func(w *world) {
 		a := w.ready("c1", true)
 		w.handOut(a, 0, 0)
-		if off, err := w.db.CalledOff(w.ctx); err != nil || len(off) != 0 {
-			w.Fatalf("called off %v, %v", off, err)
+		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || off {
+			w.Fatalf("called off %t, %v", off, err)
 		}
 		for range 2 {
 			handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")
@@ -298,15 +298,10 @@ var planTests = []test{
 		if n := w.count(a.Machine, fleet.EventInstallCancelled); n != 1 {
 			w.Fatalf("called off %d times", n)
 		}
-		off, err := w.db.CalledOff(w.ctx)
-		w.must(err)
-		if len(off) != 1 || off[0] != (bmdb.CalledOff{Machine: a.Machine, Generation: 1, Attempt: 1}) {
-			w.Fatalf("called off %v", off)
+		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || !off {
+			w.Fatalf("called off %t, %v", off, err)
 		}
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "called off"}))
-		if off, err := w.db.CalledOff(w.ctx); err != nil || len(off) != 0 {
-			w.Fatalf("called off after the report %v, %v", off, err)
-		}
 		if r := w.record(a.Machine); len(r.Backoffs) != 0 || w.state(a.Machine) != fleet.StateAvailable {
 			w.Fatalf("backoffs %v, state %s", r.Backoffs, w.state(a.Machine))
 		}

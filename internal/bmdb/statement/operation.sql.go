@@ -69,6 +69,27 @@ func (q *Queries) CountRecoveryRestarts(ctx context.Context, after int64) (Count
 	return i, err
 }
 
+const countUnwanted = `-- name: CountUnwanted :one
+SELECT count(*) FROM install_request q
+WHERE q.machine = $1 AND (
+  q.generation > $2
+  OR EXISTS (SELECT 1 FROM install_cancel c WHERE c.machine = q.machine AND c.generation = $2)
+)
+`
+
+type CountUnwantedParams struct {
+	Machine    string
+	Generation int64
+}
+
+// 1 where an install is not wanted any more: it was called off, or a newer one was asked for.
+func (q *Queries) CountUnwanted(ctx context.Context, arg CountUnwantedParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countUnwanted, arg.Machine, arg.Generation)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const deleteAdoption = `-- name: DeleteAdoption :exec
 DELETE FROM adoption WHERE provider = $1 AND provider_id = $2
 `
@@ -382,46 +403,6 @@ func (q *Queries) ListAdoptions(ctx context.Context, provider string) ([]ListAdo
 	for rows.Next() {
 		var i ListAdoptionsRow
 		if err := rows.Scan(&i.ProviderID, &i.Actor); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listCalledOff = `-- name: ListCalledOff :many
-SELECT a.machine, a.generation, a.attempt
-FROM install_deadline d
-JOIN install_attempt a ON a.machine = d.machine
-JOIN install_request q ON q.machine = d.machine
-WHERE q.generation > a.generation
-  OR EXISTS (SELECT 1 FROM install_cancel c WHERE c.machine = d.machine AND c.generation = a.generation)
-ORDER BY a.machine
-`
-
-type ListCalledOffRow struct {
-	Machine    string
-	Generation int64
-	Attempt    int64
-}
-
-// The attempts that are under way and not wanted any more: called off, or a newer one is wanted.
-func (q *Queries) ListCalledOff(ctx context.Context) ([]ListCalledOffRow, error) {
-	rows, err := q.db.QueryContext(ctx, listCalledOff)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListCalledOffRow
-	for rows.Next() {
-		var i ListCalledOffRow
-		if err := rows.Scan(&i.Machine, &i.Generation, &i.Attempt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

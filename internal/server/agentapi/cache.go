@@ -36,6 +36,8 @@ type agent struct {
 	// running is the attempt that the agent works at, until busyUntil at the latest; zero: none.
 	running   attempt
 	busyUntil time.Time
+	// needed is the attempt of which the BMDB has said last that somebody wants it; zero: of none.
+	needed attempt
 
 	// Guarded by the cache's lock.
 	verifiedAt time.Time // when the BMDB last said that this identity is the current one
@@ -80,7 +82,6 @@ type agentCache struct {
 	mu        sync.Mutex
 	agents    map[fleet.MachineID]*agent
 	unflushed map[fleet.MachineID]*agent // those whose liveness has not been written
-	calledOff map[fleet.MachineID]attempt
 }
 
 func newAgentCache(config Config) *agentCache {
@@ -218,24 +219,6 @@ func (c *agentCache) takeLeaving(a *agent) bool {
 	leaving := a.leaving
 	a.leaving = false
 	return leaving
-}
-
-// setCalledOff remembers the attempts that agents are to end; all that were remembered before are
-// not any more.
-func (c *agentCache) setCalledOff(off []bmdb.CalledOff) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calledOff = make(map[fleet.MachineID]attempt, len(off))
-	for _, o := range off {
-		c.calledOff[o.Machine] = attempt{generation: o.Generation, number: o.Attempt}
-	}
-}
-
-// toEnd returns the attempt that the agent of the machine is to end; zero: none.
-func (c *agentCache) toEnd(id fleet.MachineID) attempt {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calledOff[id]
 }
 
 // takeWanted returns and clears that mark.

@@ -35,8 +35,9 @@
 // machine among those that want an install. The sweep runs when the BMDB wakes it, and every half
 // minute besides.
 //
-// An install that was called off is told to the agent that works at it with the next answer after a
-// sweep, and again until its report has come. The BMDB wakes the sweep of every control plane.
+// While an agent works at an install, each of its heartbeats asks the BMDB whether somebody wants
+// that install still. So an install that was called off is told with the next answer, also to an
+// agent whose attempt was given up, and again until its report has come.
 //
 // # Leaving
 //

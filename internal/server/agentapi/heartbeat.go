@@ -42,8 +42,12 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
+	off, err := s.cancelInstall(ctx, a, req)
+	if err != nil {
+		return nil, err
+	}
 	return &agentv1.HeartbeatResponse{
-		NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order, CancelInstall: s.cancelInstall(a, req), LeaveMachine: leave,
+		NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order, CancelInstall: off, LeaveMachine: leave,
 	}, nil
 }
 

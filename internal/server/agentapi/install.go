@@ -103,15 +103,27 @@ var picks = map[fleet.Pick]agentv1.DiskSelector_Pick{
 	fleet.PickLargest:  agentv1.DiskSelector_PICK_LARGEST,
 }
 
-// cancelInstall returns the attempt that the agent works at, where it was called off; nil where it
-// was not. Every answer repeats it until the agent does not work at it any more.
-func (s *Server) cancelInstall(a *agent, req *agentv1.HeartbeatRequest) *agentv1.CancelInstall {
-	p, off := req.GetInstallProgress(), s.agents.toEnd(a.identity.Machine)
-	running := attempt{generation: fleet.InstallGeneration(p.GetInstallGeneration()), number: int(p.GetAttempt())}
-	if p == nil || off.number == 0 || running != off {
-		return nil
+// cancelInstall returns the attempt that the agent works at, where nobody wants its install any
+// more; nil where somebody does. The BMDB says so now: an agent that has just jumped into memory
+// begins to write after its first answer. Every answer repeats it until the agent does not work at
+// it any more. While the BMDB cannot be asked, what it has said of that attempt before counts.
+func (s *Server) cancelInstall(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest) (*agentv1.CancelInstall, error) {
+	p := req.GetInstallProgress()
+	if p == nil {
+		return nil, nil
 	}
-	return &agentv1.CancelInstall{InstallGeneration: int64(off.generation), Attempt: int32(off.number)}
+	works := attempt{generation: fleet.InstallGeneration(p.GetInstallGeneration()), number: int(p.GetAttempt())}
+	unwanted, err := s.db.InstallUnwanted(ctx, a.identity.Machine, works.generation)
+	switch {
+	case err != nil && a.needed == works:
+		return nil, nil //nolint:nilerr // it was told to go on before, and is asked again with its next heartbeat
+	case err != nil:
+		return nil, s.failure(ctx, "look whether an install is wanted", a.identity.Machine, err)
+	case !unwanted:
+		a.needed = works
+		return nil, nil
+	}
+	return &agentv1.CancelInstall{InstallGeneration: p.GetInstallGeneration(), Attempt: p.GetAttempt()}, nil
 }
 
 // leaveMachine returns the order to give the machine back, where its agent is in memory and is to

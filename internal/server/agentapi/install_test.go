@@ -210,12 +210,17 @@ func TestCalledOffInstallIsTold(t *testing.T) {
 	if err != nil || !handedOut {
 		t.Fatalf("handed out %t, %v", handedOut, err)
 	}
-	h.until("the agent is told", func() bool { return h.heartbeat(client, working()).GetCancelInstall() != nil })
-	for range 3 { // an answer may be lost
+	told := func(when string) {
+		t.Helper()
 		if off := h.heartbeat(client, working()).GetCancelInstall(); off.GetInstallGeneration() != 1 || off.GetAttempt() != 1 {
-			t.Errorf("told %v", off)
+			t.Errorf("%s it was told %v", when, off)
 		}
 	}
+	told("with the first answer") // after a jump, it begins to write after that
+	told("once more")             // an answer may be lost
+	h.restart()
+	client = h.dial(m.key)
+	told("with the first answer of another process")
 	if off := h.heartbeat(client, last(m.beat(), order)).GetCancelInstall(); off != nil {
 		t.Errorf("told an agent that works at nothing: %v", off)
 	}
@@ -228,5 +233,32 @@ func TestCalledOffInstallIsTold(t *testing.T) {
 	}
 	if r := h.record(m); r.InstallReport.Error != "called off: nothing was written" || len(r.Backoffs) != 0 {
 		t.Errorf("recorded %+v, %v", r.InstallReport, r.Backoffs)
+	}
+}
+
+// TestCalledOffAfterItsTime: an agent that is at work at an attempt that was given up is told, too.
+func TestCalledOffAfterItsTime(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	policy := fleet.DefaultPolicy()
+	policy.InstallTimeout = time.Millisecond
+	_, err := h.db.SetPolicy(t.Context(), policy)
+	h.must(err)
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	req := last(m.beat(), h.heartbeat(client, m.withReport()).GetInstallRequest())
+	req.InstallProgress = &agentv1.InstallProgress{InstallGeneration: 1, Attempt: 1, Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 5}
+	h.until("its time is over", func() bool {
+		n, err := h.db.ExpireInstalls(t.Context(), 10)
+		h.must(err)
+		return n == 1
+	})
+	if off := h.heartbeat(client, req).GetCancelInstall(); off != nil {
+		t.Errorf("called off by nobody: %v", off)
+	}
+	_, err = h.db.CancelInstall(t.Context(), "op", m.id, "the wrong image")
+	h.must(err)
+	if off := h.heartbeat(client, req).GetCancelInstall(); off.GetInstallGeneration() != 1 || off.GetAttempt() != 1 {
+		t.Errorf("told %v", off)
 	}
 }

@@ -82,8 +82,8 @@ func (s *Server) alive(ctx context.Context) error {
 	return s.db.ListenerAlive(ctx, aliveInterval, s.pace.promised())
 }
 
-// sweepEvery sweeps until ctx ends: soon after the BMDB says that an install became due, or was
-// called off, and every half minute besides.
+// sweepEvery sweeps until ctx ends: soon after the BMDB says that an install became due, and every
+// half minute besides.
 func (s *Server) sweepEvery(ctx context.Context) {
 	timer := time.NewTimer(sweepSpacing)
 	defer timer.Stop()
@@ -114,15 +114,10 @@ func (s *Server) sweepEvery(ctx context.Context) {
 	}
 }
 
-// sweep marks the agents whose machines want an install, those that are to end one, because it was
-// called off, and those that may be wanted to leave. It reads by the index over states, a page at a
-// time, so its cost grows with the number of machines that are being installed or given back.
+// sweep marks the agents whose machines want an install, and those that may be wanted to leave. It
+// reads by the index over states, a page at a time, so its cost grows with the number of machines
+// that are being installed or given back.
 func (s *Server) sweep(ctx context.Context) error {
-	off, err := s.db.CalledOff(ctx)
-	if err != nil {
-		return err
-	}
-	s.agents.setCalledOff(off)
 	if err := s.eachPage(ctx, s.agents.markWanted, fleet.StateInstalling); err != nil {
 		return err
 	}

@@ -128,12 +128,10 @@ DELETE FROM operation_attempt WHERE machine = sqlc.arg(machine);
 -- name: DropOperationReport :exec
 DELETE FROM operation_report WHERE machine = sqlc.arg(machine);
 
--- The attempts that are under way and not wanted any more: called off, or a newer one is wanted.
--- name: ListCalledOff :many
-SELECT a.machine, a.generation, a.attempt
-FROM install_deadline d
-JOIN install_attempt a ON a.machine = d.machine
-JOIN install_request q ON q.machine = d.machine
-WHERE q.generation > a.generation
-  OR EXISTS (SELECT 1 FROM install_cancel c WHERE c.machine = d.machine AND c.generation = a.generation)
-ORDER BY a.machine;
+-- 1 where an install is not wanted any more: it was called off, or a newer one was asked for.
+-- name: CountUnwanted :one
+SELECT count(*) FROM install_request q
+WHERE q.machine = sqlc.arg(machine) AND (
+  q.generation > sqlc.arg(generation)
+  OR EXISTS (SELECT 1 FROM install_cancel c WHERE c.machine = q.machine AND c.generation = sqlc.arg(generation))
+);
