@@ -66,6 +66,12 @@ func TestReconcilerUnits(t *testing.T) {
 		return string(said)
 	}
 	for _, unit := range all {
+		// What a crash of another unit has stopped comes back only with that one.
+		for line := range strings.Lines(read(t, filepath.Join(root, units, unit))) {
+			if bound, ok := strings.CutPrefix(line, "BindsTo="); ok && !strings.Contains(read(t, filepath.Join(root, units, unit)), "WantedBy="+bound) {
+				t.Errorf("%s is bound to %s, which does not want it", unit, strings.TrimSpace(bound))
+			}
+		}
 		if said := verify(unit); said != "" {
 			t.Errorf("%s: %s", unit, said)
 		}

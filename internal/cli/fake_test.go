@@ -163,8 +163,9 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 	}, nil
 }
 
-// operated plays an operation that comes forward with each look: a release ends with a machine that
-// is not there any more, the power-off of a machine fails, and whatever else is done.
+// operated plays an operation that comes forward with each look: a release and a power cycle end
+// with a machine that is not there any more, the power-off of a machine fails, and whatever else is
+// done.
 func (f *fakeFleet) operated() (*fleetv1.GetMachineResponse, error) {
 	verb := f.plans[0].GetVerb()
 	o := &fleetv1.Operation{Number: 3, Operation: verb, At: at(10, 0), Actor: "token ada", Reason: "because"}
@@ -172,7 +173,7 @@ func (f *fakeFleet) operated() (*fleetv1.GetMachineResponse, error) {
 		o.Attempts, o.AcceptedAt = 1, at(10, 1)
 	}
 	if f.looks > 2 {
-		if verb == "release" {
+		if verb == "release" || verb == "power-cycle" {
 			return nil, failing("not_found")
 		}
 		o.EndedAt, o.Ok, o.Detail = at(10, 2), verb != "power-off", "the agent came back with another boot ID"

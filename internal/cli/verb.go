@@ -232,7 +232,7 @@ func outcomeError(plan *fleetv1.Plan, done int) error {
 func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.PlannedMachine) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	told := ""
+	told, operation := "", fleet.Operation("")
 	tell := func(format string, args ...any) {
 		if now := fmt.Sprintf(format, args...); now != told {
 			a.note("%s: %s", m.GetName(), clean(now))
@@ -242,6 +242,9 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 	for {
 		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: m.GetMachineId()})
 		if kindOf(err) == fleet.KindNotFound && err != nil {
+			if operation != "" && !operation.GivesBack() {
+				return fleet.Errorf(fleet.KindNotFound, "%s is not here any more, and whether its %s was done is not known", m.GetName(), operation)
+			}
 			tell("it is not here any more")
 			return nil
 		}
@@ -249,6 +252,7 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 			return a.operationGoesOn(ctx, m, told, err)
 		}
 		o := response.GetOperation()
+		operation = fleet.Operation(o.GetOperation())
 		switch {
 		case o.GetNumber() > m.GetOperation():
 			return fleet.Errorf(fleet.KindConflict, "%s of %s took its place, asked for by %s", o.GetOperation(), m.GetName(), o.GetActor())

@@ -146,6 +146,7 @@ func TestVerbsWait(t *testing.T) {
 			"x: reboot is asked for\n", "x: reboot is accepted; waiting for its effect\n", "x: reboot is done: the agent came back with another boot ID\n",
 		}},
 		"machine release x --yes": {0, []string{"x: release is accepted; waiting for its effect\n", "x: it is not here any more\n"}},
+		"machine power cycle x":   {3, []string{"ironherd: x is not here any more, and whether its power-cycle was done is not known\n"}},
 		"machine power off x":     {5, []string{"ironherd: power-off of x failed: no effect within 15m0s\n"}},
 		"machine power on x":      {5, []string{"ironherd: power-on of x took its place, asked for by token ada\n"}},
 		"machine reboot slow --timeout 3s": {7, []string{

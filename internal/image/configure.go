@@ -86,7 +86,7 @@ func (b *builder) values(kernel string) values {
 func cleanTree(tree string) error {
 	var errs []error
 	for _, pattern := range []string{
-		"etc/ssh/ssh_host_*", "etc/apt/apt.conf.d/99mmdebstrap", "var/lib/systemd/random-seed", "var/lib/dbus/machine-id",
+		"etc/ssh/ssh_host_*", "etc/.resolv.conf.*", "etc/apt/apt.conf.d/99mmdebstrap", "var/lib/systemd/random-seed", "var/lib/dbus/machine-id",
 		"var/cache/ldconfig/aux-cache", "var/cache/apt/*.bin", "var/log/*.log", "var/log/apt/*", "var/log/btmp", "var/log/lastlog", "var/log/wtmp", "var/log/faillog",
 		"etc/*-", "initrd.img.old", "vmlinuz.old",
 	} {

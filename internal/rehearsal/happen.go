@@ -38,10 +38,14 @@ func (w *world) happen(e Event) {
 	case TenthFails:
 		w.tenthFails()
 	case AskDeploy:
+		what := AskInstall
+		if w.plan.Lead { // they may be installed already
+			what = AskReinstall
+		}
 		for _, p := range w.providers {
 			for _, d := range slices.Clone(p.base().devices) {
 				if w.chance("deploy", e.Share) {
-					w.ask(Event{What: AskInstall}, d)
+					w.ask(Event{What: what}, d)
 				}
 			}
 		}

@@ -147,8 +147,14 @@ func (d *device) index() int { return slices.Index(d.source.capacity, d.capacity
 // racks is how many racks the machines of a provider are in.
 const racks = 3
 
-// rack is the number of the rack in which the device is, from 0.
-func (d *device) rack() int { return d.index() * racks / len(d.source.capacity) }
+// rack is the number of the rack in which the device is, from 0. In a scenario the racks are filled
+// evenly, also where max_machines leaves most of the capacity unused.
+func (d *device) rack() int {
+	if d.source.world.plan.Lead {
+		return d.index() % racks
+	}
+	return d.index() * racks / len(d.source.capacity)
+}
 
 // entry is what the provider says of a device.
 func (d *device) entry() provider.Entry {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // TestScenarios rehearses each scenario on a small fleet: it comes to an end, keeps every promise,
@@ -66,5 +68,40 @@ func TestScenarios(t *testing.T) {
 		if err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
+	}
+}
+
+// TestScenariosReachTheFleet: a scenario has its effect also where max_machines leaves most of the
+// capacity unused, and where the machines are installed already.
+func TestScenariosReachTheFleet(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	for name, want := range map[string]string{"lose-rack": " silent", "deploy": "8 installing"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := FindScenario(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := s.Plan(1, 40, 1, 8*time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			setup := Brisk()
+			setup.Providers = slices.Clone(setup.Providers[:1])
+			setup.Providers[0].Provisioner.MaxMachines = 8
+			if name == "deploy" {
+				setup.Providers[0].Provisioner.Install = &fleet.InstallRequest{Image: setup.Image}
+			}
+			r, err := Run(t.Context(), plan, setup, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Failed() || r.Settled == 0 || !slices.ContainsFunc(r.Timeline, func(m Moment) bool { return m.At > 0 && strings.Contains(m.What, want) }) {
+				t.Errorf("%v, %q, %v", r.Violations, r.Left, r.Timeline)
+			}
+		})
 	}
 }

@@ -71,7 +71,7 @@ type Options struct {
 // nothing by HTTP/2, and the agent is smaller without. A body may take as long as it likes, but a
 // server that does not answer fails soon.
 func NewClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{
+	return &http.Client{CheckRedirect: redirected, Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   15 * time.Second,
@@ -81,6 +81,16 @@ func NewClient() *http.Client {
 		DisableCompression:    true,
 		ReadBufferSize:        32 << 10,
 	}}
+}
+
+// redirected follows redirects as ever, without telling where from: the query of a URL may be a
+// secret, which is not for the host that is redirected to.
+func redirected(r *http.Request, before []*http.Request) error {
+	if len(before) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	r.Header.Del("Referer")
+	return nil
 }
 
 // heads are the buffers for the first MiB of an image, which is written last.

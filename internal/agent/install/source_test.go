@@ -3,11 +3,13 @@ package install
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -368,4 +370,29 @@ func TestSlowServerWithoutRanges(t *testing.T) {
 			t.Errorf("%d bytes by %d requests, %v", len(data), requests, err)
 		}
 	})
+}
+
+// A URL with a secret is not told to the host that it redirects to.
+func TestRedirectsTellNoQuery(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 1)
+	mirror := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- fmt.Sprint(r.Header) }))
+	defer mirror.Close()
+	files := httptest.NewTLSServer(http.RedirectHandler(mirror.URL+"/image", http.StatusFound))
+	defer files.Close()
+	client := NewClient()
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // who it is does not matter here
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, files.URL+"/image?signature=hush", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	client.CloseIdleConnections()
+	if headers := <-told; strings.Contains(headers, "hush") {
+		t.Errorf("the mirror was told %s", headers)
+	}
 }

@@ -43,8 +43,8 @@ func (s *Store) ForgetJump(init *agentv1.TakeoverInit) error {
 // the system that it jumped from.
 func (r *run) lookBack(bootID string) *agentv1.ReturnedTakeover {
 	state, err := r.store.Load()
-	if err != nil {
-		return nil
+	if err != nil || state.GetInit().GetMachineId() != r.init.GetMachineId() {
+		return nil // the past of another machine: of a record before, or of the disk that was cloned
 	}
 	jump := state.GetJump()
 	if jump == nil || jump.GetBootId() == bootID {

@@ -180,3 +180,25 @@ func TestReturned(t *testing.T) {
 		})
 	}
 }
+
+// What a host was before it became this machine, or the disk that it was cloned from, is not told.
+func TestReturnedAsAnotherMachine(t *testing.T) {
+	t.Parallel()
+	root, boot := kexecRoot(t)
+	first := takeByKexec(t, root, 3, &stubKexec{}, nil)
+	store := NewStore(root)
+	if err := store.RecordJump(first.GetInit(), "boot-1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.Update(first.GetInit(), func(state *agentv1.AgentState) error {
+		state.Init.MachineId = "018f2b1e-0000-7000-8000-000000000001"
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot("boot-2", time.Now().Add(90*time.Second))
+	if returned := takeByKexec(t, root, 1, &stubKexec{}, nil).GetReturned(); returned != nil {
+		t.Errorf("told: %v", returned)
+	}
+}
