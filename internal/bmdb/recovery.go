@@ -123,7 +123,7 @@ func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) er
 	if err != nil || until.IsZero() {
 		return err
 	}
-	return fleet.Errorf(fleet.KindConflict, "%s: it goes on by itself at %s, or with a higher limit", spent(env.Policy), until.UTC().Format(time.DateTime))
+	return fleet.Errorf(fleet.KindConflict, "%s: it goes on by itself, at %s at the earliest; with a higher limit, `ironherd recovery resume` ends the stop", spent(env.Policy), until.UTC().Format(time.DateTime))
 }
 
 // budgetWindow is the time in which the budget of recovery counts, and leastStop how long the line

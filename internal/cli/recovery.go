@@ -109,7 +109,7 @@ func (a *app) recoveryResumeCommand() *cobra.Command {
 		Use:   "resume",
 		Short: "Let recovery go on",
 		Long: `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once. One that was made because
-policy.recovery_per_hour is spent ends by itself, or with a higher limit.`,
+policy.recovery_per_hour is spent ends by itself; with a higher limit, resume ends it, too.`,
 		Example: `  ironherd recovery resume --reason "the listener is back"`,
 		Args:    exactly,
 	}
