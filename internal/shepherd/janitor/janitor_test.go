@@ -236,6 +236,13 @@ func TestTheLineIsStopped(t *testing.T) {
 			check(t, db.RecordSpoken(t.Context(), bmdb.AgentIdentity{Machine: a.Machine, TakeoverGeneration: a.TakeoverGeneration, PublicKey: []byte("key")}, "boot"))
 		}
 		pass(time.Minute, agents[1:])
+		held(true) // the sixth has the time of a step
+		rows, err = db.ProviderHistory(t.Context(), source, 1)
+		check(t, err)
+		if len(rows) != 1 || !strings.HasSuffix(rows[0].Detail, "1 of 6 machines with an agent are silent; the others were heard again, and these still have time") {
+			t.Errorf("history says %+v", rows)
+		}
+		pass(fleet.DefaultPolicy().RecoveryStepTimeout, agents[1:])
 		held(false)
 	})
 }
