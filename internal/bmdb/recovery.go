@@ -113,6 +113,11 @@ func SuspectsUs(h *fleet.RecoveryHold) bool {
 	return h != nil && h.Actor == actorBMDB && strings.HasSuffix(h.Reason, faultIsOurs)
 }
 
+// givesTime reports whether a stop is the one that follows such a stop.
+func givesTime(h *fleet.RecoveryHold) bool {
+	return h != nil && h.Actor == actorBMDB && strings.HasSuffix(h.Reason, haveTime)
+}
+
 // refuseSpent fails where recovery is stopped because its budget is spent.
 func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) error {
 	h := env.RecoveryHold
@@ -216,7 +221,7 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 			hold = nil // a person's or the policy's, which is over
 		}
 		switch {
-		case found.many(policy) && (hold == nil || strings.HasSuffix(hold.Reason, haveTime)):
+		case found.many(policy) && (hold == nil || givesTime(hold)):
 			until := t.Now().Add(policy.SuspectFor)
 			did = found.String() + faultIsOurs
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
@@ -224,7 +229,7 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 			until := t.Now().Add(policy.RecoveryStepTimeout)
 			did = found.String() + haveTime
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
-		case found.any() && holds(hold, t.Now()) && strings.HasSuffix(hold.Reason, haveTime):
+		case found.any() && holds(hold, t.Now()) && givesTime(hold):
 			return nil
 		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
 			did = found.String() + ": recovery goes on"

@@ -116,13 +116,14 @@ func (s *Server) cancelInstall(ctx context.Context, a *agent, req *agentv1.Heart
 	unwanted, err := s.db.InstallUnwanted(ctx, a.identity.Machine, works.generation)
 	switch {
 	case err != nil && a.needed == works:
-		return nil, nil //nolint:nilerr // it was told to go on before, and is asked again with its next heartbeat
+		return nil, nil //nolint:nilerr // it goes on, and its next heartbeat asks again
 	case err != nil:
 		return nil, s.failure(ctx, "look whether an install is wanted", a.identity.Machine, err)
 	case !unwanted:
 		a.needed = works
 		return nil, nil
 	}
+	a.needed = attempt{}
 	return &agentv1.CancelInstall{InstallGeneration: p.GetInstallGeneration(), Attempt: p.GetAttempt()}, nil
 }
 
