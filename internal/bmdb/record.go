@@ -185,7 +185,7 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 	if r.InstalledGeneration != 0 {
 		record.Installed = &fleet.Installed{
 			Generation: fleet.InstallGeneration(r.InstalledGeneration), Attempt: int(r.InstalledAttempt), At: instant(r.InstalledAt),
-			BootID: r.InstalledBootID,
+			BootID: r.InstalledBootID, ErasedAt: instantPointer(r.InstalledErasedAt),
 		}
 		var err error
 		if record.Installed.SeenUp, err = seenUpOf(r.InstalledSeenUp); err != nil {

@@ -47,6 +47,10 @@ func TakeStep(rung fleet.Rung) Change {
 			}
 			switch rung {
 			case fleet.RungReinstall:
+				err := t.q.PutErased(ctx, statement.PutErasedParams{Machine: string(machine), At: micros(t.Now())})
+				if err != nil {
+					return err
+				}
 				if err := t.forgetHostKeys(ctx, machine); err != nil {
 					return err
 				}
@@ -149,6 +153,10 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 				return err
 			}
 			if rung == fleet.RungReinstall {
+				err := t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(machine), At: micros(is.At)})
+				if err != nil {
+					return err
+				}
 				if err := t.undoReinstall(ctx, c, was); err != nil {
 					return err
 				}

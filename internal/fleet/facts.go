@@ -271,6 +271,9 @@ type Installed struct {
 	BootID string
 	// SeenUp is how it was seen, and how it is watched.
 	SeenUp SeenUp
+	// ErasedAt is when recovery first had the provider reinstall the machine since. The disk does not
+	// hold the system any more. Nil: it did not.
+	ErasedAt *time.Time
 }
 
 // Quarantine keeps all work away from a machine. Written by an operator.

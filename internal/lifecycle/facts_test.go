@@ -129,6 +129,14 @@ func installed(minute float64, generation fleet.InstallGeneration) step {
 	}
 }
 
+// erased is a reinstall by the provider that recovery asked for.
+func erased(minute float64) step {
+	return func(r *fleet.Record) {
+		when := at(minute)
+		r.Installed.ErasedAt = &when
+	}
+}
+
 func quarantine(minute float64) step {
 	return func(r *fleet.Record) {
 		r.Quarantine = &fleet.Quarantine{At: at(minute), Actor: "ada", Reason: "smells of smoke"}

@@ -29,9 +29,9 @@ import (
 // intact reports whether the disk certainly holds what it held when the installed system came up,
 // or the first agent. A report says of all attempts since then whether one may have written.
 func (c judgement) intact() bool {
-	a, rep, up, step := c.r.InstallAttempt, c.r.InstallReport, c.r.Installed, c.r.Repair
+	a, rep, up := c.r.InstallAttempt, c.r.InstallReport, c.r.Installed
 	switch {
-	case up != nil && step != nil && step.Steps[fleet.RungReinstall] > 0 && step.At.After(up.At):
+	case up != nil && up.ErasedAt != nil:
 		return false
 	case a == nil || up != nil && (a.Generation < up.Generation || a.Generation == up.Generation && a.Attempt <= up.Attempt):
 		return true

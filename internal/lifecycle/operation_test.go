@@ -306,8 +306,7 @@ var operations = []scenario{
 	},
 	{
 		name: "recovery had the machine reinstalled by its provider before", now: 32,
-		steps: with(reinstall2, seen(23, 31.5, 2), hardware(23), repair(25, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReinstall: 1}),
-			wantInstall(30, 3), cancelled(31, 3)),
+		steps: with(reinstall2, seen(23, 31.5, 2), hardware(23), erased(25), wantInstall(30, 3), cancelled(31, 3)),
 		state: fleet.StateAvailable, reason: "what the disk holds is undefined",
 	},
 	{

@@ -233,7 +233,7 @@ func StepOver(r fleet.Record, env fleet.Environment, now time.Time) string {
 func (c judgement) leftAlone() string {
 	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
 	switch {
-	case failed && c.r.Installed != nil && c.agent() == nil:
+	case failed && c.r.Installed != nil && c.r.Installed.ErasedAt == nil && c.agent() == nil:
 		return "an installed system may run there, which recovery leaves alone; " + c.byHand()
 	case b.Answered && !c.everManaged():
 		return "the host answers, and a restart is not what it needs"

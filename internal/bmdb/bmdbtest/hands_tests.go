@@ -30,10 +30,17 @@ func (w *world) lost(policy func(*fleet.Policy)) (fleet.MachineID, *bmdb.Work) {
 	w.must(err)
 	w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverReboot, fleet.LeverReinstall}))
 	a := w.ready("c1", true)
+	return a.Machine, w.falls(p)
+}
+
+// falls has the only agent fall silent and not started again, and returns the recovery work that is
+// due.
+func (w *world) falls(p fleet.Policy) *bmdb.Work {
+	w.Helper()
 	w.heardFor(p.SilentAfter + time.Minute)
 	w.must(w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: growing}))
 	w.heardFor(p.RecoveryStepTimeout)
-	return a.Machine, w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
+	return w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
 }
 
 var handsTests = []test{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // reinstalling makes a machine whose installed system is to be replaced, and returns the agent that
@@ -42,7 +43,54 @@ func (w *world) leaves(a bmdb.AgentIdentity) string {
 	return why
 }
 
+// lostAgain is lost, of a machine with an installed system that was to be installed again.
+func (w *world) lostAgain() (fleet.MachineID, *bmdb.Work) {
+	w.Helper()
+	p := fleet.DefaultPolicy()
+	p.RecoveryReboots, p.RecoveryReinstalls = 0, 1
+	_, err := w.db.SetPolicy(w.ctx, p)
+	w.must(err)
+	w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverReinstall}))
+	id := w.installedMachine("c1").Machine
+	_, err = w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, true)
+	w.must(err)
+	w.must(w.db.RecordSpoken(w.ctx, w.startAgentAs(id, "boot3"), "boot3"))
+	return id, w.falls(p)
+}
+
 var leaveTests = []test{
+	{"what the provider's reinstall has erased does not come back, whatever became of the repair", func(w *world) {
+		id, work := w.lostAgain()
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		w.must(w.db.Quarantine(w.ctx, actor, id, "look at it first"))
+		w.must(w.db.Unquarantine(w.ctx, actor, id, "looked at"))
+		_, err := w.db.CancelInstall(w.ctx, actor, id, "not now")
+		w.must(err)
+		if r := w.record(id); r.Repair != nil || r.Installed.ErasedAt == nil || lifecycle.Returning(r) {
+			w.Fatalf("repair %v, installed %+v, returning: %t", r.Repair, r.Installed, lifecycle.Returning(r))
+		}
+		_, err = w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, true)
+		w.must(err)
+		w.heardFor(fleet.DefaultPolicy().SilentAfter + time.Minute)
+		a := w.startAgentAs(id, "boot4")
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot4"))
+		o := w.handOut(a, 0, 0)
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, id, o.Request.Generation, o.Attempt, o.Secret, "boot5")))
+		if up := w.record(id).Installed; up.Generation != o.Request.Generation || up.ErasedAt != nil {
+			w.Fatalf("installed %+v", up)
+		}
+	}},
+	{"what a reinstall that had no effect has not erased comes back", func(w *world) {
+		id, work := w.lostAgain()
+		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, was)))
+		_, err := w.db.CancelInstall(w.ctx, actor, id, "not now")
+		w.must(err)
+		if r := w.record(id); r.Installed.ErasedAt != nil || !lifecycle.Returning(r) {
+			w.Fatalf("installed %+v, returning: %t", r.Installed, lifecycle.Returning(r))
+		}
+	}},
 	{"a reinstall that was called off before it was handed out brings the machine back", func(w *world) {
 		a, _ := w.reinstalling()
 		if why := w.leaves(a); why != "" {

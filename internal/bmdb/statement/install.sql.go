@@ -9,6 +9,21 @@ import (
 	"context"
 )
 
+const deleteErased = `-- name: DeleteErased :exec
+UPDATE installed SET erased_at = 0 WHERE machine = $1 AND erased_at = $2
+`
+
+type DeleteErasedParams struct {
+	Machine string
+	At      int64
+}
+
+// That step is taken back.
+func (q *Queries) DeleteErased(ctx context.Context, arg DeleteErasedParams) error {
+	_, err := q.db.ExecContext(ctx, deleteErased, arg.Machine, arg.At)
+	return err
+}
+
 const deleteInstallDeadline = `-- name: DeleteInstallDeadline :exec
 DELETE FROM install_deadline WHERE machine = $1
 `
@@ -154,6 +169,21 @@ func (q *Queries) ListInstallsPastDeadline(ctx context.Context, arg ListInstalls
 	return items, nil
 }
 
+const putErased = `-- name: PutErased :exec
+UPDATE installed SET erased_at = $1 WHERE machine = $2 AND erased_at = 0
+`
+
+type PutErasedParams struct {
+	At      int64
+	Machine string
+}
+
+// A recovery step has the provider reinstall the machine.
+func (q *Queries) PutErased(ctx context.Context, arg PutErasedParams) error {
+	_, err := q.db.ExecContext(ctx, putErased, arg.At, arg.Machine)
+	return err
+}
+
 const putInstallAttempt = `-- name: PutInstallAttempt :exec
 INSERT INTO install_attempt (machine, generation, attempt, at, secret_hash, host_key)
 VALUES ($1, $2, $3, $4, $5, $6)
@@ -278,7 +308,7 @@ INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up, secre
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
-  seen_up = excluded.seen_up, secret_hash = excluded.secret_hash
+  seen_up = excluded.seen_up, secret_hash = excluded.secret_hash, erased_at = 0
 `
 
 type PutInstalledParams struct {

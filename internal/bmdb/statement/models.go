@@ -185,6 +185,7 @@ type Installed struct {
 	BootID     string
 	SeenUp     string
 	SecretHash []byte
+	ErasedAt   int64
 }
 
 type Intent struct {
@@ -372,6 +373,7 @@ type MachineRecord struct {
 	ProbeDetail              string
 	ProbeEpoch               int64
 	ProbeSession             string
+	InstalledErasedAt        int64
 }
 
 type MachineState struct {

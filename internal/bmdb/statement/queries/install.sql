@@ -40,7 +40,15 @@ INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up, secre
 VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(boot_id), sqlc.arg(seen_up), sqlc.arg(secret_hash))
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
-  seen_up = excluded.seen_up, secret_hash = excluded.secret_hash;
+  seen_up = excluded.seen_up, secret_hash = excluded.secret_hash, erased_at = 0;
+
+-- A recovery step has the provider reinstall the machine.
+-- name: PutErased :exec
+UPDATE installed SET erased_at = sqlc.arg(at) WHERE machine = sqlc.arg(machine) AND erased_at = 0;
+
+-- That step is taken back.
+-- name: DeleteErased :exec
+UPDATE installed SET erased_at = 0 WHERE machine = sqlc.arg(machine) AND erased_at = sqlc.arg(at);
 
 -- The attempt of the installed system is about to be replaced by a newer one.
 -- name: KeepInstalledSecret :exec
