@@ -81,9 +81,10 @@ type PlannedMachine struct {
 	Refused string `json:"refused,omitempty"`
 
 	// What the plan was made for: the numbers of the newest install and operation that were asked
-	// for, whether the operation is under way, and a sum that changes with maintenance, quarantine
-	// and cancels.
+	// for, the install that a disk was found to hold, whether the operation is under way, and a sum
+	// that changes with maintenance, quarantine and cancels.
 	Requested fleet.InstallGeneration `json:"requested,omitempty"`
+	Held      fleet.InstallGeneration `json:"held,omitempty"`
 	Operation int64                   `json:"operation,omitempty"`
 	Operating bool                    `json:"operating,omitempty"`
 	Marked    int64                   `json:"marked,omitempty"`
@@ -314,7 +315,7 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 		case found:
 			told(OutcomeDone, did)
 			if !gone {
-				outcome.number(p, m.record)
+				outcome.number(p, planned)
 			}
 			return nil
 		case gone:

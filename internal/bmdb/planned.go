@@ -26,7 +26,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	}
 	planned.Name = cmp.Or(planned.Name, string(r.ID))
 	if r.InstallRequest != nil {
-		planned.Requested = r.InstallRequest.Generation
+		planned.Requested, planned.Held = r.InstallRequest.Generation, heldGeneration(r)
 	}
 	if r.Operation != nil {
 		planned.Operation, planned.Operating = r.Operation.Number, r.OpenOperation() != nil
@@ -60,7 +60,7 @@ func inUse(r fleet.Record) string {
 		return fmt.Sprintf("installing (generation %d, attempt %d)", open.Generation, open.Attempt)
 	case q != nil && rep != nil && rep.OK && rep.Generation == q.Generation && (r.Installed == nil || r.Installed.Generation < q.Generation):
 		return fmt.Sprintf("booting what was installed (generation %d)", q.Generation)
-	case r.Installed != nil && (a == nil || a.Generation <= r.Installed.Generation):
+	case r.Installed != nil && r.Installed.ErasedAt == nil && (a == nil || a.Generation <= r.Installed.Generation):
 		return fmt.Sprintf("installed (generation %d)", r.Installed.Generation)
 	}
 	return ""
@@ -219,6 +219,8 @@ func (planned *PlannedMachine) differs(now PlannedMachine) string {
 		return fmt.Sprintf("it was %s when the plan was made, and is %s now", cmp.Or(planned.InUse, "not in use"), cmp.Or(now.InUse, "not in use"))
 	case planned.Requested != now.Requested:
 		return fmt.Sprintf("install generation %d was asked for since the plan was made", now.Requested)
+	case planned.Held != now.Held:
+		return fmt.Sprintf("a disk was found to hold install generation %d since the plan was made", now.Held)
 	case planned.Operation != now.Operation:
 		return fmt.Sprintf("operation %d was asked for since the plan was made", now.Operation)
 	case planned.Operating != now.Operating:
@@ -295,12 +297,13 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 	return false, fleet.Errorf(fleet.KindInvalid, "no verb is named %q", p.Verb)
 }
 
-// number fills in the numbers of what was asked for under the plan before.
-func (o *PlanOutcome) number(p Plan, r fleet.Record) {
-	if _, is := p.Verb.Operation(); is && r.Operation != nil {
-		o.Operation = r.Operation.Number
+// number fills in the numbers of what was asked for under the plan before: those that follow what
+// it was made for. The machine may have newer ones by now.
+func (o *PlanOutcome) number(p Plan, planned *PlannedMachine) {
+	if _, is := p.Verb.Operation(); is {
+		o.Operation = planned.Operation + 1
 	}
-	if p.Verb == fleet.VerbReinstall && r.InstallRequest != nil {
-		o.Generation = r.InstallRequest.Generation
+	if p.Verb == fleet.VerbReinstall {
+		o.Generation = max(planned.Requested, planned.Held) + 1
 	}
 }

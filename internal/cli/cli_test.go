@@ -338,6 +338,14 @@ func TestInstallWaits(t *testing.T) {
 	}
 }
 
+func TestInstallIsCalledOff(t *testing.T) {
+	t.Parallel()
+	r := newFakeServer(t).run(t, append([]string{"machine", "install", "kept", "--wait"}, installArgs...)...)
+	if r.code != 5 || !strings.Contains(r.stderr, "machine kept is not installed: called off by ada: the wrong image") {
+		t.Errorf("got %d, %q", r.code, r.stderr)
+	}
+}
+
 func TestInstallTimesOut(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)

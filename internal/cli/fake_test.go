@@ -122,6 +122,9 @@ func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) 
 	if len(f.plans) > 0 {
 		return f.operated()
 	}
+	if r.GetMachine() == "kept" {
+		return kept(), nil
+	}
 	if len(f.installs) > 0 {
 		return f.installing(), nil
 	}
@@ -318,22 +321,6 @@ func (f *fakeFleet) PauseRecovery(_ context.Context, r *fleetv1.PauseRecoveryReq
 func (f *fakeFleet) ResumeRecovery(_ context.Context, r *fleetv1.ResumeRecoveryRequest) (*fleetv1.ResumeRecoveryResponse, error) {
 	f.hold("resume recovery" + r.GetReason())
 	return &fleetv1.ResumeRecoveryResponse{}, nil
-}
-
-// installing plays an install that comes forward with each look.
-func (f *fakeFleet) installing() *fleetv1.GetMachineResponse {
-	m := machine()
-	m.InstallGeneration = 2
-	r := &fleetv1.GetMachineResponse{Machine: m}
-	switch f.looks {
-	case 1:
-		m.State, m.Reason = "installing", "handed to the agent with its next heartbeat"
-	case 2:
-		m.State = "installing"
-		r.InstallProgress = &agentv1.InstallProgress{Phase: agentv1.InstallProgress_PHASE_WRITING, BytesDone: 32 << 20, BytesTotal: 64 << 20}
-		r.InstallProgress.WaitingFor = "http://images.example/os: connection refused"
-	}
-	return r
 }
 
 func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest) (*fleetv1.ListHistoryResponse, error) {

@@ -204,14 +204,14 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 		}
 		switch fleet.State(m.GetState()) {
 		case fleet.StateInstalled, fleet.StateUnreachable: // it has come up
-			if m.GetInstallGeneration() >= generation {
+			if response.GetInstalledGeneration() >= generation {
 				return nil
 			}
 		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateRefused, fleet.StateQuarantined, fleet.StateReleasing,
 			fleet.StateOff:
 			return fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
 		}
-		if off := calledOff(response); off != "" && m.GetInstallGeneration() == generation {
+		if off := calledOff(response); off != "" && m.GetInstallGeneration() >= generation {
 			return fleet.Errorf(fleet.KindConflict, "machine %s is not installed: %s", machine, off)
 		}
 		select {
@@ -225,7 +225,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 // calledOff says that nobody wants the newest install any more; "" while somebody does.
 func calledOff(r *fleetv1.GetMachineResponse) string {
 	for _, d := range r.GetDecisions() {
-		if d.GetProcess() == string(fleet.ProcessInstall) && d.GetVerdict() == "not-wanted" && r.GetMachine().GetState() != string(fleet.StateInstalled) {
+		if d.GetProcess() == string(fleet.ProcessInstall) && d.GetVerdict() == "not-wanted" {
 			return d.GetReason()
 		}
 	}

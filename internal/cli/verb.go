@@ -255,7 +255,8 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 		operation = fleet.Operation(o.GetOperation())
 		switch {
 		case o.GetNumber() > m.GetOperation():
-			return fleet.Errorf(fleet.KindConflict, "%s of %s took its place, asked for by %s", o.GetOperation(), m.GetName(), o.GetActor())
+			return fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: ironherd machine history %s says what became of operation %d",
+				o.GetOperation(), m.GetName(), o.GetActor(), m.GetName(), m.GetOperation())
 		case o.GetEndedAt() != nil && o.GetOk():
 			tell("%s is done: %s", o.GetOperation(), o.GetDetail())
 			return nil

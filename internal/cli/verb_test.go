@@ -148,7 +148,7 @@ func TestVerbsWait(t *testing.T) {
 		"machine release x --yes": {0, []string{"x: release is accepted; waiting for its effect\n", "x: it is not here any more\n"}},
 		"machine power cycle x":   {3, []string{"ironherd: x is not here any more, and whether its power-cycle was done is not known\n"}},
 		"machine power off x":     {5, []string{"ironherd: power-off of x failed: no effect within 15m0s\n"}},
-		"machine power on x":      {5, []string{"ironherd: power-on of x took its place, asked for by token ada\n"}},
+		"machine power on x":      {5, []string{"ironherd: power-on of x was asked for by token ada since: ironherd machine history x says what became of operation 3\n"}},
 		"machine reboot slow --timeout 3s": {7, []string{
 			"ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain slow\n",
 		}},

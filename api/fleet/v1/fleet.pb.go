@@ -963,9 +963,12 @@ type GetMachineResponse struct {
 	// The newest operation that was asked for; absent: none was.
 	Operation *Operation `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
 	// The image of the newest install request, whatever has become of it; absent: there was none.
-	Image         *NamedImage `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Image *NamedImage `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
+	// Number of the install whose system was seen to come up last; 0: none was, or recovery has had
+	// the provider reinstall the machine since.
+	InstalledGeneration int64 `protobuf:"varint,8,opt,name=installed_generation,json=installedGeneration,proto3" json:"installed_generation,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *GetMachineResponse) Reset() {
@@ -1045,6 +1048,13 @@ func (x *GetMachineResponse) GetImage() *NamedImage {
 		return x.Image
 	}
 	return nil
+}
+
+func (x *GetMachineResponse) GetInstalledGeneration() int64 {
+	if x != nil {
+		return x.InstalledGeneration
+	}
+	return 0
 }
 
 // Operation is what was asked to be done to a machine through its provider.
@@ -4533,7 +4543,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\vstate_since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"stateSince\"-\n" +
 	"\x11GetMachineRequest\x12\x18\n" +
-	"\amachine\x18\x01 \x01(\tR\amachine\"\xb3\x03\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\"\xe6\x03\n" +
 	"\x12GetMachineResponse\x124\n" +
 	"\amachine\x18\x01 \x01(\v2\x1a.ironherd.fleet.v1.MachineR\amachine\x12-\n" +
 	"\x05facts\x18\x02 \x03(\v2\x17.ironherd.fleet.v1.FactR\x05facts\x12=\n" +
@@ -4541,7 +4551,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x10install_progress\x18\x04 \x01(\v2\".ironherd.agent.v1.InstallProgressR\x0finstallProgress\x129\n" +
 	"\tdecisions\x18\x05 \x03(\v2\x1b.ironherd.fleet.v1.DecisionR\tdecisions\x12:\n" +
 	"\toperation\x18\x06 \x01(\v2\x1c.ironherd.fleet.v1.OperationR\toperation\x123\n" +
-	"\x05image\x18\a \x01(\v2\x1d.ironherd.fleet.v1.NamedImageR\x05image\"\xd3\x02\n" +
+	"\x05image\x18\a \x01(\v2\x1d.ironherd.fleet.v1.NamedImageR\x05image\x121\n" +
+	"\x14installed_generation\x18\b \x01(\x03R\x13installedGeneration\"\xd3\x02\n" +
 	"\tOperation\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x1c\n" +
 	"\toperation\x18\x02 \x01(\tR\toperation\x12*\n" +

@@ -96,6 +96,27 @@ var planTests = []test{
 		}
 		w.wantEvents(a.Machine, "operation requested")
 	}},
+	{"a plan that is confirmed again tells the numbers of what it asked for, and not newer ones", func(w *world) {
+		w.levered()
+		one, two := w.machine("c1"), w.machine("c2")
+		reboot := w.planned(fleet.VerbReboot, one)
+		w.confirmed(reboot.ID)
+		_, err := w.db.RequestOperation(w.ctx, actor, one, fleet.OperationPowerCycle, "a reboot is not enough")
+		w.must(err)
+		if o := w.confirmed(reboot.ID).Outcomes[0]; o.Operation != 1 {
+			w.Fatalf("outcome %+v", o)
+		}
+		reinstall, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{
+			Verb: fleet.VerbReinstall, Machines: []fleet.MachineID{two}, Reason: "r", Install: &fleet.InstallRequest{Image: image},
+		})
+		w.must(err)
+		w.confirmed(reinstall.ID)
+		_, err = w.db.RequestInstall(w.ctx, actor, two, fleet.InstallRequest{Image: image}, true)
+		w.must(err)
+		if o := w.confirmed(reinstall.ID).Outcomes[0]; o.Generation != 1 {
+			w.Fatalf("outcome %+v", o)
+		}
+	}},
 	{"a plan that is confirmed again repeats nothing", func(w *world) {
 		w.levered()
 		one, two := w.machine("c1"), w.machine("c2")

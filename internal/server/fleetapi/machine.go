@@ -29,6 +29,9 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 		if q := j.record.InstallRequest; q != nil {
 			a.Image = namedImageOf(q.Image)
 		}
+		if up := j.record.Installed; up != nil && up.ErasedAt == nil {
+			a.InstalledGeneration = int64(up.Generation)
+		}
 		a.Hardware, err = s.hardware(ctx, j.record)
 		return a, err
 	})
