@@ -102,7 +102,7 @@ func (c judgement) operationEvidence() (string, bool) {
 	switch {
 	case s != nil && other(s.BootID, s.At):
 		return "an agent was started under another boot ID", true
-	case seen != nil && other(seen.BootID, seen.LastAt) && !c.startedInBoot(a.At, a.BootID):
+	case seen != nil && other(seen.BootID, seen.LastAt) && !c.startedInBoot(a.BootID):
 		return "the agent came back with another boot ID", true
 	case c.installedRunning():
 		return "the provider has accepted it; nothing of ours runs on the installed system", true

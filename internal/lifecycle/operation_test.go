@@ -80,6 +80,14 @@ var operations = []scenario{
 		want:  []due{{operation, lifecycle.Later, 8, "waiting for"}},
 	},
 	{
+		name: "nor is the jump of an agent that was started before the reboot was asked for", now: 7.8,
+		steps: with(agent, wantOperation(2.5, 1, fleet.OperationReboot), operating(3, 1, 3, 7), seen(3.5, 7.7, 1), again, hardware(4), func(r *fleet.Record) {
+			r.AgentStarted.BootID = "boot-1"
+		}),
+		state: fleet.StateAvailable,
+		want:  []due{{operation, lifecycle.Later, 8, "waiting for"}},
+	},
+	{
 		name: "nobody knew the boot from before: an agent is the evidence, and the reboot may be late all the same", now: 9,
 		steps: with(asked, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 7), started(7, 2), seen(8, 8.5, 2), operated(8.2, 1, true), func(r *fleet.Record) {
 			r.AgentStarted.BootID, r.OperationAttempt.BootID = "boot-1", ""

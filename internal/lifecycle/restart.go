@@ -70,14 +70,15 @@ func (c judgement) bootedSince(r restart) bool {
 	if s != nil && s.At.After(r.begun) && (r.bootID == "" || otherBoot(s.BootID, r.bootID)) {
 		return true
 	}
-	return !c.startedInBoot(r.begun, r.bootID) && seen != nil && seen.LastAt.After(r.begun) && otherBoot(seen.BootID, r.bootID)
+	return !c.startedInBoot(r.bootID) && seen != nil && seen.LastAt.After(r.begun) && otherBoot(seen.BootID, r.bootID)
 }
 
-// startedInBoot reports whether an agent was started since that instant in the boot of that ID.
-// When it jumps into memory it has another boot ID by itself, which says nothing of a restart.
-func (c judgement) startedInBoot(since time.Time, bootID string) bool {
+// startedInBoot reports whether the newest agent was started in the boot of that ID. When it is
+// heard from another boot it has jumped into memory, which says nothing of a restart: no agent
+// outlasts one.
+func (c judgement) startedInBoot(bootID string) bool {
 	s := c.r.AgentStarted
-	return s != nil && s.At.After(since) && s.BootID != "" && s.BootID == bootID
+	return s != nil && s.BootID != "" && s.BootID == bootID
 }
 
 // otherBoot reports whether a boot ID is known to be another one than that before.
