@@ -62,7 +62,7 @@ func (b *builder) configure(_ context.Context, tree string) error {
 		enable = append(enable, "ironherd-firstboot.service")
 	}
 	wants := filepath.Join(tree, "etc/systemd/system/multi-user.target.wants")
-	if err := os.MkdirAll(wants, 0o755); err != nil { //nolint:gosec // as everywhere in /etc
+	if err := makeDir(wants, 0o755); err != nil {
 		return err
 	}
 	for _, unit := range enable {
@@ -151,7 +151,7 @@ func write(path string, data []byte, mode os.FileMode) error {
 	if mode&0o077 == 0 {
 		directory = 0o700
 	}
-	if err := os.MkdirAll(filepath.Dir(path), directory); err != nil {
+	if err := makeDir(filepath.Dir(path), directory); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,13 +163,32 @@ func write(path string, data []byte, mode os.FileMode) error {
 	return os.Chmod(path, mode) // whatever the umask is
 }
 
+// makeDir makes a directory and those that it lies in, where they are missing, with the same mode
+// whatever the umask is. Those that packages have brought keep theirs.
+func makeDir(path string, mode os.FileMode) error {
+	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(filepath.Dir(path), mode); err != nil {
+			return err
+		}
+		err = os.Mkdir(path, mode)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
 func copyFile(to, from string, mode os.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = source.Close() }()
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // everybody may look
+	if err := makeDir(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
 	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)

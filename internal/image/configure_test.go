@@ -1,0 +1,90 @@
+package image
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestTheSameTreeWhateverTheUmask: who builds an image may have a umask that closes files to
+// others, or one that closes nothing. The umask is the process's, so nothing runs in parallel.
+func TestTheSameTreeWhateverTheUmask(t *testing.T) {
+	trees := map[int]string{}
+	for _, umask := range []int{0o022, 0o077, 0} {
+		tree := packages(t)
+		agent := filepath.Join(t.TempDir(), "agent")
+		if err := os.WriteFile(agent, []byte("agent"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := &builder{Options: Options{Agent: agent, AuthorizedKeys: []byte("ssh-ed25519 AAAA\n")}.withDefaults(), seed: [32]byte{1}}
+		before := syscall.Umask(umask)
+		err := b.configure(t.Context(), tree)
+		syscall.Umask(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees[umask] = modes(t, tree)
+	}
+	for umask, got := range trees {
+		if diff := cmp.Diff(strings.Split(trees[0o022], "\n"), strings.Split(got, "\n")); diff != "" {
+			t.Errorf("umask %03o (-022 +%03o):\n%s", umask, umask, diff)
+		}
+	}
+	for _, want := range []string{
+		"drwxr-xr-x usr/lib/ironherd\n", "-rwxr-xr-x usr/lib/ironherd/ironherd-agent\n", "drwxr-xr-x etc/systemd/system/multi-user.target.wants\n",
+		"drwx------ root/.ssh\n", "-rw------- root/.ssh/authorized_keys\n", "drwxr-x--- boot\n",
+	} {
+		if !strings.Contains(trees[0o022], want) {
+			t.Errorf("no %q in\n%s", want, trees[0o022])
+		}
+	}
+}
+
+// packages is a tree with what configure needs of the packages. One directory has a mode of its
+// own.
+func packages(t *testing.T) string {
+	t.Helper()
+	tree := t.TempDir()
+	for _, dir := range []string{"boot", "etc", "root", "usr/lib"} {
+		if err := makeDir(filepath.Join(tree, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"boot/vmlinuz-6.1", "boot/initrd.img-6.1"} {
+		if err := write(filepath.Join(tree, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(tree, "boot"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// modes lists what is in a tree.
+func modes(t *testing.T, tree string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == tree {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(tree, path)
+		_, _ = fmt.Fprintln(&out, info.Mode(), name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
