@@ -1,10 +1,12 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +45,40 @@ func TestTheSameTreeWhateverTheUmask(t *testing.T) {
 		if !strings.Contains(trees[0o022], want) {
 			t.Errorf("no %q in\n%s", want, trees[0o022])
 		}
+	}
+}
+
+// TestNothingOfTheBuildIsLeft: what belongs to one machine, or to the host of the build, is in no
+// image; what only looks like that stays.
+func TestNothingOfTheBuildIsLeft(t *testing.T) {
+	t.Parallel()
+	tree := packages(t)
+	gone := []string{
+		"etc/.resolv.conf.systemd-resolved.bak", "etc/ssh/ssh_host_ed25519_key", "etc/ssh/ssh_host_ed25519_key.pub", "etc/apt/apt.conf.d/99mmdebstrap",
+		"var/lib/systemd/random-seed", "var/lib/dbus/machine-id", "var/cache/ldconfig/aux-cache", "var/cache/apt/pkgcache.bin", "var/log/dpkg.log",
+		"var/log/apt/history.log", "var/log/btmp", "var/log/lastlog", "var/log/wtmp", "var/log/faillog", "etc/shadow-", "initrd.img.old", "vmlinuz.old",
+	}
+	stays := []string{"etc/resolv.conf", "etc/ssh/sshd_config", "etc/apt/apt.conf.d/01autoremove", "etc/shadow", "var/log/README", "vmlinuz"}
+	for _, name := range slices.Concat(gone, stays, []string{"etc/machine-id"}) {
+		if err := write(filepath.Join(tree, name), []byte("of the build"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cleanTree(tree); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range gone {
+		if _, err := os.Lstat(filepath.Join(tree, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is in the image: %v", name, err)
+		}
+	}
+	for _, name := range stays {
+		if _, err := os.Lstat(filepath.Join(tree, name)); err != nil {
+			t.Errorf("%s was removed: %v", name, err)
+		}
+	}
+	if id, err := os.ReadFile(filepath.Join(tree, "etc/machine-id")); err != nil || len(id) > 0 {
+		t.Errorf("each machine would be %q, %v", id, err)
 	}
 }
 
