@@ -8,6 +8,9 @@
 // nowhere else. A system without one was not installed by a control plane; it has nothing to do,
 // which is no error.
 //
+// The host key that the install has brought becomes the system's: both files of it, and then sshd
+// is told. A run that was cut short in the midst of that is made up for by the next one.
+//
 // The data is kept in /var/lib/ironherd/first-boot, for root alone. Where it begins with "#!", it
 // is run once: again only if the machine went down while it ran. That it failed is logged, and does
 // not hold back the report, because the system is up.

@@ -126,13 +126,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 const hostKeyFile = "etc/ssh/ssh_host_ed25519_key"
 
 // takeHostKey makes the host key that the install has brought the system's own, and has sshd read
-// it.
+// it. It finishes what a run has begun that was cut short: each file is looked at by itself, and
+// sshd is told in any case.
 func takeHostKey(ctx context.Context, options Options, key *agentv1.SshHostKey) error {
-	path := filepath.Join(options.Root, hostKeyFile)
-	if was, err := os.ReadFile(path); key == nil || err == nil && bytes.Equal(was, key.GetPrivate()) {
+	if key == nil {
 		return nil
 	}
-	err := errors.Join(writeFile(path, key.GetPrivate(), 0o600), writeFile(path+".pub", []byte(key.GetPublic()+"\n"), 0o644))
+	path := filepath.Join(options.Root, hostKeyFile)
+	err := errors.Join(keepFile(path, key.GetPrivate(), 0o600), keepFile(path+".pub", []byte(key.GetPublic()+"\n"), 0o644))
 	if err != nil {
 		return fmt.Errorf("take the host key over: %w", err)
 	}
@@ -191,6 +192,14 @@ func takeData(ctx context.Context, options Options, data []byte) error {
 		options.Logger.Error("the first-boot data is a program that failed", slog.Any("err", err))
 	}
 	return writeFile(ran, nil, 0o600)
+}
+
+// keepFile writes a file, unless it has that content.
+func keepFile(path string, data []byte, mode os.FileMode) error {
+	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, data) {
+		return nil
+	}
+	return writeFile(path, data, mode)
 }
 
 // writeFile replaces a file as a whole, and durably.

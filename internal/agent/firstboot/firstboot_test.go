@@ -104,6 +104,8 @@ func newPlane(t *testing.T, refuse int) *plane {
 type system struct {
 	root  string
 	token *agentv1.BootToken
+	// reloads counts how often sshd was told of its keys.
+	reloads int
 }
 
 func newSystem(t *testing.T, p *plane, data string) *system {
@@ -183,7 +185,13 @@ func (s *system) run(t *testing.T) error {
 }
 
 func (s *system) runUntil(ctx context.Context) error {
-	return Run(ctx, Options{Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler)})
+	return Run(ctx, Options{
+		Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler),
+		Reload: func(context.Context) error {
+			s.reloads++
+			return nil
+		},
+	})
 }
 
 // TestWatchedSystemGoesOnCalling on every boot, until the control plane does not want it any more.
@@ -221,6 +229,43 @@ func TestWatchedSystemGoesOnCalling(t *testing.T) {
 	}
 	if got := s.read(t, hostKeyFile); got != "a key that somebody has made since" {
 		t.Errorf("the host key is %q", got)
+	}
+}
+
+// TestHostKeyThatWasTakenOverHalfWay: whatever had been done when the power was cut, or the agent
+// was killed, the next run ends with both files, the key in the report, and an sshd that knows it.
+func TestHostKeyThatWasTakenOverHalfWay(t *testing.T) {
+	t.Parallel()
+	const private, public = "brought", "ssh-ed25519 BBBB"
+	for name, there := range map[string]map[string]string{
+		"nothing":              {},
+		"the public file":      {hostKeyFile + ".pub": public + "\n"},
+		"the private file":     {hostKeyFile: private},
+		"half a file":          {hostKeyFile: private, hostKeyFile + ".pub.new": "ssh-"},
+		"both, sshd not told":  {hostKeyFile: private, hostKeyFile + ".pub": public + "\n"},
+		"the system's is gone": {hostKeyFile: "", hostKeyFile + ".pub": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlane(t, 0)
+			s := newSystem(t, p, "")
+			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, SshHostKey: &agentv1.SshHostKey{Public: public, Private: []byte(private)}})
+			for path, text := range there {
+				s.write(t, path, text)
+			}
+			if err := s.run(t); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.read(t, hostKeyFile) + " " + s.read(t, hostKeyFile+".pub"); got != private+" "+public+"\n" {
+				t.Errorf("the files are %q", got)
+			}
+			if left, err := filepath.Glob(filepath.Join(s.root, "etc/ssh/*.new")); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+			if p.calls() != 1 || !slices.Equal(p.reports[0].GetHostKeys(), []string{public}) || s.reloads != 1 {
+				t.Errorf("reports %v; sshd was told %d times", p.reports, s.reloads)
+			}
+		})
 	}
 }
 
