@@ -101,14 +101,15 @@ func (s *source) Read(p []byte) (int, error) {
 		n, err := s.body.Read(p)
 		s.stall.Stop()
 		s.offset += int64(n)
-		if n > 0 && s.fruitless > 0 {
+		whole := err != nil && s.offset == s.length || errors.Is(err, io.EOF) && s.length < 0
+		if s.fruitless > 0 && (n > 0 || whole) {
 			s.comes()
 		}
 		switch {
+		case whole:
+			return n, io.EOF
 		case err == nil:
 			return n, nil
-		case errors.Is(err, io.EOF) && (s.length < 0 || s.offset == s.length):
-			return n, io.EOF
 		}
 		s.disconnect(err)
 		if n > 0 {
@@ -352,6 +353,15 @@ func (s *source) accept(response *http.Response, stall *time.Timer) error {
 			s.length = total
 		}
 		return nil
+	case code == http.StatusRequestedRangeNotSatisfiable && s.offset > 0 && s.length < 0:
+		// The connection may have broken when all bytes were there, and only the end was not. Whether
+		// they are the image, the digest says.
+		if _, total := parseContentRange(response.Header.Get("Content-Range")); total != s.offset {
+			return statusError("download "+s.safeURL, response)
+		}
+		_ = response.Body.Close()
+		s.length, response.Body = s.offset, http.NoBody
+		return nil
 	default:
 		return statusError("download "+s.safeURL, response)
 	}
@@ -396,7 +406,8 @@ func validatorOf(header http.Header) string {
 	return header.Get("Last-Modified")
 }
 
-// parseContentRange reads "bytes FIRST-LAST/TOTAL"; -1 stands for what is not there.
+// parseContentRange reads "bytes FIRST-LAST/TOTAL" and "bytes */TOTAL"; -1 stands for what is not
+// there.
 func parseContentRange(value string) (first, total int64) {
 	rest, ok := strings.CutPrefix(value, "bytes ")
 	if !ok {
@@ -406,10 +417,7 @@ func parseContentRange(value string) (first, total int64) {
 	if !ok {
 		return -1, -1
 	}
-	start, _, ok := strings.Cut(span, "-")
-	if !ok {
-		return -1, -1
-	}
+	start, _, _ := strings.Cut(span, "-")
 	return parseSize(start), parseSize(size)
 }
 

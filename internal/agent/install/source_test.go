@@ -188,6 +188,93 @@ func TestServerThatIsNotThere(t *testing.T) {
 	}
 }
 
+// TestCutAtTheVeryEnd: all bytes are there, and what says so is not. A server that is asked for
+// what follows says that nothing does, and how many bytes there are.
+func TestCutAtTheVeryEnd(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 4*mebibyte)
+	cut := func(data []byte) io.ReadCloser { return brokenBody{bytes.NewReader(data)} }
+	unsatisfiable := func(total int) *http.Response {
+		return &http.Response{
+			StatusCode: 416, Status: "416 Requested Range Not Satisfiable", Body: http.NoBody,
+			Header: http.Header{"Content-Range": {fmt.Sprintf("bytes */%d", total)}},
+		}
+	}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for name, test := range map[string]struct {
+		// answers follow each other; the last one is repeated.
+		answers  []*http.Response
+		asked    []string
+		error    string
+		warnings int
+	}{
+		"there is no more": {
+			[]*http.Response{{StatusCode: 200, ContentLength: -1, Body: cut(image)}, unsatisfiable(len(image))},
+			[]string{"", "bytes=4194304-"},
+			"", 0,
+		},
+		"after a long wait": {
+			append(append([]*http.Response{{StatusCode: 200, ContentLength: -1, Body: cut(image)}}, make([]*http.Response, 50)...), unsatisfiable(len(image))),
+			nil, "", 1,
+		},
+		"another image": {
+			[]*http.Response{{StatusCode: 200, ContentLength: -1, Body: cut(testImage(5, 4*mebibyte))}, unsatisfiable(len(image))},
+			nil, "digest", 0,
+		},
+		"there is less": {
+			[]*http.Response{{StatusCode: 200, ContentLength: -1, Body: cut(image)}, unsatisfiable(mebibyte)},
+			[]string{"", "bytes=4194304-"},
+			`the server says "416 Requested Range Not Satisfiable"`, 0,
+		},
+		"in a part whose whole is known": {
+			[]*http.Response{
+				{StatusCode: 200, ContentLength: -1, Body: cut(image[:3*mebibyte])},
+				{
+					StatusCode: 206, ContentLength: -1, Body: cut(image[3*mebibyte:]),
+					Header: http.Header{"Content-Range": {"bytes 3145728-4194303/4194304"}},
+				},
+			},
+			[]string{"", "bytes=3145728-"},
+			"", 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			request := requestFor("http://host/image", image)
+			request.TimeoutMs = (10 * time.Minute).Milliseconds()
+			var asked, told []string
+			synctest.Test(t, func(t *testing.T) {
+				options := m.options()
+				options.Waiting = func(why string) { told = append(told, why) }
+				options.Client = &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					answer := test.answers[min(len(asked), len(test.answers)-1)]
+					asked = append(asked, r.Header.Get("Range"))
+					if answer == nil {
+						return nil, refused
+					}
+					return answer, nil
+				})}
+				report := Run(t.Context(), request, options)
+				if report.GetOk() != (test.error == "") || !strings.Contains(report.GetError(), test.error) || len(report.GetWarnings()) != test.warnings {
+					t.Errorf("report: %v", report)
+				}
+			})
+			if test.asked != nil && !slices.Equal(asked, test.asked) {
+				t.Errorf("asked for %q", asked)
+			}
+			if len(told) > 0 && told[len(told)-1] != "" {
+				t.Errorf("it waits to the end: %q", told)
+			}
+			if test.error != "" {
+				m.mustNotBoot(t)
+				return
+			}
+			checkInstalled(t, m, image, request)
+		})
+	}
+}
+
 func TestImageChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	image := testImage(4, 2*mebibyte)
