@@ -27,6 +27,7 @@ type Demo struct {
 	begun   time.Time
 
 	world   *sim.World
+	guard   *guard
 	virtual *virtual
 	daemon  *daemon.Daemon
 	config  config.Config
@@ -83,6 +84,11 @@ func (d *Demo) openWorld(ctx context.Context, logger *slog.Logger) (err error) {
 	worldConfig.Logger = logger.With(slog.String("component", "world"))
 	if d.options.PreloadAgent {
 		if worldConfig.Preload, err = Preload(d.options.AgentExecutable); err != nil {
+			return err
+		}
+	}
+	if d.options.RealAgents > 0 {
+		if d.guard, err = startGuard(worldConfig.Dir); err != nil {
 			return err
 		}
 	}
@@ -236,6 +242,9 @@ func (d *Demo) Close() error {
 		}
 		if d.world != nil {
 			errs = append(errs, d.world.Close())
+		}
+		if d.guard != nil {
+			d.guard.close()
 		}
 		if d.ownsDir && d.dir != "" {
 			errs = append(errs, removeAll(d.dir))

@@ -19,7 +19,15 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("IRONHERD_AGENT_ROOT") != "" {
+		os.Exit(agentProcess(os.Args[1:]))
+	}
+	if dir := os.Getenv("IRONHERD_DEMO_TEST"); dir != "" {
+		os.Exit(demoProcess(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // options are those of a fleet whose agents all run in this process: what is uploaded is never
 // executed, and only has to be a file.
@@ -119,7 +127,9 @@ func TestGoesOn(t *testing.T) {
 
 func TestLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	d, err := demo.Open(t.Context(), options(t), slog.New(slog.DiscardHandler))
+	o := options(t)
+	o.RealAgents = 1
+	d, err := demo.Open(t.Context(), o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@
 // It promises:
 //
 //   - Run returns when its context ends, or when the function that it was given returns.
-//   - Whatever it started has ended by then, machines' processes included.
+//   - Whatever it started has ended by then, machines' processes included. These end as well when
+//     this process is killed.
 //   - Without a directory of the caller's, nothing is left on disk after Close.
 package demo
