@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/config"
 )
 
 // TestReconcilerUnits: systemd reads the units of a control-plane node, with the drop-in, and finds
@@ -83,5 +86,27 @@ func TestReconcilerUnits(t *testing.T) {
 	put(filepath.Join(units, "kube-apiserver.service.d/ironherd.conf"), "[Service]\nExecStartPree=/usr/bin/ironherd-reconciler\n", 0o644)
 	if said := verify("kube-apiserver.service"); !strings.Contains(said, "ExecStartPree") {
 		t.Errorf("a key that there is not is accepted: %q", said)
+	}
+}
+
+// TestTheUnitWaitsForAnOrderlyStop: systemd kills a control plane that has not ended after the
+// unit's time. That is longer than an orderly stop takes, and the page tells who changes the one to
+// change the other.
+func TestTheUnitWaitsForAnOrderlyStop(t *testing.T) {
+	t.Parallel()
+	const margin = 15 * time.Second
+	setting := regexp.MustCompile(`(?m)^TimeoutStopSec=(.*)$`).FindStringSubmatch(read(t, "../deploy/systemd/ironherd.service"))
+	if setting == nil {
+		t.Fatal("the unit has no TimeoutStopSec")
+	}
+	patience, err := time.ParseDuration(setting[1])
+	if drain := config.Default().DrainTimeout; err != nil || patience < drain+margin {
+		t.Errorf("the unit waits %s, and an orderly stop may take %s: %v", setting[1], drain, err)
+	}
+	page := read(t, "../docs/ops/running.md")
+	for _, want := range []string{"`drain_timeout`", "`" + setting[0] + "`", "systemctl edit ironherd"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("docs/ops/running.md does not tell of %s", want)
+		}
 	}
 }
