@@ -7,15 +7,23 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// insist has a person do what follows an event: after a while, and each minute until it is done.
-func (w *world) insist(e Event, after time.Duration, try func() (done bool, err error)) {
-	w.after(after, func() {
+// insist has a person do what follows an event: after a while, and each minute until it is done. A
+// reason why it is refused is told once.
+func (w *world) insist(e Event, d *device, after time.Duration, try func() (done bool, err error)) {
+	told := ""
+	var again func()
+	again = func() {
 		done, err := try()
 		w.trace("what follows %s: %s", e.What, errorKind(err))
-		if !done {
-			w.insist(e, time.Minute, try)
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			w.refused("what follows "+string(e.What), d, err)
 		}
-	})
+		if !done {
+			w.after(time.Minute, again)
+		}
+	}
+	w.after(after, again)
 }
 
 // byHand changes a device without our doing, and has a person tell us later.
@@ -28,14 +36,14 @@ func (w *world) byHand(e Event, d *device) {
 	case HostKeyChanges:
 		h.strike(AgentDies)
 		h.keys++
-		w.insist(e, e.For, func() (bool, error) { return w.acceptKey(d) })
+		w.insist(e, d, e.For, func() (bool, error) { return w.acceptKey(d) })
 	case Vanishes:
 		machine := w.machineOf(d)
 		s.remove(d)
 		if machine == "" {
 			return
 		}
-		w.insist(e, e.For, func() (bool, error) {
+		w.insist(e, d, e.For, func() (bool, error) {
 			err := w.db.Forget(w.ctx, person, machine, reason)
 			return err == nil || fleet.KindOf(err) == fleet.KindNotFound, err
 		})
@@ -75,7 +83,7 @@ func (w *world) foreign(e Event) {
 	d := s.land(capacity, "", "")
 	d.status = fleet.ProviderStatusActive
 	d.host.boot(0)
-	w.insist(e, e.For, func() (bool, error) {
+	w.insist(e, d, e.For, func() (bool, error) {
 		if d.gone || w.machineOf(d) != "" {
 			return true, nil
 		}
@@ -89,6 +97,7 @@ func (w *world) pauseProviders(lasts time.Duration) {
 		s := p.base()
 		if err := w.db.PauseProvider(w.ctx, person, s.name, reason); err != nil {
 			w.trace("%s is not paused: %s", s.name, errorKind(err))
+			w.note("%s of %s comes to nothing: %s", AskPause, s.name, w.anonymous(err.Error()))
 			continue
 		}
 		paused := w.now
@@ -96,7 +105,11 @@ func (w *world) pauseProviders(lasts time.Duration) {
 		w.after(lasts, func() {
 			if s.paused.Equal(paused) { // the newest pause counts
 				s.paused = time.Time{}
-				w.trace("%s is resumed: %s", s.name, errorKind(w.db.ResumeProvider(w.ctx, person, s.name, reason)))
+				err := w.db.ResumeProvider(w.ctx, person, s.name, reason)
+				w.trace("%s is resumed: %s", s.name, errorKind(err))
+				if err != nil {
+					w.note("%s is not resumed: %s", s.name, w.anonymous(err.Error()))
+				}
 			}
 		})
 	}

@@ -1,7 +1,9 @@
 package rehearsal
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -147,13 +149,13 @@ func (w *world) powerLoss(e Event, hit func(*device) bool) {
 // person asks for everything, and says that as the reason.
 const person, reason = "operator", "rehearsed"
 
-// ask asks for something in a person's name. A refusal is an answer.
+// ask asks for something in a person's name. A refusal is an answer, which the timeline tells.
 func (w *world) ask(e Event, d *device) {
-	machine := w.machineOf(d)
-	if machine == "" {
+	machine, err := w.lookUp(d)
+	if err != nil {
+		w.refused(string(e.What), d, err)
 		return
 	}
-	var err error
 	request := fleet.InstallRequest{Actor: person, Image: w.setup.Image, SeenUp: w.setup.SeenUp}
 	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, person, machine, o, reason) }
 	switch e.What {
@@ -192,6 +194,9 @@ func (w *world) ask(e Event, d *device) {
 		err = w.db.WithdrawOperation(w.ctx, person, machine, reason)
 	}
 	w.trace("%s of %s: %s", e.What, w.name(string(machine)), errorKind(err))
+	if err != nil {
+		w.refused(string(e.What), d, err)
+	}
 	if err == nil && e.What != AskMaintained { // which takes nothing from anybody
 		w.watch.void(machine)
 	}
@@ -200,19 +205,36 @@ func (w *world) ask(e Event, d *device) {
 	}
 }
 
+// refused notes that what a person asked for was refused, and why. It names no machine, so that
+// those that are refused for the same reason are counted together.
+func (w *world) refused(what string, d *device, err error) {
+	id := cmp.Or(string(d.machine), d.hostname())
+	names := strings.NewReplacer("machine "+d.hostname(), "the machine", "machine "+id, "the machine", d.hostname(), "NAME")
+	w.note("%s comes to nothing: %s", what, w.anonymous(names.Replace(err.Error())))
+}
+
 // machineOf returns the machine that a device is; "" when nobody knows it yet.
 func (w *world) machineOf(d *device) fleet.MachineID {
+	machine, _ := w.lookUp(d)
+	return machine
+}
+
+// lookUp is machineOf, and says why nobody knows it.
+func (w *world) lookUp(d *device) (fleet.MachineID, error) {
 	if d.machine != "" {
-		return d.machine
+		return d.machine, nil
 	}
 	view, err := w.db.ViewProvider(w.ctx, d.source.name)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	for _, m := range view.Machines {
 		if m.ProviderID == d.id {
 			d.machine = m.ID
 		}
 	}
-	return d.machine
+	if d.machine == "" {
+		return "", fleet.Errorf(fleet.KindNotFound, "no machine is known to be a device at %s", d.source.name)
+	}
+	return d.machine, nil
 }

@@ -55,6 +55,9 @@ type device struct {
 	releases int
 }
 
+// hostname is what people call it.
+func (d *device) hostname() string { return "host-" + string(d.capacity) }
+
 func (s *source) base() *source { return s }
 
 // metal sells machines and has every lever.
@@ -160,7 +163,7 @@ func (d *device) rack() int {
 func (d *device) entry() provider.Entry {
 	e := provider.Entry{
 		Availability: fleet.AvailabilityKnownUsed, ID: d.id, Capacity: d.capacity, Status: d.status, Detail: string(d.status),
-		Hostname: "host-" + string(d.capacity), Address: d.host.address, Location: fmt.Sprintf("rack-%d", d.rack()+1),
+		Hostname: d.hostname(), Address: d.host.address, Location: fmt.Sprintf("rack-%d", d.rack()+1),
 		Tokens: slices.Clone(d.tokens), CreatedAt: d.created,
 	}
 	if d.source.list {

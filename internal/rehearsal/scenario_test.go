@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -103,5 +104,45 @@ func TestScenariosReachTheFleet(t *testing.T) {
 				t.Errorf("%v, %q, %v", r.Violations, r.Left, r.Timeline)
 			}
 		})
+	}
+}
+
+// TestTheTimelineTellsWhatIsRefused, and why: machines that are refused for the same reason are
+// told together, none is told that got what was asked for, and who tries again is told once.
+func TestTheTimelineTellsWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	plan := Plan{
+		Seed: 1, Machines: 4, Controllers: 1, Length: 10 * time.Minute, Settle: 4 * time.Hour, Lead: true,
+		Events: []Event{
+			{What: AskRelease, At: time.Minute, Target: 1},
+			{What: AskRelease, At: time.Minute, Target: 2},
+			{What: AskDeploy, At: time.Minute + time.Second, Share: 100},
+			{What: AskWithdraw, At: 2 * time.Minute, Target: 3},
+			{What: Vanishes, At: 3 * time.Minute, For: time.Second, Target: 0},
+		},
+	}
+	if err := plan.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), plan, Brisk(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused []string
+	for _, m := range r.Timeline {
+		if strings.Contains(m.What, "comes to nothing") {
+			refused = append(refused, fmt.Sprintf("%s: %s (%d)", m.At, m.What, m.Times))
+		}
+	}
+	want := []string{
+		"1m1s: ask-reinstall comes to nothing: the machine is being given back (release, asked for by operator) (2)",
+		"2m0s: ask-withdraw comes to nothing: no operation of the machine is under way (1)",
+		"3m1s: what follows vanishes comes to nothing: provider metal has not said that the machine is gone: `ironherd machine release` gives it back (1)",
+	}
+	if !slices.Equal(refused, want) {
+		t.Errorf("got %q, want %q\n%v", refused, want, r.Timeline)
 	}
 }
