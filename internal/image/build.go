@@ -35,6 +35,9 @@ func Build(ctx context.Context, options Options) (manifest Manifest, err error) 
 	if err := options.Validate(); err != nil {
 		return Manifest{}, err
 	}
+	if err := options.findFiles(); err != nil {
+		return Manifest{}, err
+	}
 	if os.Geteuid() != 0 {
 		return Manifest{}, errors.New("an image can only be built by root, because the files in it belong to many users")
 	}

@@ -28,7 +28,9 @@
 //
 // # Failures
 //
-// What is missing on the host is named before anything is done, with the packages that bring it. A
-// build that fails or is interrupted leaves nothing at the output's place: image and manifest are
-// made beside it and renamed, the manifest last.
+// Programs and files that are missing on the host are named before anything is done, programs with
+// the packages that bring them. A build that fails or is interrupted leaves what was at the
+// output's place: image and manifest are made in a directory beside it, and renamed when both are
+// whole, the manifest last. If that is cut short, an image is left without a manifest, and never
+// with another one's. A build that is killed leaves its directory (.image-*).
 package image

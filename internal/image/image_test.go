@@ -150,3 +150,42 @@ func TestMissingToolsAreNamedTogether(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestMissingFilesAreNamedBeforeAnythingIsDone: together, and not when packages have been fetched
+// for minutes.
+func TestMissingFilesAreNamedBeforeAnythingIsDone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone, output := filepath.Join(dir, "gone"), filepath.Join(dir, "out", "debian.raw")
+	if err := os.Mkdir(filepath.Dir(output), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		options Options
+		want    []string
+	}{
+		"all": {Options{Sources: gone + "-sources", AptConfig: gone + "-config", Agent: gone + "-agent"}, []string{
+			"read the APT sources: stat " + gone + "-sources", "read the APT configuration: stat " + gone + "-config", "read the agent's executable: stat " + gone + "-agent",
+		}},
+		"one":         {Options{Sources: there, AptConfig: there, Agent: gone}, []string{"read the agent's executable: stat " + gone + ": no such file"}},
+		"a directory": {Options{Sources: there, Agent: dir}, []string{"read the agent's executable: " + dir + " is a directory"}},
+	} {
+		test.options.Output = output
+		_, err := Build(t.Context(), test.options)
+		for _, want := range test.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q in it", name, err, want)
+			}
+		}
+		if err != nil && strings.Contains(err.Error(), there) {
+			t.Errorf("%s: a file that is there is named: %v", name, err)
+		}
+	}
+	if done, err := os.ReadDir(filepath.Dir(output)); err != nil || len(done) > 0 {
+		t.Errorf("something was done: %v, %v", done, err)
+	}
+}

@@ -3,6 +3,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -145,6 +146,32 @@ func findTools() (map[string]string, error) {
 		return nil, fmt.Errorf("programs are missing on this host: apt-get install %s", strings.Join(missing, " "))
 	}
 	return paths, nil
+}
+
+// findFiles names every file that a build would miss later, when minutes have gone by.
+func (o Options) findFiles() error {
+	var errs []error
+	look := func(what, path string) {
+		info, err := os.Stat(path)
+		if err == nil && info.IsDir() {
+			err = fmt.Errorf("%s is a directory", path)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if o.Sources != "" {
+		look("read the APT sources", o.Sources)
+	} else {
+		look("the keys of Debian's archive are missing on this host: apt-get install debian-archive-keyring", keyring)
+	}
+	if o.AptConfig != "" {
+		look("read the APT configuration", o.AptConfig)
+	}
+	if o.Agent != "" {
+		look("read the agent's executable", o.Agent)
+	}
+	return errors.Join(errs...)
 }
 
 // ManifestName is the name of the manifest of the image in that file.
