@@ -189,7 +189,9 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 	if lifecycle.MayChange(was) != lifecycle.MayChange(&p) { // the provider is asked at another pace
 		c.touched = append(c.touched, fleet.Subject{Provider: fleet.ProviderName(m.Provider)})
 	}
-	p.At = now
+	if was != nil && was.Status != p.Status {
+		p.At = now
+	}
 	address := ""
 	if p.Address.IsValid() {
 		address = p.Address.String()

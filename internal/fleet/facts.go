@@ -121,7 +121,7 @@ const (
 // Provided is what the provider last said of a machine. Written by the provisioner when the machine
 // is created or adopted, by the updater from then on.
 type Provided struct {
-	// At is when this was first seen; it stays while nothing changes.
+	// At is since when it has been seen to have this status.
 	At time.Time
 	// CreatedAt is when the machine came into being at the provider, as far as the BMDB knows: when
 	// its intent was closed.

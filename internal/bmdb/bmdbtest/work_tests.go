@@ -353,6 +353,27 @@ var workTests = []test{
 			w.Fatal("an unchanged fact was written")
 		}
 	}},
+	// Else a detail that changes has a failed machine replaced whose release a person has withdrawn.
+	{"what a provider says of a machine counts from its status, whatever else changes", func(w *world) {
+		id := w.machine("c1")
+		since := func(status fleet.ProviderStatus, detail string) time.Time {
+			w.shift.Advance(time.Hour)
+			p := providedAs(status, "c1")
+			p.Detail = detail
+			w.must(w.claimOne(w.session("updater"), fleet.ProcessUpdate).Finish(w.ctx, bmdb.SetProvided(id, "id-c1", p)))
+			if got := w.record(id).Provided; got.Detail != detail {
+				w.Fatalf("provided is %+v", got)
+			}
+			return w.record(id).Provided.At
+		}
+		failed := since(fleet.ProviderStatusFailed, "no power")
+		if again := since(fleet.ProviderStatusFailed, "no network"); !again.Equal(failed) {
+			w.Fatalf("failed since %s, and since %s when asked again", failed, again)
+		}
+		if active := since(fleet.ProviderStatusActive, ""); !active.After(failed.Add(time.Hour)) {
+			w.Fatalf("active since %s", active)
+		}
+	}},
 	{"a provider ID never changes and belongs to one machine", func(w *world) {
 		ids := w.machines(nil, "c1", "c2")
 		work := w.claimOne(w.session("updater"), fleet.ProcessUpdate)
