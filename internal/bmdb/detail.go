@@ -36,7 +36,14 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			if err != nil {
 				return d, err
 			}
-			d.Environment.Paused = p.record.Paused
+			found, err := t.q.ListProviderDiscrepancies(ctx, string(m.record.Provider))
+			if err != nil {
+				return d, err
+			}
+			d.Environment.Paused, d.Environment.Discrepancies = p.record.Paused, len(found)
+			if failed, is := p.record.Backoffs[fleet.ProcessProvision]; is {
+				d.Environment.PassFailed = &failed
+			}
 		}
 		if d.Environment.Missing, err = t.missing(ctx); err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
 			return d, err

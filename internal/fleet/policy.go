@@ -226,6 +226,10 @@ type Environment struct {
 	// Paused says why nothing is created at the provider of a machine that is to be created. It is set
 	// only where a machine is explained, and changes no decision, only its reason.
 	Paused *Pause
+	// Discrepancies counts those that stop creation at that provider, and PassFailed is how its newest
+	// pass failed; nil: it did not. They are set as Paused is.
+	Discrepancies int
+	PassFailed    *BackoffState
 	// RecoveryHold stops recovery, but for the start of agents; nil: nothing does.
 	RecoveryHold *RecoveryHold
 	// Restored is the evidence that the database is a restored or copied one. It is empty when there

@@ -153,6 +153,13 @@ func (c judgement) provision() Decision {
 	case c.env.Paused != nil:
 		d.Verdict = Waiting
 		d.Reason = paused(*c.env.Paused)
+	case c.env.Discrepancies > 0:
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("creation at %s is stopped by discrepancies (%d): `ironherd discrepancy list` says what ends each",
+			c.r.Provider, c.env.Discrepancies)
+	case c.env.PassFailed != nil:
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("nothing is created at %s while its passes fail: %s", c.r.Provider, c.env.PassFailed.Cause)
 	case intent.PlannedAt.After(c.now):
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("waiting for creation pacing: its turn at %s is in about %s",

@@ -181,6 +181,19 @@ var intentTests = []test{
 			w.Fatalf("%d cleared in history", n)
 		}
 	}},
+	{"the details of a machine that is to be created say what stops that", func(w *world) {
+		wanted := newIntents("c1")
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.SetDiscrepancies([]bmdb.Discrepancy{{Kind: "unknown-machine", ProviderID: "x1"}})))
+		})
+		w.must(w.claimOne(w.session("provisioner"), fleet.ProcessProvision).Fail(w.ctx, bmdb.Failure{Cause: "401", Backoff: growing}))
+		d, err := w.db.MachineDetails(w.ctx, wanted[0].Machine)
+		w.must(err)
+		if env := d.Environment; env.Discrepancies != 1 || env.PassFailed == nil || env.PassFailed.Cause != "401" {
+			w.Fatalf("environment %+v", env)
+		}
+	}},
 	{"a pass sees all of the provider and nothing of others", func(w *world) {
 		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))
 		var capacities []fleet.CapacityID

@@ -89,9 +89,13 @@ func (j judged) operators() (command, what string) {
 	case fleet.StateMissing:
 		return verb("forget"), "the machine is removed here"
 	case fleet.StateCreating:
-		if p := j.env.Paused; p != nil && r.Intent != nil && r.Intent.Calls <= r.Intent.Rejected {
+		switch p := j.env.Paused; {
+		case r.Intent == nil || r.Intent.Calls > r.Intent.Rejected:
+		case p != nil:
 			return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
 				fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
+		case j.env.Discrepancies > 0:
+			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
 		}
 	case fleet.StateUnreachable:
 		if restart := lifecycle.RestartVerb(r); restart == "power on" {
