@@ -87,13 +87,15 @@ func leads(ctx context.Context, host string) bool {
 		routes, err := netlink.RouteGet(address)
 		return err == nil && slices.ContainsFunc(routes, func(r netlink.Route) bool {
 			link, err := netlink.LinkByIndex(r.LinkIndex)
-			if err != nil {
-				return false
-			}
-			state := link.Attrs().OperState
-			return state != netlink.OperDown && state != netlink.OperLowerLayerDown
+			return err == nil && !down(link)
 		})
 	})
+}
+
+// down says whether an interface passes nothing: it has no link, or what it stands on has none.
+func down(link netlink.Link) bool {
+	state := link.Attrs().OperState
+	return state == netlink.OperDown || state == netlink.OperLowerLayerDown
 }
 
 type applier struct {
@@ -358,7 +360,7 @@ func (a *applier) awaitCarrier(ctx context.Context) {
 	waiting := func() string {
 		for _, want := range a.network.GetLinks() {
 			link, err := netlink.LinkByName(want.GetName())
-			if err == nil && len(want.GetAddresses()) > 0 && link.Attrs().OperState == netlink.OperDown {
+			if err == nil && len(want.GetAddresses()) > 0 && down(link) {
 				return want.GetName()
 			}
 		}
@@ -433,7 +435,7 @@ func (a *applier) reachable() bool {
 		return false
 	}
 	for _, link := range links {
-		if link.Attrs().Flags&net.FlagLoopback != 0 || link.Attrs().OperState == netlink.OperDown {
+		if link.Attrs().Flags&net.FlagLoopback != 0 || down(link) {
 			continue
 		}
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
