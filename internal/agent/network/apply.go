@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -35,7 +36,7 @@ const (
 // could not be made is logged. An error means that no interface has an address. What it returns is
 // to be kept, after an error, too: an address may still come.
 func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logger) (*Kept, error) {
-	a := &applier{network: n, log: logger}
+	a := &applier{network: proto.CloneOf(n), log: logger, etc: "/etc"}
 	if err := a.loopback(); err != nil {
 		logger.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
 	}
@@ -48,11 +49,8 @@ func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logg
 		}
 	}
 	a.awaitCarrier(ctx)
-	a.routes()
-	kept := &Kept{
-		log: logger, tenures: carriedTenures(n, time.Now()), links: a.askable, ask: ask, take: take, drop: drop,
-		leads: func(ctx context.Context) bool { return a.reachable() && leads(ctx, to) },
-	}
+	a.routes(n.GetRoutes())
+	kept := a.kept(to)
 	if !a.reachable() {
 		logger.Warn("no address could be carried over; DHCP is asked")
 		return kept, kept.seek(ctx)
@@ -67,40 +65,22 @@ func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logg
 	return kept, nil
 }
 
-// anywhere are addresses that only a default route leads to: they are for documentation.
-var anywhere = []net.IP{net.IPv4(192, 0, 2, 1), net.ParseIP("2001:db8::1")}
-
-// leads says whether a route over an interface with a link leads to the host. Of a name whose
-// addresses cannot be found it says whether there is a default route.
-func leads(ctx context.Context, host string) bool {
-	addresses := []net.IP{net.ParseIP(host)}
-	if addresses[0] == nil {
-		limited, cancel := context.WithTimeout(ctx, lookupWait)
-		defer cancel()
-		found, err := net.DefaultResolver.LookupIP(limited, "ip", host)
-		if err != nil {
-			found = anywhere
-		}
-		addresses = found
-	}
-	return slices.ContainsFunc(addresses, func(address net.IP) bool {
-		routes, err := netlink.RouteGet(address)
-		return err == nil && slices.ContainsFunc(routes, func(r netlink.Route) bool {
-			link, err := netlink.LinkByIndex(r.LinkIndex)
-			return err == nil && !down(link)
-		})
-	})
-}
-
-// down says whether an interface passes nothing: it has no link, or what it stands on has none.
-func down(link netlink.Link) bool {
-	state := link.Attrs().OperState
-	return state == netlink.OperDown || state == netlink.OperLowerLayerDown
-}
-
 type applier struct {
+	// network is what was carried over, less what forget has taken from it.
 	network *agentv1.Network
 	log     *slog.Logger
+	// etc is the directory of the resolver's files.
+	etc string
+}
+
+// kept returns what keeps the network, which has to lead to the host.
+func (a *applier) kept(to string) *Kept {
+	return &Kept{
+		log: a.log, tenures: carriedTenures(a.network, time.Now()), links: a.askable, ask: ask, take: a.take, drop: drop,
+		leads:        func(ctx context.Context) bool { return a.reachable() && leads(ctx, to) },
+		leadsWithout: func(ctx context.Context, lease *net.IPNet) bool { return leadsWithout(ctx, to, lease) },
+		restore:      a.restore, forget: a.forget,
+	}
 }
 
 func (a *applier) loopback() error {
@@ -117,8 +97,8 @@ func (a *applier) writeFiles() {
 	if len(hosts) == 0 {
 		hosts = []byte("127.0.0.1 localhost\n::1 localhost\n")
 	}
-	for path, data := range map[string][]byte{"/etc/resolv.conf": a.network.GetResolvConf(), "/etc/hosts": hosts} {
-		if err := os.WriteFile(path, data, 0o644); err != nil { //nolint:gosec // as on every host
+	for name, data := range map[string][]byte{"resolv.conf": a.network.GetResolvConf(), "hosts": hosts} {
+		if err := os.WriteFile(filepath.Join(a.etc, name), data, 0o644); err != nil { //nolint:gosec // as on every host
 			a.log.Warn("a file cannot be written", slog.Any("err", err))
 		}
 	}
@@ -369,63 +349,6 @@ func (a *applier) awaitCarrier(ctx context.Context) {
 	if !await(ctx, carrierWait, func() bool { return waiting() == "" }) {
 		a.log.Warn("a network interface has no link", slog.String("link", waiting()))
 	}
-}
-
-// routes adds the routes: first those that lead to a link, by which the gateways of the others are
-// reached. What depends on another one has a second chance.
-func (a *applier) routes() {
-	routes := slices.Clone(a.network.GetRoutes())
-	slices.SortStableFunc(routes, func(x, y *agentv1.NetworkRoute) int { return min(1, len(x.GetGateway())) - min(1, len(y.GetGateway())) })
-	for attempt := range 2 {
-		var failed []*agentv1.NetworkRoute
-		for _, route := range routes {
-			err := addRoute(route)
-			if err == nil {
-				continue
-			}
-			failed = append(failed, route)
-			if attempt > 0 {
-				a.log.Warn("a route is not as it was", slog.String("destination", route.GetDestination()),
-					slog.String("gateway", route.GetGateway()), slog.Any("err", err))
-			}
-		}
-		routes = failed
-	}
-}
-
-func addRoute(r *agentv1.NetworkRoute) error {
-	link, err := netlink.LinkByName(r.GetLink())
-	if err != nil {
-		return err
-	}
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: int(r.GetMetric()), Gw: net.ParseIP(r.GetGateway()), Src: net.ParseIP(r.GetSource())}
-	destination := r.GetDestination()
-	if destination == "" {
-		destination = "0.0.0.0/0"
-		if r.GetIpv6() {
-			destination = "::/0"
-		}
-	}
-	if _, route.Dst, err = net.ParseCIDR(destination); err != nil {
-		return err
-	}
-	if gateway := route.Gw; gateway != nil && gateway.To4() != nil && r.GetIpv6() || gateway != nil && gateway.To4() == nil && !r.GetIpv6() {
-		route.Via, route.Gw = &netlink.Via{AddrFamily: family(gateway), Addr: gateway}, nil // RFC 5549
-	}
-	if route.Gw == nil && route.Via == nil {
-		route.Scope = netlink.SCOPE_LINK
-	}
-	if r.GetOnLink() {
-		route.SetFlag(netlink.FLAG_ONLINK)
-	}
-	return wrap("add it", netlink.RouteReplace(route))
-}
-
-func family(ip net.IP) int {
-	if ip.To4() != nil {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
 }
 
 // reachable says whether an interface that leads out has an address that reaches beyond its link.

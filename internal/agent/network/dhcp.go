@@ -2,17 +2,20 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // dhcpWait is how long one interface may take to get a lease.
@@ -83,6 +86,22 @@ func wish(had *net.IPNet) []dhcpv4.Modifier {
 
 // take makes address, routes and name servers of an answer, in the place of the address that there
 // was.
+func (a *applier) take(name string, before tenure, ack *dhcpv4.DHCPv4) error {
+	if err := take(name, before, ack); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, server := range ack.DNS() {
+		_, _ = fmt.Fprintf(&text, "nameserver %s\n", server)
+	}
+	if text.Len() > 0 {
+		return os.WriteFile(filepath.Join(a.etc, "resolv.conf"), []byte(text.String()), 0o644) //nolint:gosec // as on every host
+	}
+	return nil
+}
+
+// take makes address and routes. The routes come before those to the same destination that were
+// carried over, and do not replace them: these hold again when the lease is dropped.
 func take(name string, before tenure, ack *dhcpv4.DHCPv4) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -91,25 +110,22 @@ func take(name string, before tenure, ack *dhcpv4.DHCPv4) error {
 	address := &netlink.Addr{IPNet: leased(ack)}
 	if before.address != nil && !before.has(address.IPNet) {
 		drop(name, before)
+		before.ack = nil
 	}
 	if err := netlink.AddrReplace(link, address); err != nil {
 		return fmt.Errorf("add the address %s: %w", address.IPNet, err)
 	}
-	for _, route := range leasedRoutes(ack, address.IPNet) {
-		route.LinkIndex = link.Attrs().Index
-		if isDefault(route) {
-			route.Priority = before.metric
-		}
-		if err := netlink.RouteReplace(route); err != nil {
+	routes := tenure{address: address.IPNet, metric: before.metric, ack: ack}.routes(link)
+	for _, route := range routes {
+		// For IPv4 this is "ip route prepend".
+		if err := netlink.RouteAddEcmp(route); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("add the route to %s over %s: %w", route.Dst, route.Gw, err)
 		}
 	}
-	var text strings.Builder
-	for _, server := range ack.DNS() {
-		_, _ = fmt.Fprintf(&text, "nameserver %s\n", server)
-	}
-	if text.Len() > 0 {
-		return os.WriteFile("/etc/resolv.conf", []byte(text.String()), 0o644) //nolint:gosec // as on every host
+	for _, old := range before.routes(link) {
+		if !slices.ContainsFunc(routes, func(route *netlink.Route) bool { return route.Equal(*old) }) {
+			_ = netlink.RouteDel(old)
+		}
 	}
 	return nil
 }
@@ -120,21 +136,26 @@ func drop(name string, before tenure) {
 	if err != nil || before.address == nil {
 		return
 	}
-	if before.ack != nil {
-		for _, route := range leasedRoutes(before.ack, before.address) {
-			route.LinkIndex = link.Attrs().Index
-			if isDefault(route) {
-				route.Priority = before.metric
-			}
-			_ = netlink.RouteDel(route) // it may have gone with something else
-		}
+	for _, route := range before.routes(link) {
+		_ = netlink.RouteDel(route) // it may have gone with something else
 	}
 	_ = netlink.AddrDel(link, &netlink.Addr{IPNet: before.address})
 }
 
-func isDefault(route *netlink.Route) bool {
-	ones, _ := route.Dst.Mask.Size()
-	return ones == 0
+// routes returns the routes that came with the answer. They say that they are from DHCP, so that
+// none is taken for one that was carried over.
+func (t tenure) routes(link netlink.Link) []*netlink.Route {
+	if t.ack == nil {
+		return nil
+	}
+	routes := leasedRoutes(t.ack, t.address)
+	for _, route := range routes {
+		route.LinkIndex, route.Protocol = link.Attrs().Index, unix.RTPROT_DHCP
+		if prefixLength(*route) == 0 {
+			route.Priority = t.metric
+		}
+	}
+	return routes
 }
 
 // leasedRoutes returns the routes of an answer that gave the address: its classless routes

@@ -15,6 +15,8 @@
 // Where nothing can be carried over, where an interface does not turn up again, and where what was
 // carried does not lead to the control plane, Apply asks for addresses by DHCP on every interface
 // that has a link, and takes what the first one gets. Keep goes on with that: it asks on one
-// interface after the other until the agent is admitted, and renews what it got. Apply fails only
-// when the host has no network at all; everything short of that is a warning.
+// interface after the other until the agent is admitted, and renews what it got. What was carried
+// over stays in the kernel meanwhile, and Keep goes back to it when it leads to the control plane
+// after all. Apply fails only when the host has no network at all; everything short of that is a
+// warning.
 package network

@@ -34,19 +34,29 @@ type Kept struct {
 	// tenures are the IPv4 addresses that are not for ever, by the name of their interface.
 	tenures map[string]tenure
 	// sought is the interface that DHCP has made the way to the control plane; "": what was carried
-	// over is. tried is the last one that was asked for that, and nextTry when the next one is.
+	// over is. before is the tenure that the interface had until then. tried is the last one that was
+	// asked for that, and nextTry when the next one is.
 	sought, tried string
+	before        tenure
 	nextTry       time.Time
+	// returned says that what was carried over has had, or has until nextTry, another chance: it leads
+	// to the control plane again.
+	returned bool
 
-	// leads says whether something leads to the control plane. links returns the interfaces that DHCP
-	// may be asked on. ask asks on one, where it had the address that is not nil. take makes what the
-	// answer says in the place of what there was.
-	leads func(ctx context.Context) bool
-	links func(ctx context.Context) []string
-	ask   func(ctx context.Context, link string, had *net.IPNet) (*dhcpv4.DHCPv4, error)
-	take  func(link string, before tenure, ack *dhcpv4.DHCPv4) error
-	// drop takes back what an answer has made.
-	drop func(link string, before tenure)
+	// leads says whether something leads to the control plane, and leadsWithout whether it does
+	// without the address that DHCP gave and its routes. links returns the interfaces that DHCP may be
+	// asked on. ask asks on one, where it had the address that is not nil. take makes what the answer
+	// says in the place of what there was.
+	leads        func(ctx context.Context) bool
+	leadsWithout func(ctx context.Context, lease *net.IPNet) bool
+	links        func(ctx context.Context) []string
+	ask          func(ctx context.Context, link string, had *net.IPNet) (*dhcpv4.DHCPv4, error)
+	take         func(link string, before tenure, ack *dhcpv4.DHCPv4) error
+	// drop takes back what an answer has made. restore makes again what was carried over on the
+	// interface, without what was forgotten: an address that its server has given up for another one.
+	drop    func(link string, before tenure)
+	restore func(link string)
+	forget  func(link string, address *net.IPNet)
 }
 
 // tenure is an address for a time.
@@ -90,6 +100,11 @@ func carriedTenures(n *agentv1.Network, now time.Time) map[string]tenure {
 // is over, of those that DHCP gave and of those that the old system had from there. While nothing
 // that was carried over leads to the control plane, and until the agent is admitted, it asks on one
 // interface after the other, again and again: a switch may pass nothing for the first half minute.
+//
+// DHCP is the way out, not a better network. When what was carried over leads to the control plane
+// after all, such as by a link that came late, Keep takes back what DHCP gave. A way by which the
+// agent was admitted is left alone for as long as it leads there. If the agent is not admitted by
+// what was carried over either, DHCP is asked again, and then stays.
 func (k *Kept) Keep(ctx context.Context, admitted func() bool) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
@@ -99,13 +114,52 @@ func (k *Kept) Keep(ctx context.Context, admitted func() bool) {
 			return
 		case <-ticker.C:
 		}
-		k.renew(ctx)
-		if !admitted() && !time.Now().Before(k.nextTry) && (k.sought != "" || !k.leads(ctx)) {
-			if err := k.seek(ctx); err != nil {
-				k.log.Warn("DHCP is asked again", slog.Any("err", err))
-			}
+		k.look(ctx, admitted())
+	}
+}
+
+// look does what there is to do now.
+func (k *Kept) look(ctx context.Context, admitted bool) {
+	k.renew(ctx)
+	switch {
+	case k.sought != "" && (!admitted || !k.leads(ctx)) && k.carriedLeads(ctx):
+		k.log.Info("what was carried over leads to the control plane again; what DHCP gave is taken back", slog.String("link", k.sought))
+		k.giveBack()
+		k.returned, k.nextTry = true, time.Now().Add(tryFor)
+	case !admitted && !time.Now().Before(k.nextTry) && (k.sought != "" || k.returned || !k.leads(ctx)):
+		if err := k.seek(ctx); err != nil {
+			k.log.Warn("DHCP is asked again", slog.Any("err", err))
 		}
 	}
+}
+
+// carriedLeads says whether what was carried over leads to the control plane, and has not had its
+// chance since it does.
+func (k *Kept) carriedLeads(ctx context.Context) bool {
+	if !k.leadsWithout(ctx, k.tenures[k.sought].address) {
+		k.returned = false
+	} else if !k.returned {
+		return true
+	}
+	return false
+}
+
+// giveBack takes back what DHCP gave on the interface that was sought. A lease that it had before
+// stays, and one that was carried over is renewed as before.
+func (k *Kept) giveBack() {
+	name, t := k.sought, k.tenures[k.sought]
+	k.sought = ""
+	same := k.before.has(t.address)
+	if same && k.before.ack != nil {
+		return
+	}
+	k.drop(name, t)
+	delete(k.tenures, name)
+	if same {
+		k.before.next, k.before.end = t.next, t.end
+		k.tenures[name] = k.before
+	}
+	k.restore(name)
 }
 
 // seek asks on one interface after the other, beginning behind the one that was asked last, and
@@ -120,12 +174,14 @@ func (k *Kept) seek(ctx context.Context) error {
 		ack, err := k.ask(ctx, name, before.address)
 		if err == nil {
 			if k.sought != "" && k.sought != name {
-				k.drop(k.sought, k.tenures[k.sought])
-				delete(k.tenures, k.sought)
+				k.giveBack()
 			}
 			err = k.settle(name, before, ack)
 		}
 		if err == nil {
+			if k.sought == "" {
+				k.before = before
+			}
 			k.sought, k.nextTry = name, time.Now().Add(tryFor)
 			return nil
 		}
@@ -167,6 +223,9 @@ func (k *Kept) settle(name string, before tenure, ack *dhcpv4.DHCPv4) error {
 	}
 	now := tenure{address: leased(ack), metric: before.metric, ack: ack}
 	if !before.has(now.address) {
+		if before.address != nil {
+			k.forget(name, before.address)
+		}
 		k.log.Info("DHCP gave an address", slog.String("link", name), slog.String("address", now.address.String()))
 	}
 	k.tenures[name] = until(now, ack)

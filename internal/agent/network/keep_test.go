@@ -23,6 +23,8 @@ type wire struct {
 	answers map[string]*dhcpv4.DHCPv4
 	opens   time.Duration
 	leads   bool
+	// carried says from when on what was carried over leads to the control plane; 0: never.
+	carried time.Duration
 	start   time.Time
 	asked   []string
 	taken   []string
@@ -32,8 +34,9 @@ func (w *wire) kept(n *agentv1.Network) *Kept {
 	w.start = time.Now()
 	return &Kept{
 		log: slog.New(slog.DiscardHandler), tenures: carriedTenures(n, time.Now()),
-		leads: func(context.Context) bool { return w.leads },
-		links: func(context.Context) []string { return []string{"eth1", "eth0"} },
+		leads:        func(context.Context) bool { return w.leads },
+		leadsWithout: func(context.Context, *net.IPNet) bool { return w.carried > 0 && time.Since(w.start) >= w.carried },
+		links:        func(context.Context) []string { return []string{"eth1", "eth0"} },
 		ask: func(_ context.Context, link string, had *net.IPNet) (*dhcpv4.DHCPv4, error) {
 			time.Sleep(dhcpWait)
 			text := link
@@ -50,7 +53,9 @@ func (w *wire) kept(n *agentv1.Network) *Kept {
 			w.taken = append(w.taken, link+" "+ack.YourIPAddr.String())
 			return nil
 		},
-		drop: func(link string, before tenure) { w.taken = append(w.taken, link+" dropped "+before.address.String()) },
+		drop:    func(link string, before tenure) { w.taken = append(w.taken, link+" dropped "+before.address.String()) },
+		restore: func(link string) { w.taken = append(w.taken, link+" restored") },
+		forget:  func(link string, address *net.IPNet) { w.taken = append(w.taken, link+" forgot "+address.String()) },
 	}
 }
 
@@ -99,7 +104,7 @@ func TestNextInterface(t *testing.T) {
 		}
 		w.leads = true // over what DHCP gave
 		w.keep(t, k, 10*time.Minute, 100*time.Second)
-		expect(t, "what was taken", w.taken, "eth0 192.0.2.7", "eth0 dropped 192.0.2.7/24", "eth1 198.51.100.7")
+		expect(t, "what was taken", w.taken, "eth0 192.0.2.7", "eth0 dropped 192.0.2.7/24", "eth0 restored", "eth1 198.51.100.7")
 
 		w = &wire{leads: true}
 		w.keep(t, w.kept(nil), time.Hour, 0)
@@ -129,7 +134,7 @@ func TestCarriedLease(t *testing.T) {
 		w := &wire{leads: true, answers: map[string]*dhcpv4.DHCPv4{"eth0": acknowledge(t, "192.0.2.8/24", []dhcpv4.Option{life})}}
 		w.keep(t, w.kept(carried), 8*time.Hour, time.Second)
 		expect(t, "another address: what was asked", w.asked, "eth0 had 192.0.2.7/24 after 5h0m0s", "eth0 had 192.0.2.8/24 after 7h0m0s")
-		expect(t, "another address: what was taken", w.taken, "eth0 192.0.2.8", "eth0 192.0.2.8")
+		expect(t, "another address: what was taken", w.taken, "eth0 192.0.2.8", "eth0 forgot 192.0.2.7/24", "eth0 192.0.2.8")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{leads: true}

@@ -1,0 +1,179 @@
+package network
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// anywhere are addresses that only a default route leads to: they are for documentation.
+var anywhere = []net.IP{net.IPv4(192, 0, 2, 1), net.ParseIP("2001:db8::1")}
+
+// leads says whether a route over an interface with a link leads to the host. Of a name whose
+// addresses cannot be found it says whether there is a default route.
+func leads(ctx context.Context, host string) bool {
+	return slices.ContainsFunc(addressesOf(ctx, host), func(address net.IP) bool {
+		routes, err := netlink.RouteGet(address)
+		return err == nil && slices.ContainsFunc(routes, passes)
+	})
+}
+
+// leadsWithout says what leads would say if there was nothing of the lease. The kernel cannot be
+// asked that, so this looks for the route itself: the first one with the longest prefix. The kernel
+// lists those of one prefix with the lowest metric first.
+func leadsWithout(ctx context.Context, host string, lease *net.IPNet) bool {
+	return slices.ContainsFunc(addressesOf(ctx, host), func(address net.IP) bool {
+		routes, err := netlink.RouteListFiltered(family(address), &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return false
+		}
+		routes = slices.DeleteFunc(routes, func(r netlink.Route) bool {
+			ofLease := r.Protocol == unix.RTPROT_DHCP || r.Protocol == unix.RTPROT_KERNEL && lease != nil && r.Src.Equal(lease.IP)
+			return ofLease || r.Type != unix.RTN_UNICAST || r.Dst == nil || !r.Dst.Contains(address)
+		})
+		if len(routes) == 0 {
+			return false
+		}
+		return passes(slices.MinFunc(routes, func(x, y netlink.Route) int { return prefixLength(y) - prefixLength(x) }))
+	})
+}
+
+// addressesOf returns the addresses of a host, or where its name cannot be found, some that only a
+// default route leads to.
+func addressesOf(ctx context.Context, host string) []net.IP {
+	if address := net.ParseIP(host); address != nil {
+		return []net.IP{address}
+	}
+	limited, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupIP(limited, "ip", host)
+	if err != nil {
+		return anywhere
+	}
+	return found
+}
+
+// passes says whether the interface of a route has a link.
+func passes(r netlink.Route) bool {
+	link, err := netlink.LinkByIndex(r.LinkIndex)
+	return err == nil && !down(link)
+}
+
+func prefixLength(r netlink.Route) int {
+	ones, _ := r.Dst.Mask.Size()
+	return ones
+}
+
+// down says whether an interface passes nothing: it has no link, or what it stands on has none.
+func down(link netlink.Link) bool {
+	state := link.Attrs().OperState
+	return state == netlink.OperDown || state == netlink.OperLowerLayerDown
+}
+
+// routes adds the routes: first those that lead to a link, by which the gateways of the others are
+// reached. What depends on another one has a second chance.
+func (a *applier) routes(routes []*agentv1.NetworkRoute) {
+	routes = slices.Clone(routes)
+	slices.SortStableFunc(routes, func(x, y *agentv1.NetworkRoute) int { return min(1, len(x.GetGateway())) - min(1, len(y.GetGateway())) })
+	for attempt := range 2 {
+		var failed []*agentv1.NetworkRoute
+		for _, route := range routes {
+			err := addRoute(route)
+			if err == nil {
+				continue
+			}
+			failed = append(failed, route)
+			if attempt > 0 {
+				a.log.Warn("a route is not as it was", slog.String("destination", route.GetDestination()),
+					slog.String("gateway", route.GetGateway()), slog.Any("err", err))
+			}
+		}
+		routes = failed
+	}
+}
+
+// restore makes again what was carried over of IPv4 on an interface that DHCP was asked on, and the
+// name servers: the kernel takes routes away with the address that DHCP gave.
+func (a *applier) restore(name string) {
+	if servers := a.network.GetResolvConf(); len(servers) > 0 {
+		if err := os.WriteFile(filepath.Join(a.etc, "resolv.conf"), servers, 0o644); err != nil { //nolint:gosec // as on every host
+			a.log.Warn("a file cannot be written", slog.Any("err", err))
+		}
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return
+	}
+	for _, want := range a.network.GetLinks() {
+		for _, address := range want.GetAddresses() {
+			if want.GetName() != name || isIPv6(address) {
+				continue
+			}
+			if err := addAddress(link, address); err != nil {
+				a.log.Warn("an address is not as it was", slog.String("address", address.GetPrefix()), slog.Any("err", err))
+			}
+		}
+	}
+	a.routes(slices.DeleteFunc(slices.Clone(a.network.GetRoutes()), func(r *agentv1.NetworkRoute) bool { return r.GetLink() != name || r.GetIpv6() }))
+}
+
+// forget takes an address for another machine's from now on, because its server gave another one in
+// its place: restore does not make it again, nor the routes that went with it.
+func (a *applier) forget(name string, address *net.IPNet) {
+	left := false // an address of IPv4 on that interface
+	for _, link := range a.network.GetLinks() {
+		if link.GetName() == name {
+			link.Addresses = slices.DeleteFunc(link.Addresses, func(have *agentv1.NetworkAddress) bool { return have.GetPrefix() == address.String() })
+			left = slices.ContainsFunc(link.Addresses, func(have *agentv1.NetworkAddress) bool { return !isIPv6(have) })
+		}
+	}
+	a.network.Routes = slices.DeleteFunc(a.network.Routes, func(r *agentv1.NetworkRoute) bool {
+		return r.GetLink() == name && !r.GetIpv6() && (!left || r.GetSource() == address.IP.String())
+	})
+}
+
+func isIPv6(address *agentv1.NetworkAddress) bool { return strings.Contains(address.GetPrefix(), ":") }
+
+func addRoute(r *agentv1.NetworkRoute) error {
+	link, err := netlink.LinkByName(r.GetLink())
+	if err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: int(r.GetMetric()), Gw: net.ParseIP(r.GetGateway()), Src: net.ParseIP(r.GetSource())}
+	destination := r.GetDestination()
+	if destination == "" {
+		destination = "0.0.0.0/0"
+		if r.GetIpv6() {
+			destination = "::/0"
+		}
+	}
+	if _, route.Dst, err = net.ParseCIDR(destination); err != nil {
+		return err
+	}
+	if gateway := route.Gw; gateway != nil && gateway.To4() != nil && r.GetIpv6() || gateway != nil && gateway.To4() == nil && !r.GetIpv6() {
+		route.Via, route.Gw = &netlink.Via{AddrFamily: family(gateway), Addr: gateway}, nil // RFC 5549
+	}
+	if route.Gw == nil && route.Via == nil {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	if r.GetOnLink() {
+		route.SetFlag(netlink.FLAG_ONLINK)
+	}
+	return wrap("add it", netlink.RouteReplace(route))
+}
+
+func family(ip net.IP) int {
+	if ip.To4() != nil {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
