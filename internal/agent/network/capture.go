@@ -38,7 +38,7 @@ var families = []struct {
 
 // Capture reads the network of this host. The warnings say what is not carried.
 func Capture() (*agentv1.Network, []string, error) {
-	c := &capture{network: new(agentv1.Network), names: map[int]string{}}
+	c := &capture{network: new(agentv1.Network), names: map[int]string{}, sys: interfaces}
 	if err := c.links(); err != nil {
 		return nil, nil, fmt.Errorf("read the network interfaces: %w", err)
 	}
@@ -68,6 +68,7 @@ type capture struct {
 	network  *agentv1.Network
 	names    map[int]string // of carried links, by index
 	warnings []string
+	sys      string // where the kernel tells of network interfaces
 }
 
 func (c *capture) warn(format string, args ...any) {
@@ -89,11 +90,42 @@ func (c *capture) links() error {
 			return fmt.Errorf("%s: %w", link.Attrs().Name, err)
 		}
 		if carried != nil {
-			c.names[link.Attrs().Index] = carried.GetName()
 			c.network.Links = append(c.network.Links, carried)
 		}
 	}
+	c.leaveOut()
+	for _, link := range all {
+		if c.carries(link.Attrs().Name) {
+			c.names[link.Attrs().Index] = link.Attrs().Name
+		}
+	}
 	return nil
+}
+
+func (c *capture) carries(name string) bool {
+	return slices.ContainsFunc(c.network.Links, func(link *agentv1.NetworkLink) bool { return link.GetName() == name })
+}
+
+// leaveOut leaves out the virtual interfaces that stand on nothing that is carried: they could not
+// be made again. Leaving out one may leave out another that stands on it.
+func (c *capture) leaveOut() {
+	carried := func(link *agentv1.NetworkLink) []string {
+		return slices.DeleteFunc(slices.Clone(link.GetLower()), func(name string) bool { return !c.carries(name) })
+	}
+	for before := -1; before != len(c.network.Links); {
+		before = len(c.network.Links)
+		c.network.Links = slices.DeleteFunc(slices.Clone(c.network.Links), func(link *agentv1.NetworkLink) bool {
+			if link.GetKind() == "" || len(carried(link)) > 0 {
+				return false
+			}
+			c.warn("the network interface %s (%s) is not carried over, because what it stands on is not: %s",
+				link.GetName(), link.GetKind(), strings.Join(link.GetLower(), ", "))
+			return true
+		})
+	}
+	for _, link := range c.network.Links {
+		link.Lower = carried(link)
+	}
 }
 
 // link returns what is carried of an interface, nil where nothing is.
@@ -102,7 +134,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 	if attrs.Flags&net.FlagUp == 0 || attrs.Flags&net.FlagLoopback != 0 {
 		return nil, nil
 	}
-	carried := &agentv1.NetworkLink{Name: attrs.Name, Mac: ownAddress(interfaces, attrs), Mtu: int32(attrs.MTU)}
+	carried := &agentv1.NetworkLink{Name: attrs.Name, Mac: ownAddress(c.sys, attrs), Mtu: int32(attrs.MTU)}
 	switch l := link.(type) {
 	case *netlink.Bond:
 		carried.Kind = "bond"
@@ -119,7 +151,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		carried.Kind = "bridge"
 		carried.Lower = members(attrs.Index, byIndex)
 	default:
-		if _, err := os.Stat(filepath.Join(interfaces, attrs.Name, "device")); err != nil {
+		if _, err := os.Stat(filepath.Join(c.sys, attrs.Name, "device")); err != nil {
 			addresses, err := c.addresses(link)
 			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
 				c.warn("the network interface %s (%s) is not carried over", attrs.Name, link.Type())
@@ -150,10 +182,12 @@ func ownAddress(sys string, attrs *netlink.LinkAttrs) string {
 	return attrs.HardwareAddr.String()
 }
 
+// members returns the members of a bond or bridge, without those that lead to the containers and
+// virtual machines of this very host.
 func members(master int, byIndex map[int]netlink.Link) []string {
 	var names []string
 	for _, link := range byIndex {
-		if link.Attrs().MasterIndex == master {
+		if link.Attrs().MasterIndex == master && !slices.Contains([]string{"veth", "tuntap"}, link.Type()) {
 			names = append(names, link.Attrs().Name)
 		}
 	}

@@ -1,13 +1,17 @@
 package network
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // The members of a bond all have its address. Each is told by its own, which older kernels do not
@@ -66,4 +70,87 @@ func TestRules(t *testing.T) {
 	want("1 rules of policy routing (IPv6) are not carried over")
 	add(netlink.FAMILY_V4)
 	want("1 rules of policy routing (IPv4) are not carried over", "1 rules of policy routing (IPv6) are not carried over")
+}
+
+// A bridge or VLAN that stands on nothing that is carried is not carried, nor what stands on it. It
+// is told, unless it leads to the containers and virtual machines of this host alone.
+func TestStandsOnNothing(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	hardware := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}})
+	bridged := func(name string, members ...netlink.Link) netlink.Link {
+		t.Helper()
+		bridge := newLink(t, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}})
+		for _, member := range members {
+			if err := netlink.LinkSetMaster(member, bridge); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return bridge
+	}
+	inside := newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "inside"}, PeerName: "peer"})
+	virtual := newLink(t, &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "vnet0"}, Mode: netlink.TUNTAP_MODE_TAP})
+	other := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb0"}})
+	container := newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "container"}, PeerName: "eth9"})
+	beside := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb1"}})
+	bridged("br0", hardware, inside, beside)
+	br1 := bridged("br1", other)
+	br2 := bridged("br2", container, virtual)
+	for link, address := range map[netlink.Link]string{br1: "192.0.2.7/24", br2: "198.51.100.7/24"} {
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: prefixOf(address)}); err != nil {
+			t.Fatal(err)
+		}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: prefix("203.0.113.0/24"), Scope: netlink.SCOPE_LINK}
+		if err := netlink.RouteAppend(route); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	c := hostCapture(t, "eth0")
+	if err := errors.Join(c.links(), c.routes()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, link := range c.network.GetLinks() {
+		got = append(got, link.GetName()+" on "+strings.Join(link.GetLower(), ","))
+	}
+	slices.Sort(got)
+	expect(t, "carried", got, "br0 on eth0", "eth0 on ")
+	expect(t, "warnings", c.warnings, "the network interface br1 (bridge) is not carried over, because what it stands on is not: ifb0")
+	if routes := c.network.GetRoutes(); len(routes) > 0 {
+		t.Errorf("routes over what is not carried: %v", routes)
+	}
+}
+
+// What stands on a VLAN that is not carried is not carried, in whatever order the kernel lists
+// them.
+func TestStandsOnNothingBelow(t *testing.T) {
+	t.Parallel()
+	c := &capture{network: &agentv1.Network{Links: []*agentv1.NetworkLink{
+		{Name: "br7", Kind: "bridge", Lower: []string{"team0.7", "vx0"}},
+		{Name: "eth0"},
+		{Name: "eth0.7", Kind: "vlan", Lower: []string{"eth0"}},
+		{Name: "team0.7", Kind: "vlan", Lower: []string{"team0"}},
+	}}}
+	c.leaveOut()
+	var got []string
+	for _, link := range c.network.GetLinks() {
+		got = append(got, link.GetName())
+	}
+	expect(t, "carried", got, "eth0", "eth0.7")
+	expect(t, "warnings", c.warnings,
+		"the network interface team0.7 (vlan) is not carried over, because what it stands on is not: team0",
+		"the network interface br7 (bridge) is not carried over, because what it stands on is not: team0.7, vx0")
+}
+
+// hostCapture is a capture of a host that has hardware behind the interfaces of these names.
+func hostCapture(t *testing.T, hardware ...string) *capture {
+	t.Helper()
+	c := &capture{network: new(agentv1.Network), names: map[int]string{}, sys: t.TempDir()}
+	for _, name := range hardware {
+		if err := os.MkdirAll(filepath.Join(c.sys, name, "device"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }
