@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logg
 	}
 	a.writeFiles()
 	a.awaitHardware(ctx)
-	a.rename()
+	a.rename(hardware())
 	for _, link := range order(n.GetLinks()) {
 		if err := a.link(link); err != nil {
 			logger.Warn("a network interface is not as it was", slog.String("link", link.GetName()), slog.Any("err", err))
@@ -113,7 +112,7 @@ func (a *applier) awaitHardware(ctx context.Context) {
 		present := hardware()
 		var names []string
 		for _, link := range a.network.GetLinks() {
-			if link.GetKind() == "" && present[link.GetMac()] == nil {
+			if link.GetKind() == "" && match(present, link.GetMac()) == nil {
 				names = append(names, link.GetName()+" ("+link.GetMac()+")")
 			}
 		}
@@ -142,50 +141,68 @@ func await(ctx context.Context, limit time.Duration, is func() bool) bool {
 	return true
 }
 
-// hardware returns the interfaces with hardware behind them, by MAC address.
-func hardware() map[string]netlink.Link {
-	found := map[string]netlink.Link{}
+// hardware returns the interfaces with hardware behind them.
+func hardware() []netlink.Link {
+	var found []netlink.Link
 	links, err := netlink.LinkList()
 	if err != nil {
-		return found
+		return nil
 	}
 	for _, link := range links {
-		attrs := link.Attrs()
-		if _, err := os.Stat(filepath.Join(interfaces, attrs.Name, "device")); err == nil {
-			found[attrs.HardwareAddr.String()] = link
+		if _, err := os.Stat(filepath.Join(interfaces, link.Attrs().Name, "device")); err == nil {
+			found = append(found, link)
 		}
 	}
 	return found
 }
 
-// rename gives the hardware the names of the old system. They may be those of one another, so all
-// of them are renamed out of the way first.
-func (a *applier) rename() {
-	present := hardware()
-	wanted := map[string]string{}
-	for _, link := range a.network.GetLinks() {
-		if l := present[link.GetMac()]; link.GetKind() == "" && l != nil && l.Attrs().Name != link.GetName() {
-			wanted[link.GetMac()] = link.GetName()
+// match returns the interface that a MAC address belongs to, nil where there is none: best the one
+// that has it and was made with it, else the one that has it, else the one that was made with it.
+// An address that was set on the old system may outlast the jump in the hardware's registers.
+func match(present []netlink.Link, mac string) netlink.Link {
+	var best netlink.Link
+	most := 0
+	for _, link := range present {
+		fits := 0
+		if link.Attrs().HardwareAddr.String() == mac {
+			fits += 2
+		}
+		if own := link.Attrs().PermHWAddr; len(own) > 0 && own.String() == mac {
+			fits++
+		}
+		if fits > most {
+			best, most = link, fits
 		}
 	}
-	if len(wanted) == 0 {
+	return best
+}
+
+// rename gives the hardware the names of the old system. They may be those of one another, so
+// whatever has one of them is renamed out of the way first.
+func (a *applier) rename(present []netlink.Link) {
+	names := map[int]string{} // by index
+	carried := map[string]bool{}
+	differ := false
+	for _, want := range a.network.GetLinks() {
+		carried[want.GetName()] = true
+		if link := match(present, want.GetMac()); want.GetKind() == "" && link != nil {
+			names[link.Attrs().Index] = want.GetName()
+			differ = differ || link.Attrs().Name != want.GetName()
+		}
+	}
+	if !differ {
 		return
 	}
-	for mac, l := range present {
-		if _, own := wanted[mac]; own || slices.ContainsFunc(a.network.GetLinks(), func(n *agentv1.NetworkLink) bool { return n.GetName() == l.Attrs().Name }) {
-			_ = netlink.LinkSetName(l, fmt.Sprintf("old%d", l.Attrs().Index))
+	for _, link := range present {
+		if attrs := link.Attrs(); carried[attrs.Name] {
+			_ = netlink.LinkSetName(link, fmt.Sprintf("old%d", attrs.Index))
 		}
 	}
-	for mac, l := range present {
-		name := wanted[mac]
-		if name == "" && slices.ContainsFunc(a.network.GetLinks(), func(n *agentv1.NetworkLink) bool { return n.GetMac() == mac && n.GetKind() == "" }) {
-			name = l.Attrs().Name
-		}
-		if name == "" {
-			continue
-		}
-		if err := netlink.LinkSetName(l, name); err != nil {
-			a.log.Warn("a network interface keeps another name", slog.String("link", name), slog.Any("err", err))
+	for _, link := range present {
+		if name := names[link.Attrs().Index]; name != "" {
+			if err := netlink.LinkSetName(link, name); err != nil {
+				a.log.Warn("a network interface keeps another name", slog.String("link", name), slog.Any("err", err))
+			}
 		}
 	}
 }

@@ -3,7 +3,9 @@ package network
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
@@ -73,4 +75,73 @@ func named(t *testing.T, name string) netlink.Link {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// An interface is found by the address that it has, and by the one that it was made with. The
+// latter alone tells it where the address that the old system had set is still in the hardware.
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	device := func(name string, last, own byte) netlink.Link {
+		attrs := netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, last}}
+		if own > 0 {
+			attrs.PermHWAddr = net.HardwareAddr{2, 0, 0, 0, 0, own}
+		}
+		return &netlink.Device{LinkAttrs: attrs}
+	}
+	for name, test := range map[string]struct {
+		present []netlink.Link
+		mac     string
+		want    string
+	}{
+		"as it was":                        {[]netlink.Link{device("a", 1, 1), device("b", 2, 2)}, "02:00:00:00:00:02", "b"},
+		"an old driver":                    {[]netlink.Link{device("a", 1, 0), device("b", 2, 0)}, "02:00:00:00:00:02", "b"},
+		"set, and still so":                {[]netlink.Link{device("a", 1, 1), device("b", 9, 2)}, "02:00:00:00:00:02", "b"},
+		"set to that of another":           {[]netlink.Link{device("a", 2, 1), device("b", 2, 2)}, "02:00:00:00:00:02", "b"},
+		"all made with one, as one has it": {[]netlink.Link{device("a", 3, 2), device("b", 2, 2)}, "02:00:00:00:00:02", "b"},
+		"that of another, by hand":         {[]netlink.Link{device("a", 3, 2), device("b", 2, 0)}, "02:00:00:00:00:02", "b"},
+		"all made with one":                {[]netlink.Link{device("a", 2, 2), device("b", 3, 2)}, "02:00:00:00:00:03", "b"},
+		"not there":                        {[]netlink.Link{device("a", 1, 1)}, "02:00:00:00:00:02", ""},
+		"no address":                       {[]netlink.Link{device("a", 1, 0)}, "", ""},
+	} {
+		got := ""
+		if link := match(test.present, test.mac); link != nil {
+			got = link.Attrs().Name
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// Interfaces get the names of the old system, those of one another, too. One that the old system
+// did not have gives its name away.
+func TestRename(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	var present []netlink.Link
+	for i, name := range []string{"eth0", "eth1", "eth2", "eth3"} {
+		attrs := netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}}
+		if err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}); err != nil {
+			t.Fatal(err)
+		}
+		present = append(present, named(t, name))
+	}
+	present[1].Attrs().HardwareAddr, present[1].Attrs().PermHWAddr = net.HardwareAddr{2, 0, 0, 0, 0, 99}, net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	a := &applier{log: slog.New(slog.DiscardHandler), network: &agentv1.Network{Links: []*agentv1.NetworkLink{
+		{Name: "eth1", Mac: "02:00:00:00:00:00"},
+		{Name: "eth0", Mac: "02:00:00:00:00:01"},
+		{Name: "eth2", Mac: "02:00:00:00:00:02"},
+		{Name: "eth3", Mac: "02:00:00:00:00:77"},
+		{Name: "lan", Kind: "bridge", Mac: "02:00:00:00:00:03"},
+	}}}
+	a.rename(present)
+	var got []string
+	for _, link := range present {
+		now, err := netlink.LinkByIndex(link.Attrs().Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, now.Attrs().Name)
+	}
+	expect(t, "names", got, "eth1", "eth0", "eth2", fmt.Sprintf("old%d", present[3].Attrs().Index))
 }

@@ -22,6 +22,9 @@ const (
 	maxFile = 256 << 10
 	// interfaces is where the kernel tells of network interfaces.
 	interfaces = "/sys/class/net"
+	// addressSet is what the kernel says of a MAC address that was set while the interface was there
+	// (NET_ADDR_SET in include/uapi/linux/netdevice.h).
+	addressSet = "3"
 )
 
 // families are those that routes are carried of.
@@ -158,6 +161,11 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 			}
 			return nil, err
 		}
+		master := byIndex[attrs.MasterIndex]
+		inBond := master != nil && master.Type() == "bond"
+		if now := attrs.HardwareAddr.String(); now != carried.GetMac() && !inBond {
+			c.warn("the MAC address %s of %s was set by hand and is not carried over: it comes up with its own, %s", now, attrs.Name, carried.GetMac())
+		}
 	}
 	if carried.GetKind() != "" && len(carried.GetLower()) == 0 {
 		return nil, nil // nothing leads out of the machine through it
@@ -167,10 +175,12 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 	return carried, err
 }
 
-// ownAddress is the address by which the interface is found again: of a member of a bond, which
-// carries the bond's, its own. Kernels before 5.6 tell that in sysfs alone.
+// ownAddress is the address by which the interface is found again: of one whose address was set,
+// and of a member of a bond, which carries the bond's, its own. Another kernel does not know what
+// was set. Kernels before 5.6 tell the own address in sysfs alone, and of members of a bond.
 func ownAddress(sys string, attrs *netlink.LinkAttrs) string {
-	if attrs.MasterIndex == 0 {
+	how := strings.TrimSpace(string(small(filepath.Join(sys, attrs.Name, "addr_assign_type"))))
+	if attrs.MasterIndex == 0 && how != addressSet {
 		return attrs.HardwareAddr.String()
 	}
 	if len(attrs.PermHWAddr) > 0 {

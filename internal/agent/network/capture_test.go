@@ -15,7 +15,7 @@ import (
 )
 
 // The members of a bond all have its address. Each is told by its own, which older kernels do not
-// tell by netlink.
+// tell by netlink. So is an interface whose address was set by hand.
 func TestOwnAddress(t *testing.T) {
 	t.Parallel()
 	sys := t.TempDir()
@@ -28,6 +28,14 @@ func TestOwnAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for name, how := range map[string]string{"eth3": "3\n", "eth4": "0\n", "eth5": "3\n"} {
+		if err := os.MkdirAll(filepath.Join(sys, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sys, name, "addr_assign_type"), []byte(how), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	shared, own := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 0xb}
 	for name, test := range map[string]struct {
 		attrs netlink.LinkAttrs
@@ -37,6 +45,9 @@ func TestOwnAddress(t *testing.T) {
 		"in a bond":             {netlink.LinkAttrs{Name: "eth0", HardwareAddr: shared, PermHWAddr: own, MasterIndex: 7}, "02:00:00:00:00:0b"},
 		"in a bond, before 5.6": {netlink.LinkAttrs{Name: "eth0", HardwareAddr: shared, MasterIndex: 7}, "02:00:00:00:00:0a"},
 		"in a bridge":           {netlink.LinkAttrs{Name: "eth1", HardwareAddr: shared, MasterIndex: 8}, "02:00:00:00:00:01"},
+		"set by hand":           {netlink.LinkAttrs{Name: "eth3", HardwareAddr: shared, PermHWAddr: own}, "02:00:00:00:00:0b"},
+		"as it was made":        {netlink.LinkAttrs{Name: "eth4", HardwareAddr: shared, PermHWAddr: own}, "02:00:00:00:00:01"},
+		"set, before 5.6":       {netlink.LinkAttrs{Name: "eth5", HardwareAddr: shared}, "02:00:00:00:00:01"},
 		"not an address":        {netlink.LinkAttrs{Name: "odd", HardwareAddr: shared, MasterIndex: 7}, "02:00:00:00:00:01"},
 	} {
 		if got := ownAddress(sys, &test.attrs); got != test.want {
@@ -153,4 +164,29 @@ func hostCapture(t *testing.T, hardware ...string) *capture {
 		}
 	}
 	return c
+}
+
+// Whoever sets a MAC address by hand is told that it is not carried over. That of a bond is, with
+// the bond.
+func TestSetByHand(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	c := hostCapture(t, "eth0", "eth1", "eth2")
+	if err := os.WriteFile(filepath.Join(c.sys, "eth0", "addr_assign_type"), []byte("3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now, own := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	byIndex := map[int]netlink.Link{7: &netlink.Bond{LinkAttrs: netlink.LinkAttrs{Name: "bond0", Index: 7}}, 8: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", Index: 8}}}
+	for _, attrs := range []netlink.LinkAttrs{
+		{Name: "eth0", Index: 1000, HardwareAddr: now, PermHWAddr: own, Flags: net.FlagUp},
+		{Name: "eth1", Index: 1001, HardwareAddr: now, PermHWAddr: own, Flags: net.FlagUp, MasterIndex: 7},
+		{Name: "eth2", Index: 1002, HardwareAddr: now, PermHWAddr: own, Flags: net.FlagUp, MasterIndex: 8},
+	} {
+		if carried, err := c.link(&netlink.Device{LinkAttrs: attrs}, byIndex); err != nil || carried.GetMac() != own.String() {
+			t.Errorf("%s: %v, %v", attrs.Name, carried, err)
+		}
+	}
+	expect(t, "warnings", c.warnings,
+		"the MAC address 02:00:00:00:00:01 of eth0 was set by hand and is not carried over: it comes up with its own, 02:00:00:00:00:02",
+		"the MAC address 02:00:00:00:00:01 of eth2 was set by hand and is not carried over: it comes up with its own, 02:00:00:00:00:02")
 }

@@ -24,9 +24,9 @@ const dhcpWait = 20 * time.Second
 // askable returns the hardware interfaces that have a link, after a moment for those that are only
 // brought up now.
 func (a *applier) askable(ctx context.Context) []string {
-	for mac, link := range hardware() {
+	for _, link := range hardware() {
 		if err := netlink.LinkSetUp(link); err != nil {
-			a.log.Warn("a network interface cannot be brought up", slog.String("link", mac), slog.Any("err", err))
+			a.log.Warn("a network interface cannot be brought up", slog.String("link", link.Attrs().Name), slog.Any("err", err))
 		}
 	}
 	await(ctx, carrierWait, func() bool { return len(linked()) == len(hardware()) })
