@@ -190,3 +190,27 @@ func TestSetByHand(t *testing.T) {
 		"the MAC address 02:00:00:00:00:01 of eth0 was set by hand and is not carried over: it comes up with its own, 02:00:00:00:00:02",
 		"the MAC address 02:00:00:00:00:01 of eth2 was set by hand and is not carried over: it comes up with its own, 02:00:00:00:00:02")
 }
+
+// A VLAN of 802.1ad is not taken for one of 802.1Q.
+func TestServiceVlan(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	c := hostCapture(t)
+	byIndex := map[int]netlink.Link{7: &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0", Index: 7}}}
+	var got []string
+	for name, protocol := range map[string]netlink.VlanProtocol{
+		"service": netlink.VLAN_PROTOCOL_8021AD, "customer": netlink.VLAN_PROTOCOL_8021Q, "old": netlink.VLAN_PROTOCOL_UNKNOWN,
+	} {
+		attrs := netlink.LinkAttrs{Name: name, Index: 1000, ParentIndex: 7, Flags: net.FlagUp}
+		carried, err := c.link(&netlink.Vlan{LinkAttrs: attrs, VlanId: 5, VlanProtocol: protocol}, byIndex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if carried != nil {
+			got = append(got, carried.GetName())
+		}
+	}
+	slices.Sort(got)
+	expect(t, "carried", got, "customer", "old")
+	expect(t, "warnings", c.warnings, "the network interface service (vlan of 802.1ad) is not carried over")
+}
