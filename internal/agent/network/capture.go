@@ -218,7 +218,11 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 	var carried []*agentv1.NetworkAddress
 	for _, address := range list {
 		if address.Scope == int(netlink.SCOPE_LINK) || address.Scope == int(netlink.SCOPE_HOST) ||
-			address.Flags&(unix.IFA_F_TEMPORARY|unix.IFA_F_DADFAILED) != 0 {
+			address.Flags&unix.IFA_F_TEMPORARY != 0 {
+			continue
+		}
+		if unproven(address.Flags) {
+			c.warn("the address %s of %s is not carried over, because it may be another host's", address.IPNet, link.Attrs().Name)
 			continue
 		}
 		a := &agentv1.NetworkAddress{Prefix: address.IPNet.String()}
@@ -231,6 +235,13 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 		carried = append(carried, a)
 	}
 	return carried, nil
+}
+
+// unproven says whether an address of IPv6 has failed the proof that nobody else has it, or has not
+// passed it yet and may not be used before. In memory nobody would ask for that proof.
+func unproven(flags int) bool {
+	tentative := flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_OPTIMISTIC) == unix.IFA_F_TENTATIVE
+	return tentative || flags&unix.IFA_F_DADFAILED != 0
 }
 
 func (c *capture) routes() error {

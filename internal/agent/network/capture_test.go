@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -213,4 +214,45 @@ func TestServiceVlan(t *testing.T) {
 	slices.Sort(got)
 	expect(t, "carried", got, "customer", "old")
 	expect(t, "warnings", c.warnings, "the network interface service (vlan of 802.1ad) is not carried over")
+}
+
+// An address of IPv6 that another host may have is not carried over.
+func TestUnproven(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		flags int
+		want  bool
+	}{
+		"in use":                     {unix.IFA_F_PERMANENT, false},
+		"deprecated":                 {unix.IFA_F_DEPRECATED, false},
+		"without a proof":            {unix.IFA_F_NODAD, false},
+		"not yet proven":             {unix.IFA_F_TENTATIVE, true},
+		"not yet proven, but in use": {unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC, false},
+		"another host's":             {unix.IFA_F_PERMANENT | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED, true},
+		"another host's, optimistic": {unix.IFA_F_OPTIMISTIC | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED, true},
+	} {
+		if got := unproven(test.flags); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+
+	// The kernel proves nothing without a link.
+	ownNetwork(t)
+	near := newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	for address, flags := range map[string]int{"2001:db8::7/64": 0, "2001:db8::8/64": unix.IFA_F_NODAD, "192.0.2.7/24": 0} {
+		if err := netlink.AddrAdd(near, &netlink.Addr{IPNet: prefixOf(address), Flags: flags}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := hostCapture(t)
+	carried, err := c.addresses(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, address := range carried {
+		got = append(got, address.GetPrefix())
+	}
+	expect(t, "carried", got, "192.0.2.7/24", "2001:db8::8/64")
+	expect(t, "warnings", c.warnings, "the address 2001:db8::7/64 of near is not carried over, because it may be another host's")
 }
