@@ -78,7 +78,7 @@ func (a *applier) kept(to string) *Kept {
 		log: a.log, tenures: carriedTenures(a.network, time.Now()), links: a.askable, ask: ask, take: a.take, drop: drop,
 		leads:        func(ctx context.Context) bool { return a.reachable() && leads(ctx, to) },
 		leadsWithout: func(ctx context.Context, lease *net.IPNet) bool { return leadsWithout(ctx, to, lease) },
-		restore:      a.restore, forget: a.forget,
+		up:           up, restore: a.restore, forget: a.forget,
 	}
 }
 

@@ -44,11 +44,12 @@ type Kept struct {
 	returned bool
 
 	// leads says whether something leads to the control plane, and leadsWithout whether it does
-	// without the address that DHCP gave and its routes. links returns the interfaces that DHCP may be
-	// asked on. ask asks on one, where it had the address that is not nil. take makes what the answer
-	// says in the place of what there was.
+	// without the address that DHCP gave and its routes. up says whether an interface has a link.
+	// links returns the interfaces that DHCP may be asked on. ask asks on one, where it had the
+	// address that is not nil. take makes what the answer says in the place of what there was.
 	leads        func(ctx context.Context) bool
 	leadsWithout func(ctx context.Context, lease *net.IPNet) bool
+	up           func(link string) bool
 	links        func(ctx context.Context) []string
 	ask          func(ctx context.Context, link string, had *net.IPNet) (*dhcpv4.DHCPv4, error)
 	take         func(link string, before tenure, ack *dhcpv4.DHCPv4) error
@@ -103,7 +104,7 @@ func carriedTenures(n *agentv1.Network, now time.Time) map[string]tenure {
 //
 // DHCP is the way out, not a better network. When what was carried over leads to the control plane
 // after all, such as by a link that came late, Keep takes back what DHCP gave. A way by which the
-// agent was admitted is left alone for as long as it leads there. If the agent is not admitted by
+// agent was admitted is left alone for as long as it has a link. If the agent is not admitted by
 // what was carried over either, DHCP is asked again, and then stays.
 func (k *Kept) Keep(ctx context.Context, admitted func() bool) {
 	ticker := time.NewTicker(keepEvery)
@@ -122,7 +123,7 @@ func (k *Kept) Keep(ctx context.Context, admitted func() bool) {
 func (k *Kept) look(ctx context.Context, admitted bool) {
 	k.renew(ctx)
 	switch {
-	case k.sought != "" && (!admitted || !k.leads(ctx)) && k.carriedLeads(ctx):
+	case k.sought != "" && (!admitted || !k.up(k.sought)) && k.carriedLeads(ctx):
 		k.log.Info("what was carried over leads to the control plane again; what DHCP gave is taken back", slog.String("link", k.sought))
 		k.giveBack()
 		k.returned, k.nextTry = true, time.Now().Add(tryFor)

@@ -23,6 +23,8 @@ type wire struct {
 	answers map[string]*dhcpv4.DHCPv4
 	opens   time.Duration
 	leads   bool
+	// unplugged says that no interface has a link any more.
+	unplugged bool
 	// carried says from when on what was carried over leads to the control plane; 0: never.
 	carried time.Duration
 	start   time.Time
@@ -54,6 +56,7 @@ func (w *wire) kept(n *agentv1.Network) *Kept {
 			return nil
 		},
 		drop:    func(link string, before tenure) { w.taken = append(w.taken, link+" dropped "+before.address.String()) },
+		up:      func(string) bool { return !w.unplugged },
 		restore: func(link string) { w.taken = append(w.taken, link+" restored") },
 		forget:  func(link string, address *net.IPNet) { w.taken = append(w.taken, link+" forgot "+address.String()) },
 	}

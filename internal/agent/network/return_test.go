@@ -26,17 +26,17 @@ func TestCarriedComesBack(t *testing.T) {
 	given, back := "eth0 192.0.2.7", []string{"eth0 dropped 192.0.2.7/24", "eth0 restored"}
 	for name, test := range map[string]struct {
 		carried, admitted time.Duration
-		leads             bool
+		unplugged         bool
 		want              []string
 	}{
-		"it comes late, and the agent is admitted": {carried: 50 * time.Second, admitted: 80 * time.Second, leads: true, want: slices.Concat([]string{given}, back)},
-		"it comes late, and nobody is there":       {carried: 50 * time.Second, leads: true, want: slices.Concat([]string{given}, back, slices.Repeat([]string{given}, 7))},
-		"the agent was admitted by DHCP":           {carried: 50 * time.Second, admitted: 40 * time.Second, leads: true, want: []string{given}},
-		"what DHCP gave has led nowhere since":     {carried: 50 * time.Second, admitted: 40 * time.Second, want: slices.Concat([]string{given}, back)},
+		"it comes late, and the agent is admitted": {carried: 50 * time.Second, admitted: 80 * time.Second, want: slices.Concat([]string{given}, back)},
+		"it comes late, and nobody is there":       {carried: 50 * time.Second, want: slices.Concat([]string{given}, back, slices.Repeat([]string{given}, 7))},
+		"the agent was admitted by DHCP":           {carried: 50 * time.Second, admitted: 40 * time.Second, want: []string{given}},
+		"what DHCP gave has no link any more":      {carried: 50 * time.Second, admitted: 40 * time.Second, unplugged: true, want: slices.Concat([]string{given}, back)},
 		"it never leads there":                     {admitted: 40 * time.Second, want: []string{given}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &wire{leads: test.leads, carried: test.carried, answers: answers}
+			w := &wire{leads: true, unplugged: test.unplugged, carried: test.carried, answers: answers}
 			k := w.kept(nil)
 			k.links = func(context.Context) []string { return []string{"eth0"} }
 			if err := k.seek(t.Context()); err != nil {
@@ -108,30 +108,7 @@ func TestDefaultRouteComesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ownNetwork(t)
-			newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
-			newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare"}, PeerName: "other"})
-			if err := netlink.LinkSetUp(named(t, "other")); err != nil {
-				t.Fatal(err)
-			}
-			carried := &agentv1.Network{
-				Links:      []*agentv1.NetworkLink{{Name: "near", Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}}},
-				Routes:     []*agentv1.NetworkRoute{{Link: "near", Gateway: "192.0.2.1"}},
-				ResolvConf: []byte("nameserver 192.0.2.1\n"),
-			}
-			a := &applier{network: carried, log: slog.New(slog.DiscardHandler), etc: t.TempDir()}
-			for _, link := range carried.GetLinks() {
-				if err := a.link(link); err != nil {
-					t.Fatal(err)
-				}
-			}
-			a.routes(carried.GetRoutes())
-			k := a.kept("203.0.113.7")
-			k.links = func(context.Context) []string { return []string{test.link} }
-			ack := acknowledge(t, test.gives, []dhcpv4.Option{
-				dhcpv4.OptRouter(net.ParseIP(test.router)), dhcpv4.OptDNS(net.ParseIP(test.router)), dhcpv4.OptIPAddressLeaseTime(time.Hour),
-			})
-			k.ask = func(context.Context, string, *net.IPNet) (*dhcpv4.DHCPv4, error) { return ack, nil }
+			a, k := fallback(t, test.link, test.gives, test.router)
 			servers := func(want string) {
 				t.Helper()
 				if got, err := os.ReadFile(filepath.Join(a.etc, "resolv.conf")); err != nil || string(got) != want {
@@ -160,6 +137,60 @@ func TestDefaultRouteComesBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fallback makes a network whose link near, with a static address and the default route, is down,
+// and a DHCP server that gives the address on one link. The link spare is up.
+func fallback(t *testing.T, link, gives, router string) (*applier, *Kept) {
+	t.Helper()
+	ownNetwork(t)
+	newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare"}, PeerName: "other"})
+	if err := netlink.LinkSetUp(named(t, "other")); err != nil {
+		t.Fatal(err)
+	}
+	if !await(t.Context(), carrierWait, func() bool { return up("spare") }) {
+		t.Fatal("the interface has no link")
+	}
+	carried := &agentv1.Network{
+		Links:      []*agentv1.NetworkLink{{Name: "near", Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}}},
+		Routes:     []*agentv1.NetworkRoute{{Link: "near", Gateway: "192.0.2.1"}},
+		ResolvConf: []byte("nameserver 192.0.2.1\n"),
+	}
+	a := &applier{network: carried, log: slog.New(slog.DiscardHandler), etc: t.TempDir()}
+	if err := a.link(carried.GetLinks()[0]); err != nil {
+		t.Fatal(err)
+	}
+	a.routes(carried.GetRoutes())
+	k := a.kept("203.0.113.7")
+	k.links = func(context.Context) []string { return []string{link} }
+	ack := acknowledge(t, gives, []dhcpv4.Option{
+		dhcpv4.OptRouter(net.ParseIP(router)), dhcpv4.OptDNS(net.ParseIP(router)), dhcpv4.OptIPAddressLeaseTime(time.Hour),
+	})
+	k.ask = func(context.Context, string, *net.IPNet) (*dhcpv4.DHCPv4, error) { return ack, nil }
+	return a, k
+}
+
+// A way by which the agent was admitted is left for what was carried over only when it has no link
+// any more.
+func TestAdmittedWay(t *testing.T) {
+	t.Parallel()
+	a, k := fallback(t, "spare", "198.51.100.7/24", "198.51.100.1")
+	k.look(t.Context(), false)
+	if err := netlink.LinkSetUp(named(t, "far")); err != nil {
+		t.Fatal(err)
+	}
+	a.awaitCarrier(t.Context())
+	k.look(t.Context(), true)
+	expect(t, "both have a link", inKernel(t), "near 192.0.2.7/24", "spare 198.51.100.7/24", "0.0.0.0/0 via 198.51.100.1", "0.0.0.0/0 via 192.0.2.1")
+	if err := netlink.LinkSetDown(named(t, "other")); err != nil {
+		t.Fatal(err)
+	}
+	if !await(t.Context(), carrierWait, func() bool { return !up("spare") }) {
+		t.Fatal("the interface still has a link")
+	}
+	k.look(t.Context(), true)
+	expect(t, "the way has none", inKernel(t), "near 192.0.2.7/24", "0.0.0.0/0 via 192.0.2.1")
 }
 
 // inKernel tells the addresses of the interfaces, and the default routes in their order.

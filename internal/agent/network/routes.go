@@ -73,6 +73,12 @@ func prefixLength(r netlink.Route) int {
 	return ones
 }
 
+// up says whether the interface of that name is there and has a link.
+func up(name string) bool {
+	link, err := netlink.LinkByName(name)
+	return err == nil && !down(link)
+}
+
 // down says whether an interface passes nothing: it has no link, or what it stands on has none.
 func down(link netlink.Link) bool {
 	state := link.Attrs().OperState
