@@ -171,7 +171,11 @@ func (k *Kept) seek(ctx context.Context) error {
 	behind, _ := slices.BinarySearch(names, k.tried+"\x00")
 	for _, name := range slices.Concat(names[behind:], names[:behind]) {
 		k.tried = name
-		before := k.tenures[name]
+		had := k.tenures[name]
+		before := had
+		if had.ack == nil {
+			before.metric = 0 // the way has to come before one that leads nowhere
+		}
 		ack, err := k.ask(ctx, name, before.address)
 		if err == nil {
 			if k.sought != "" && k.sought != name {
@@ -181,7 +185,7 @@ func (k *Kept) seek(ctx context.Context) error {
 		}
 		if err == nil {
 			if k.sought == "" {
-				k.before = before
+				k.before = had
 			}
 			k.sought, k.nextTry = name, time.Now().Add(tryFor)
 			return nil

@@ -321,3 +321,28 @@ func TestAnotherRouter(t *testing.T) {
 	}
 	expect(t, "the routes", inKernel(t), "near 192.0.2.7/24", "0.0.0.0/0 via 192.0.2.2")
 }
+
+// The way that DHCP makes comes before a default route that leads nowhere, also on an interface
+// whose own default route, which was carried over, came behind that.
+func TestWayComesFirst(t *testing.T) {
+	t.Parallel()
+	a, k := fallback(t, "spare", "198.51.100.7/24", "198.51.100.1")
+	a.network.Links = append(a.network.Links, &agentv1.NetworkLink{
+		Name: "spare", Addresses: []*agentv1.NetworkAddress{{Prefix: "198.51.100.7/24", LifetimeMs: time.Hour.Milliseconds()}},
+	})
+	a.network.Routes = append(a.network.Routes, &agentv1.NetworkRoute{Link: "spare", Gateway: "198.51.100.1", Metric: 100})
+	a.restore("spare")
+	k.tenures = carriedTenures(a.network, time.Now())
+	if k.leads(t.Context()) {
+		t.Fatal("what was carried over leads out: this test shows nothing")
+	}
+	k.look(t.Context(), false)
+	if !k.leads(t.Context()) {
+		t.Errorf("what DHCP gave does not lead out: %q", inKernel(t))
+	}
+	k.giveBack()
+	expect(t, "given back", inKernel(t), "near 192.0.2.7/24", "spare 198.51.100.7/24", "0.0.0.0/0 via 192.0.2.1", "0.0.0.0/0 via 198.51.100.1")
+	if got := k.tenures["spare"]; got.metric != 100 || got.ack != nil {
+		t.Errorf("the lease that was carried over is %+v", got)
+	}
+}
