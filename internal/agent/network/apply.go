@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -35,7 +35,7 @@ const (
 // could not be made is logged. An error means that no interface has an address. What it returns is
 // to be kept, after an error, too: an address may still come.
 func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logger) (*Kept, error) {
-	a := &applier{network: proto.CloneOf(n), log: logger, etc: "/etc"}
+	a := &applier{network: n, log: logger, etc: "/etc"}
 	if err := a.loopback(); err != nil {
 		logger.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
 	}
@@ -43,9 +43,7 @@ func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logg
 	a.awaitHardware(ctx)
 	a.rename(hardware())
 	for _, link := range order(n.GetLinks()) {
-		if err := a.link(link); err != nil {
-			logger.Warn("a network interface is not as it was", slog.String("link", link.GetName()), slog.Any("err", err))
-		}
+		a.remake(link)
 	}
 	a.awaitCarrier(ctx)
 	a.routes(n.GetRoutes())
@@ -65,9 +63,11 @@ func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logg
 }
 
 type applier struct {
-	// network is what was carried over, less what forget has taken from it.
 	network *agentv1.Network
 	log     *slog.Logger
+	// forgotten are addresses that were carried over and are not ours any more, with the name of their
+	// interface before them.
+	forgotten []string
 	// etc is the directory of the resolver's files.
 	etc string
 }
@@ -97,12 +97,16 @@ func (a *applier) writeFiles() {
 		hosts = []byte("127.0.0.1 localhost\n::1 localhost\n")
 	}
 	for name, data := range map[string][]byte{"resolv.conf": a.network.GetResolvConf(), "hosts": hosts} {
-		if err := os.WriteFile(filepath.Join(a.etc, name), data, 0o644); err != nil { //nolint:gosec // as on every host
-			a.log.Warn("a file cannot be written", slog.Any("err", err))
-		}
+		a.write(name, data)
 	}
 	if name := a.network.GetHostname(); name != "" {
 		_ = unix.Sethostname([]byte(name))
+	}
+}
+
+func (a *applier) write(name string, data []byte) {
+	if err := os.WriteFile(filepath.Join(a.etc, name), data, 0o644); err != nil { //nolint:gosec // as on every host
+		a.log.Warn("a file cannot be written", slog.Any("err", err))
 	}
 }
 
@@ -162,12 +166,13 @@ func hardware() []netlink.Link {
 func match(present []netlink.Link, mac string) netlink.Link {
 	var best netlink.Link
 	most := 0
+	wanted, _ := net.ParseMAC(mac) // nil: of one that has none
 	for _, link := range present {
-		fits := 0
-		if link.Attrs().HardwareAddr.String() == mac {
+		fits, attrs := 0, link.Attrs()
+		if bytes.Equal(attrs.HardwareAddr, wanted) {
 			fits += 2
 		}
-		if own := link.Attrs().PermHWAddr; len(own) > 0 && own.String() == mac {
+		if len(attrs.PermHWAddr) > 0 && bytes.Equal(attrs.PermHWAddr, wanted) {
 			fits++
 		}
 		if fits > most {
@@ -231,6 +236,13 @@ func order(links []*agentv1.NetworkLink) []*agentv1.NetworkLink {
 		visit(link)
 	}
 	return ordered
+}
+
+// remake makes one interface as it was, as far as it can.
+func (a *applier) remake(want *agentv1.NetworkLink) {
+	if err := a.link(want); err != nil {
+		a.log.Warn("a network interface is not as it was", slog.String("link", want.GetName()), slog.Any("err", err))
+	}
 }
 
 // link makes one interface as it was.

@@ -112,22 +112,22 @@ func (c *capture) carries(name string) bool {
 // leaveOut leaves out the virtual interfaces that stand on nothing that is carried: they could not
 // be made again. Leaving out one may leave out another that stands on it.
 func (c *capture) leaveOut() {
-	carried := func(link *agentv1.NetworkLink) []string {
-		return slices.DeleteFunc(slices.Clone(link.GetLower()), func(name string) bool { return !c.carries(name) })
-	}
-	for before := -1; before != len(c.network.Links); {
-		before = len(c.network.Links)
-		c.network.Links = slices.DeleteFunc(slices.Clone(c.network.Links), func(link *agentv1.NetworkLink) bool {
-			if link.GetKind() == "" || len(carried(link)) > 0 {
-				return false
+	for again := true; again; {
+		again = false
+		var kept []*agentv1.NetworkLink
+		for _, link := range c.network.GetLinks() {
+			if link.GetKind() == "" || slices.ContainsFunc(link.GetLower(), c.carries) {
+				kept = append(kept, link)
+				continue
 			}
+			again = true
 			c.warn("the network interface %s (%s) is not carried over, because what it stands on is not: %s",
 				link.GetName(), link.GetKind(), strings.Join(link.GetLower(), ", "))
-			return true
-		})
+		}
+		c.network.Links = kept
 	}
-	for _, link := range c.network.Links {
-		link.Lower = carried(link)
+	for _, link := range c.network.GetLinks() {
+		link.Lower = slices.DeleteFunc(link.Lower, func(name string) bool { return !c.carries(name) })
 	}
 }
 

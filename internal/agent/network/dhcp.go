@@ -87,17 +87,15 @@ func wish(had *net.IPNet) []dhcpv4.Modifier {
 // take makes address, routes and name servers of an answer, in the place of the address that there
 // was.
 func (a *applier) take(name string, before tenure, ack *dhcpv4.DHCPv4) error {
-	if err := take(name, before, ack); err != nil {
-		return err
-	}
-	var text strings.Builder
+	err := take(name, before, ack)
+	var text []byte
 	for _, server := range ack.DNS() {
-		_, _ = fmt.Fprintf(&text, "nameserver %s\n", server)
+		text = fmt.Appendf(text, "nameserver %s\n", server)
 	}
-	if text.Len() > 0 {
-		return os.WriteFile(filepath.Join(a.etc, "resolv.conf"), []byte(text.String()), 0o644) //nolint:gosec // as on every host
+	if err == nil && len(text) > 0 {
+		a.write("resolv.conf", text)
 	}
-	return nil
+	return err
 }
 
 // take makes address and routes. The routes come before those to the same destination that were
@@ -151,7 +149,7 @@ func (t tenure) routes(link netlink.Link) []*netlink.Route {
 	routes := leasedRoutes(t.ack, t.address)
 	for _, route := range routes {
 		route.LinkIndex, route.Protocol = link.Attrs().Index, unix.RTPROT_DHCP
-		if prefixLength(*route) == 0 {
+		if prefixLength(route.Dst) == 0 {
 			route.Priority = t.metric
 		}
 	}

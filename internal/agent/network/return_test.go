@@ -210,7 +210,7 @@ func inKernel(t *testing.T) (text []string) {
 		t.Fatal(err)
 	}
 	for _, route := range routes {
-		if prefixLength(route) == 0 {
+		if prefixLength(route.Dst) == 0 {
 			text = append(text, inWords(&route))
 		}
 	}
@@ -267,10 +267,9 @@ func TestForget(t *testing.T) {
 	for name, test := range map[string]struct {
 		others []string
 		want   []string
-		routes int
 	}{
-		"the only one":   {nil, nil, 0},
-		"one of several": {[]string{"198.51.100.7/24"}, []string{"near 198.51.100.7/24", "0.0.0.0/0 via 198.51.100.1"}, 1},
+		"the only one":   {nil, nil},
+		"one of several": {[]string{"198.51.100.7/24"}, []string{"near 198.51.100.7/24", "0.0.0.0/0 via 198.51.100.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -280,9 +279,10 @@ func TestForget(t *testing.T) {
 				Links: []*agentv1.NetworkLink{{Name: "near", Addresses: []*agentv1.NetworkAddress{
 					{Prefix: "192.0.2.7/24", LifetimeMs: time.Hour.Milliseconds()}, {Prefix: "2001:db8::7/64"},
 				}}},
-				Routes: []*agentv1.NetworkRoute{{Link: "near", Gateway: "192.0.2.1", Source: "192.0.2.7"}},
+				Routes: []*agentv1.NetworkRoute{{Link: "near", Gateway: "192.0.2.1", Source: "192.0.2.7"}, {Link: "near", Gateway: "192.0.2.2", Metric: 9, OnLink: true}},
 			}
 			for _, other := range test.others {
+				carried.Routes = carried.Routes[:1] // the other one would hold
 				carried.Links[0].Addresses = append(carried.Links[0].Addresses, &agentv1.NetworkAddress{Prefix: other})
 				carried.Routes = append(carried.Routes, &agentv1.NetworkRoute{Link: "near", Gateway: "198.51.100.1", Metric: 5})
 			}
@@ -299,9 +299,6 @@ func TestForget(t *testing.T) {
 			}
 			k.giveBack()
 			expect(t, name, inKernel(t), test.want...)
-			if got := a.network.GetRoutes(); len(got) != test.routes {
-				t.Errorf("routes that would be made again: %v", got)
-			}
 		})
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,30 +19,39 @@ var anywhere = []net.IP{net.IPv4(192, 0, 2, 1), net.ParseIP("2001:db8::1")}
 // leads says whether a route over an interface with a link leads to the host. Of a name whose
 // addresses cannot be found it says whether there is a default route.
 func leads(ctx context.Context, host string) bool {
-	return slices.ContainsFunc(addressesOf(ctx, host), func(address net.IP) bool {
+	for _, address := range addressesOf(ctx, host) {
 		routes, err := netlink.RouteGet(address)
-		return err == nil && slices.ContainsFunc(routes, passes)
-	})
+		for i := range routes {
+			if err == nil && passes(routes[i].LinkIndex) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // leadsWithout says what leads would say if there was nothing of the lease. The kernel cannot be
 // asked that, so this looks for the route itself: the first one with the longest prefix. The kernel
 // lists those of one prefix with the lowest metric first.
 func leadsWithout(ctx context.Context, host string, lease *net.IPNet) bool {
-	return slices.ContainsFunc(addressesOf(ctx, host), func(address net.IP) bool {
+	for _, address := range addressesOf(ctx, host) {
 		routes, err := netlink.RouteListFiltered(family(address), &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return false
-		}
-		routes = slices.DeleteFunc(routes, func(r netlink.Route) bool {
+		longest, link := -1, 0
+		for i := range routes {
+			r := &routes[i]
 			ofLease := r.Protocol == unix.RTPROT_DHCP || r.Protocol == unix.RTPROT_KERNEL && lease != nil && r.Src.Equal(lease.IP)
-			return ofLease || r.Type != unix.RTN_UNICAST || r.Dst == nil || !r.Dst.Contains(address)
-		})
-		if len(routes) == 0 {
-			return false
+			if ofLease || r.Type != unix.RTN_UNICAST || r.Dst == nil || !r.Dst.Contains(address) {
+				continue
+			}
+			if long := prefixLength(r.Dst); long > longest {
+				longest, link = long, r.LinkIndex
+			}
 		}
-		return passes(slices.MinFunc(routes, func(x, y netlink.Route) int { return prefixLength(y) - prefixLength(x) }))
-	})
+		if err == nil && longest >= 0 && passes(link) {
+			return true
+		}
+	}
+	return false
 }
 
 // addressesOf returns the addresses of a host, or where its name cannot be found, some that only a
@@ -62,14 +69,14 @@ func addressesOf(ctx context.Context, host string) []net.IP {
 	return found
 }
 
-// passes says whether the interface of a route has a link.
-func passes(r netlink.Route) bool {
-	link, err := netlink.LinkByIndex(r.LinkIndex)
+// passes says whether the interface of that index has a link.
+func passes(index int) bool {
+	link, err := netlink.LinkByIndex(index)
 	return err == nil && !down(link)
 }
 
-func prefixLength(r netlink.Route) int {
-	ones, _ := r.Dst.Mask.Size()
+func prefixLength(n *net.IPNet) int {
+	ones, _ := n.Mask.Size()
 	return ones
 }
 
@@ -107,47 +114,36 @@ func (a *applier) routes(routes []*agentv1.NetworkRoute) {
 	}
 }
 
-// restore makes again what was carried over of IPv4 on an interface that DHCP was asked on, and the
-// name servers: the kernel takes routes away with the address that DHCP gave.
+// restore makes again what was carried over on an interface that DHCP was asked on, and the name
+// servers: the kernel takes routes away with the address that DHCP gave.
 func (a *applier) restore(name string) {
 	if servers := a.network.GetResolvConf(); len(servers) > 0 {
-		if err := os.WriteFile(filepath.Join(a.etc, "resolv.conf"), servers, 0o644); err != nil { //nolint:gosec // as on every host
-			a.log.Warn("a file cannot be written", slog.Any("err", err))
-		}
+		a.write("resolv.conf", servers)
 	}
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return
-	}
-	for _, want := range a.network.GetLinks() {
-		for _, address := range want.GetAddresses() {
-			if want.GetName() != name || isIPv6(address) {
-				continue
-			}
-			if err := addAddress(link, address); err != nil {
-				a.log.Warn("an address is not as it was", slog.String("address", address.GetPrefix()), slog.Any("err", err))
+	again, left := &agentv1.NetworkLink{Name: name}, false
+	for _, link := range a.network.GetLinks() {
+		for _, address := range link.GetAddresses() {
+			if prefix := address.GetPrefix(); link.GetName() == name && !slices.Contains(a.forgotten, name+" "+prefix) {
+				again.Addresses = append(again.Addresses, address)
+				left = left || !strings.Contains(prefix, ":")
 			}
 		}
 	}
-	a.routes(slices.DeleteFunc(slices.Clone(a.network.GetRoutes()), func(r *agentv1.NetworkRoute) bool { return r.GetLink() != name || r.GetIpv6() }))
+	a.remake(again)
+	var routes []*agentv1.NetworkRoute
+	for _, route := range a.network.GetRoutes() {
+		if left && route.GetLink() == name && !route.GetIpv6() {
+			routes = append(routes, route)
+		}
+	}
+	a.routes(routes)
 }
 
 // forget takes an address for another machine's from now on, because its server gave another one in
-// its place: restore does not make it again, nor the routes that went with it.
+// its place: restore does not make it again, nor routes without any other of IPv4.
 func (a *applier) forget(name string, address *net.IPNet) {
-	left := false // an address of IPv4 on that interface
-	for _, link := range a.network.GetLinks() {
-		if link.GetName() == name {
-			link.Addresses = slices.DeleteFunc(link.Addresses, func(have *agentv1.NetworkAddress) bool { return have.GetPrefix() == address.String() })
-			left = slices.ContainsFunc(link.Addresses, func(have *agentv1.NetworkAddress) bool { return !isIPv6(have) })
-		}
-	}
-	a.network.Routes = slices.DeleteFunc(a.network.Routes, func(r *agentv1.NetworkRoute) bool {
-		return r.GetLink() == name && !r.GetIpv6() && (!left || r.GetSource() == address.IP.String())
-	})
+	a.forgotten = append(a.forgotten, name+" "+address.String())
 }
-
-func isIPv6(address *agentv1.NetworkAddress) bool { return strings.Contains(address.GetPrefix(), ":") }
 
 func addRoute(r *agentv1.NetworkRoute) error {
 	link, err := netlink.LinkByName(r.GetLink())
