@@ -28,6 +28,10 @@ import (
 // the machine is well, and was not restarted: no further step is taken against a machine that is
 // heard.
 //
+// Where no step is possible or allowed before the quarantine (a list of hosts has no levers), the
+// ladder ends with the agent start. It is tried again and again, so that a host that comes back is
+// at work again by itself.
+//
 // An installed system that did not come up, and a host that has never answered, climb the same
 // ladder, from the reboot on. The time before the first step is for us: when many of them are found
 // together, the line is stopped before any is restarted.
@@ -160,6 +164,9 @@ func (c judgement) recovery() want {
 		return waiting("%s, asked for by %s, is under way", q.Operation, q.Actor)
 	}
 	timeout := c.env.Policy.RecoveryStepTimeout
+	if why := c.onlyStarts(); why != "" {
+		return notWanted("%s", why)
+	}
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
 		if c.untried() {
@@ -194,6 +201,23 @@ func (c judgement) recovery() want {
 	}
 	// Many that are silent together show that the fault may be ours, before the first is restarted.
 	return c.stopped(dueAt(t.at.Add(timeout), "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
+}
+
+// onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that
+// is not so.
+func (c judgement) onlyStarts() string {
+	t, any := c.trouble()
+	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	if !any || !t.agent || !failed || c.nextRung(nil) != fleet.RungQuarantine {
+		return ""
+	}
+	return fmt.Sprintf("%s, and starting it again fails; it is tried again and again, because recovery has no step for it; %s", t.reason, c.byHand())
+}
+
+// OnlyStarts reports whether nothing but starting an agent is tried on a machine that is silent, so
+// that it is a person who can restart it.
+func OnlyStarts(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	return judgement{r: r, env: env, now: now}.onlyStarts() != ""
 }
 
 // untried reports whether a host that has never answered is about to be tried after a step. While

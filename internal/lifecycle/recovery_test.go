@@ -23,9 +23,24 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},
 	},
 	{
-		name: "without levers a person is needed", steps: broken, now: 24,
+		name: "where nothing can restart the host, starting an agent is tried for ever", steps: broken, now: 240,
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Due, 23, "quarantined for a person"}},
+		want: []due{
+			{agentStart, lifecycle.Due, 14, "started again"},
+			{recovery, lifecycle.NotWanted, 0, "it is tried again and again, because recovery has no step for it; metal cannot restart it: restart it yourself"},
+		},
+	},
+	{
+		name: "where the policy allows no step, a person may", steps: with(broken, allLevers), now: 240,
+		env:   func(e *fleet.Environment) { e.Policy.RecoveryReboots, e.Policy.RecoveryPowerCycles = 0, 0 },
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine reboot`)"}},
+	},
+	{
+		name: "an agent that was started there has to speak: else a person is needed", now: 36,
+		steps: with(broken[:4:4], started(25, 2), repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungAgentStart: 1})),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 35, "quarantined for a person"}},
 	},
 	{
 		name: "after a reboot the agent is started again", steps: with(broken, allLevers, repair(24, fleet.RungReboot, nil)), now: 24.5,

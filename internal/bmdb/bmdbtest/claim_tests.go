@@ -115,6 +115,7 @@ var claimTests = []test{
 	}},
 	{"two processes of one lane exclude each other", func(w *world) {
 		a := w.ready("c1", false)
+		w.pulls(fleet.LeverReboot)
 		w.shift.Advance(time.Hour) // silent: recovery is due
 		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
 		w.shift.Advance(time.Hour)

@@ -76,10 +76,11 @@ var operationTests = []test{
 		if got := w.claim(s, fleet.ProcessOperation, 1); len(got) != 0 {
 			w.Fatal("claimed again at once")
 		}
-		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		w.heardFor(time.Minute)
+		w.must(w.db.RecordSpoken(w.ctx, w.startAgentAs(a.Machine, "boot2"), "boot2"))
 		work = w.claimOne(s, fleet.ProcessOperation)
 		w.must(work.Finish(w.ctx, bmdb.EndOperation(1, true, "another boot ID", 0)))
-		w.wantEvents(a.Machine, "operation requested", "operation begun", "operation accepted", "machine restarted", "operation done")
+		w.wantEvents(a.Machine, "operation requested", "operation begun", "operation accepted", "agent started", "operation done")
 		if n := w.ask(a, fleet.OperationPowerOff); n != 2 {
 			w.Fatalf("operation %d", n)
 		}
@@ -228,15 +229,22 @@ var operationTests = []test{
 		w.pulls() // the provider is known
 		quarantined := w.broken("quarantined").Machine
 		failed, byPerson := w.machine("failed"), w.machine("by-person")
-		w.pulls(fleet.LeverRelease)
-		work := w.recover(w.sessionFor("recoverer", time.Hour), 1, 1)[0]
-		if work.Subject.Machine != quarantined {
-			w.Fatalf("claimed %s", work.Subject)
+		w.pulls(fleet.LeverRelease, fleet.LeverReboot)
+		p := fleet.DefaultPolicy()
+		p.RecoveryReboots = 1
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		for _, rung := range []fleet.Rung{fleet.RungReboot, fleet.RungQuarantine} {
+			work := w.recover(w.sessionFor("recoverer", time.Hour), 1, 1)[0]
+			if work.Subject.Machine != quarantined {
+				w.Fatalf("claimed %s", work.Subject)
+			}
+			w.must(work.Finish(w.ctx, bmdb.TakeStep(rung)))
+			w.shift.Advance(p.RecoveryStepTimeout + time.Second)
 		}
-		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungQuarantine)))
 		r, err := w.db.Machine(w.ctx, quarantined)
 		w.must(err)
-		if q := r.Quarantine; q == nil || !strings.HasPrefix(q.Reason, "recovery found no step: the agent has been silent for ") {
+		if q := r.Quarantine; q == nil || !strings.HasPrefix(q.Reason, "recovery found no other step after 1 reboot: ") {
 			w.Errorf("quarantine %+v", q)
 		}
 		w.must(w.db.Quarantine(w.ctx, actor, byPerson, "a look at its fan"))

@@ -19,6 +19,9 @@ func Silence(ctx context.Context, db *bmdb.DB, name fleet.ProviderName, atOnce i
 	if err := SetAtOnce(ctx, db, atOnce); err != nil {
 		return err
 	}
+	if err := db.SetLevers(ctx, name, []fleet.Lever{fleet.LeverReboot}); err != nil {
+		return err
+	}
 	if err := db.ListenerAlive(ctx, 24*time.Hour, time.Second); err != nil {
 		return err
 	}

@@ -97,6 +97,13 @@ func (j judged) operators() (command, what string) {
 		case j.env.Discrepancies > 0:
 			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
 		}
+	case fleet.StateSilent:
+		if restart := lifecycle.RestartVerb(r); !lifecycle.OnlyStarts(r, j.env, j.now) {
+			return "", ""
+		} else if restart != "" {
+			return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
+		}
+		return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
 	case fleet.StateUnreachable:
 		if restart := lifecycle.RestartVerb(r); restart == "power on" {
 			return verb(restart), "the machine is switched on; nothing is done to it otherwise"

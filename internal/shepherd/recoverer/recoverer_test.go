@@ -115,9 +115,9 @@ func TestRungs(t *testing.T) {
 		"the host is dead: a person looks at it": {
 			breaks: func(h *shepherdtest.Host) { h.Dead = true }, levers: "reboot reboot power-cycle", state: fleet.StateQuarantined,
 		},
-		"the policy allows nothing": {
+		"the policy allows nothing: an agent is tried for ever": {
 			breaks: func(h *shepherdtest.Host) { h.Dead = true }, levers: "",
-			policy: func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryPowerCycles = 0, 0 }, state: fleet.StateQuarantined,
+			policy: func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryPowerCycles = 0, 0 }, state: fleet.StateSilent,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
