@@ -1,8 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -33,12 +36,9 @@ type place struct {
 // newDocument parses the content of a file. The name may be empty when there is no file.
 func newDocument(file string, content []byte) *document {
 	d := &document{file: file, origins: map[*yaml.Node]string{}, places: map[string]place{}}
-	var parsed yaml.Node
-	if err := yaml.Unmarshal(content, &parsed); err != nil {
-		d.syntaxFault(err)
-	}
+	parsed := d.parse(content)
 	switch {
-	case len(parsed.Content) == 0 || isNull(parsed.Content[0]):
+	case isEmpty(&parsed):
 		d.root = &yaml.Node{Kind: yaml.MappingNode, Line: 1}
 	case parsed.Content[0].Kind != yaml.MappingNode:
 		d.fault(parsed.Content[0], "", "the file must hold keys and values, such as \"dir: /var/lib/ironherd\", not %s", kindName(parsed.Content[0]))
@@ -49,6 +49,32 @@ func newDocument(file string, content []byte) *document {
 	}
 	d.places[""] = place{file, 1}
 	return d
+}
+
+// parse returns the one document of a file. Another one behind it is a fault: nothing of it would
+// count.
+func (d *document) parse(content []byte) (first yaml.Node) {
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	into := &first
+	for n := 0; ; n++ {
+		err := decoder.Decode(into)
+		switch {
+		case errors.Is(err, io.EOF):
+			return first
+		case err != nil:
+			d.syntaxFault(err)
+			return first
+		case n > 0 && !isEmpty(into):
+			d.fault(into, "", "another YAML document begins here, of which nothing would count: move its keys into the first one, and remove the line ---")
+			return first
+		}
+		into = &yaml.Node{}
+	}
+}
+
+// isEmpty reports whether a document has nothing that could count.
+func isEmpty(document *yaml.Node) bool {
+	return len(document.Content) == 0 || isNull(document.Content[0])
 }
 
 var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)

@@ -16,16 +16,17 @@
 package token
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -78,10 +79,19 @@ func Read(path string) ([]Token, error) {
 		return nil, err
 	}
 	var c content
-	decoder := yaml.NewDecoder(strings.NewReader(string(data)))
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "%s is not a file of tokens: make them with `ironherd token create`", path)
+		return nil, notTokens(path)
+	}
+	var other yaml.Node
+	switch err := decoder.Decode(&other); {
+	case err == nil:
+		return nil, fleet.Errorf(fleet.KindInvalid,
+			"%s:%d: another YAML document begins here, of which no token would count: move its tokens into the first one, and remove the line ---",
+			path, other.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, notTokens(path)
 	}
 	seen := map[string]bool{}
 	for i, t := range c.Tokens {
@@ -94,6 +104,10 @@ func Read(path string) ([]Token, error) {
 		seen[t.Name] = true
 	}
 	return c.Tokens, nil
+}
+
+func notTokens(path string) error {
+	return fleet.Errorf(fleet.KindInvalid, "%s is not a file of tokens: make them with `ironherd token create`", path)
 }
 
 // problem says what is wrong with a token of a file; "" when nothing is.
