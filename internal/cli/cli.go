@@ -222,14 +222,17 @@ func (a *app) complain(ctx context.Context, err error, code int) {
 		a.note("ironherd: interrupted")
 		return
 	}
-	for _, line := range failureLines(err) {
-		a.note("ironherd: %s", line)
+	for _, failure := range failureLines(err) {
+		for line := range strings.Lines(failure) {
+			a.note("ironherd: %s", strings.TrimSuffix(line, "\n"))
+		}
 	}
 }
 
-// note writes a line for people to standard error. There is nobody to tell when that fails.
+// note writes a line for people to standard error, without what could control their terminal. There
+// is nobody to tell when that fails.
 func (a *app) note(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.env.Stderr, format+"\n", args...)
+	_, _ = fmt.Fprintln(a.env.Stderr, clean(fmt.Sprintf(format, args...)))
 }
 
 // getenv returns the last value of a variable in the environment, as a shell would.

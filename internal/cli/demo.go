@@ -210,7 +210,9 @@ func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	if !linked {
 		server = " --server " + d.Addresses().Socket
 	}
-	a.note("\nLook around (from another terminal), and end it all with Ctrl-C:\n")
+	a.note("")
+	a.note("Look around (from another terminal), and end it all with Ctrl-C:")
+	a.note("")
 	for _, line := range []string{
 		"status", "machine list", "machine show " + machine, "machine explain " + machine, "machine history " + machine, "provider list", "session list",
 	} {

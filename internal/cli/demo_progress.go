@@ -135,7 +135,7 @@ func (l *demoProgress) details(v demo.View, columns int) []string {
 	for _, m := range v.Rows {
 		symbol := symbolOf[fleet.State(m.GetState())]
 		lines = append(lines, fmt.Sprintf("  %s %-14s %-14s %s", l.in(symbol.color, symbol.text),
-			clip(machineName(m), 14), clip(m.GetState(), 14), clip(clean(m.GetReason()), max(columns-34, 1))))
+			clip(clean(machineName(m)), 14), clip(clean(m.GetState()), 14), clip(clean(m.GetReason()), max(columns-34, 1))))
 	}
 	return lines
 }

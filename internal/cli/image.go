@@ -143,7 +143,7 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		Output: file, Suite: o.suite, Kernel: o.kernel, Packages: o.packages, Hostname: o.hostname, Sources: o.sources, AptConfig: o.aptConfig,
 	}
 	if !o.quiet {
-		options.Log = func(line string) { a.note("%s", clean(line)) }
+		options.Log = func(line string) { a.note("%s", line) }
 	}
 	if o.size != "" {
 		mebibytes, err := strconv.ParseInt(o.size, 10, 32)

@@ -91,9 +91,7 @@ func (a *app) completeMachines(cmd *cobra.Command, _ []string, typed string) ([]
 	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
 		return eachPage(ctx, client, &fleetv1.ListMachinesRequest{PageSize: 1000}, func(page []*fleetv1.Machine) (more bool) {
 			for _, m := range page {
-				if strings.HasPrefix(machineName(m), typed) {
-					names = append(names, machineName(m)+"\t"+m.GetState())
-				}
+				names = offer(names, typed, machineName(m), m.GetState())
 			}
 			return len(names) < offered
 		})
@@ -103,6 +101,18 @@ func (a *app) completeMachines(cmd *cobra.Command, _ []string, typed string) ([]
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// offer adds a name that begins with what was typed, and what it is, to what the shell is offered.
+// It leaves out a name that could control the terminal, or that the shell would take for two.
+func offer(names []string, typed, name, what string) []string {
+	if !strings.HasPrefix(name, typed) || clean(name) != name {
+		return names
+	}
+	if what != "" {
+		name += "\t" + clean(what)
+	}
+	return append(names, name)
 }
 
 // completeMachine completes the one argument of a command that takes one machine.

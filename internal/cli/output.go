@@ -5,10 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -195,16 +195,18 @@ func writeSeparator(w *bytes.Buffer, more bool, indent string) {
 	w.WriteString(indent)
 }
 
-func writeJSONString(w io.Writer, s string) {
-	encoder := json.NewEncoder(trimNewline{w})
+// writeJSONString writes a string, also the control characters in it that JSON allows as they are,
+// by escapes: they could control a terminal.
+func writeJSONString(w *bytes.Buffer, s string) {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(s) // a string always can be
-}
-
-// trimNewline drops the newline that json.Encoder ends with.
-type trimNewline struct{ io.Writer }
-
-func (t trimNewline) Write(p []byte) (int, error) {
-	_, err := t.Writer.Write(bytes.TrimSuffix(p, []byte("\n")))
-	return len(p), err
+	for _, r := range strings.TrimSuffix(encoded.String(), "\n") {
+		if unicode.IsControl(r) {
+			fmt.Fprintf(w, `\u%04x`, r)
+			continue
+		}
+		w.WriteRune(r)
+	}
 }

@@ -110,9 +110,7 @@ func (a *app) completeProviders(cmd *cobra.Command, _ []string, typed string) ([
 	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
 		for _, p := range response.GetProviders() {
-			if strings.HasPrefix(p.GetName(), typed) {
-				names = append(names, p.GetName()+"\t"+p.GetKind())
-			}
+			names = offer(names, typed, p.GetName(), p.GetKind())
 		}
 		return err
 	})

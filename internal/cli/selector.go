@@ -95,8 +95,8 @@ func (a *app) completeLocations(cmd *cobra.Command, _ []string, typed string) ([
 	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
 		return eachPage(ctx, client, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
 			for _, m := range page {
-				if at := m.GetLocation(); at != "" && strings.HasPrefix(at, typed) && !slices.Contains(names, at) {
-					names = append(names, at)
+				if at := m.GetLocation(); at != "" && !slices.Contains(names, at) {
+					names = offer(names, typed, at, "")
 				}
 			}
 			return len(names) < offered

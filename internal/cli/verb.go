@@ -235,7 +235,7 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 	told, operation := "", fleet.Operation("")
 	tell := func(format string, args ...any) {
 		if now := fmt.Sprintf(format, args...); now != told {
-			a.note("%s: %s", m.GetName(), clean(now))
+			a.note("%s: %s", m.GetName(), now)
 			told = now
 		}
 	}

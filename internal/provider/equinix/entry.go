@@ -99,7 +99,7 @@ func freeEntry(r *reservation) provider.Entry {
 		Availability: fleet.AvailabilityKnownUnused,
 		Capacity:     fleet.CapacityID(r.ID),
 		Location:     location(&r.Facility, nil),
-		Detail:       r.Plan.Slug,
+		Detail:       printable(r.Plan.Slug),
 	}
 	if err := checkID("reservation", r.ID); err != nil {
 		entry.Invalid = err.Error()
@@ -113,7 +113,7 @@ func deviceEntry(device *packngo.Device) provider.Entry {
 		Availability: fleet.AvailabilityKnownUsed,
 		ID:           fleet.ProviderID(device.ID),
 		Detail:       detail(device),
-		Hostname:     device.Hostname,
+		Hostname:     printable(device.Hostname),
 		Location:     location(device.Facility, device.Metro),
 		Tokens:       provider.Tokens(device.Tags),
 		CreatedAt:    parseTime(device.Created),
@@ -181,10 +181,10 @@ func address(assigned []*packngo.IPAddressAssignment) (netip.Addr, string) {
 // location is the facility, else the metro.
 func location(facility *packngo.Facility, metro *packngo.Metro) string {
 	if facility != nil && facility.Code != "" {
-		return facility.Code
+		return printable(facility.Code)
 	}
 	if metro != nil {
-		return metro.Code
+		return printable(metro.Code)
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/packethost/packngo"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -134,6 +135,28 @@ func TestEntryOfADevice(t *testing.T) {
 		entry.Status != fleet.ProviderStatusActive || entry.Hostname != "fleet-1" || entry.Address.String() != "192.0.2.1" ||
 		entry.Location != "da11" || !slices.Equal(entry.Tokens, []fleet.Token{token}) || entry.CreatedAt.Year() != 2024 || entry.Invalid != "" {
 		t.Errorf("%+v", entry)
+	}
+}
+
+// TestWordsOfTheAPIArePrintable: they are shown on terminals.
+func TestWordsOfTheAPIArePrintable(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\x1b[2J\u009bb"
+	for name, got := range map[string]provider.Entry{
+		"device": parseDevice(jsontext.Value(deviceJSON(map[string]any{
+			"hostname": hostile, "state": hostile, "facility": map[string]any{"code": hostile},
+		}))).entry(),
+		"device of a metro": parseDevice(jsontext.Value(deviceJSON(map[string]any{
+			"hostname": hostile, "state": hostile, "facility": nil, "metro": map[string]any{"code": hostile},
+		}))).entry(),
+		"reservation": freeEntry(&reservation{HardwareReservation: packngo.HardwareReservation{
+			ID: reservation1, Facility: packngo.Facility{Code: hostile}, Plan: packngo.Plan{Slug: hostile},
+		}}),
+	} {
+		const want = "a [2J b"
+		if got.Location != want || got.Detail != want || got.Availability == fleet.AvailabilityKnownUsed && got.Hostname != want {
+			t.Errorf("%s: host name %q, location %q, detail %q", name, got.Hostname, got.Location, got.Detail)
+		}
 	}
 }
 
