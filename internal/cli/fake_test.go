@@ -314,8 +314,11 @@ func (f *fakeFleet) RetryProvider(_ context.Context, r *fleetv1.RetryProviderReq
 }
 
 func (f *fakeFleet) PauseRecovery(_ context.Context, r *fleetv1.PauseRecoveryRequest) (*fleetv1.PauseRecoveryResponse, error) {
-	f.hold(fmt.Sprintf("pause recovery: %s, ends: %t", r.GetReason(), r.GetUntil() != nil))
-	return &fleetv1.PauseRecoveryResponse{}, nil
+	f.hold(fmt.Sprintf("pause recovery: %s, until: %t, lasts: %s", r.GetReason(), r.GetUntil() != nil, r.GetLasts().AsDuration()))
+	if r.GetLasts() == nil {
+		return &fleetv1.PauseRecoveryResponse{}, nil
+	}
+	return &fleetv1.PauseRecoveryResponse{Until: at(11, 0)}, nil
 }
 
 func (f *fakeFleet) ResumeRecovery(_ context.Context, r *fleetv1.ResumeRecoveryRequest) (*fleetv1.ResumeRecoveryResponse, error) {

@@ -31,8 +31,9 @@ func (a *app) maintenanceBeginCommand() *cobra.Command {
 itself with --for or --until, else with ironherd machine maintenance end.`,
 		example: `  ironherd machine maintenance begin herd-0007 --for 2h --reason "swap a disk"
   ironherd machine maintenance begin herd-0007 --until 2026-11-22T18:00:00Z --reason "move to rack 9"`,
-	}, func(request *fleetv1.CreatePlanRequest) (err error) {
-		request.Until, err = until(cmd, lasts, at)
+	}, func(request *fleetv1.CreatePlanRequest) error {
+		end, err := endOf(cmd, lasts, at)
+		request.Until, request.Lasts = end.until, end.lasts
 		return err
 	})
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h; it ends by itself then")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -84,16 +85,16 @@ before, and what people ask for is done. It ends by itself with --for or --until
 		if err := checkReason(reason); err != nil {
 			return err
 		}
-		end, err := until(cmd, lasts, at)
+		end, err := endOf(cmd, lasts, at)
 		if err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.PauseRecovery(ctx, &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end})
-			switch {
+			response, err := client.PauseRecovery(ctx, &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end.until, Lasts: end.lasts})
+			switch until := cmp.Or(response.GetUntil(), end.until); {
 			case err != nil:
-			case end != nil:
-				a.note("Recovery is stopped until %s; ironherd recovery resume ends that before", instant(end))
+			case until != nil:
+				a.note("Recovery is stopped until %s; ironherd recovery resume ends that before", instant(until))
 			default:
 				a.note("Recovery is stopped; ironherd recovery resume ends that")
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -112,24 +113,32 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// until returns the instant that --for or --until means; nil when the command has neither.
-func until(cmd *cobra.Command, lasts time.Duration, at string) (*timestamppb.Timestamp, error) {
+// end is what --for or --until means; its fields are nil when the command has neither.
+type end struct {
+	until *timestamppb.Timestamp
+	// lasts, with --for, takes the place of until: the clock of this host may be off. A control plane
+	// that is too old to know it goes by until.
+	lasts *durationpb.Duration
+}
+
+// endOf checks --for and --until.
+func endOf(cmd *cobra.Command, lasts time.Duration, at string) (end, error) {
 	withFor, withUntil := cmd.Flags().Changed("for"), cmd.Flags().Changed("until")
 	switch {
 	case withFor && withUntil:
-		return nil, fleet.Errorf(fleet.KindInvalid, "--for and --until contradict each other: give one of them")
+		return end{}, fleet.Errorf(fleet.KindInvalid, "--for and --until contradict each other: give one of them")
 	case withFor && lasts <= 0:
-		return nil, fleet.Errorf(fleet.KindInvalid, "--for must be positive, not %s", lasts)
+		return end{}, fleet.Errorf(fleet.KindInvalid, "--for must be positive, not %s", lasts)
 	case withFor:
-		return timestamppb.New(time.Now().Add(lasts)), nil
+		return end{timestamppb.New(time.Now().Add(lasts)), durationpb.New(lasts)}, nil
 	case !withUntil:
-		return nil, nil
+		return end{}, nil
 	}
-	end, err := time.Parse(time.RFC3339, at)
+	instant, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "--until must be an instant such as 2026-11-22T18:00:00Z, not %q", at)
+		return end{}, fleet.Errorf(fleet.KindInvalid, "--until must be an instant such as 2026-11-22T18:00:00Z, not %q", at)
 	}
-	return timestamppb.New(end), nil
+	return end{until: timestamppb.New(instant)}, nil
 }
 
 // carryOut makes the plan, shows it or what became of it, and waits where that was asked for.

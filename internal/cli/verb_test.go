@@ -60,11 +60,12 @@ func TestVerbsAsk(t *testing.T) {
 		t.Errorf("asked %v", got)
 	}
 	got, _ = newFakeServer(t).asked(t, "machine", "maintenance", "begin", "x", "--for", "2h", "--reason", "r")
-	if d := time.Until(got.GetUntil().AsTime()); d < 119*time.Minute || d > 2*time.Hour {
+	// Until is for a control plane that does not know what lasts; the clock here may be off.
+	if d := time.Until(got.GetUntil().AsTime()); got.GetLasts().AsDuration() != 2*time.Hour || d < 119*time.Minute || d > 2*time.Hour {
 		t.Errorf("asked %v", got)
 	}
 	got, _ = newFakeServer(t).asked(t, "machine", "maintenance", "begin", "x", "--until", "2026-11-22T18:00:00+01:00", "--reason", "r")
-	if got.GetUntil().AsTime().Hour() != 17 {
+	if got.GetUntil().AsTime().Hour() != 17 || got.GetLasts() != nil {
 		t.Errorf("asked %v", got)
 	}
 }
@@ -186,12 +187,17 @@ func TestHolds(t *testing.T) {
 		}
 	}
 	want := []string{
-		"pause metal: the bill", "resume metal: paid", "retry metal", "pause recovery: the switch, ends: true",
-		"pause recovery: the switch, ends: false", "resume recovery",
+		"pause metal: the bill", "resume metal: paid", "retry metal", "pause recovery: the switch, until: true, lasts: 1h0m0s",
+		"pause recovery: the switch, until: false, lasts: 0s", "resume recovery",
 		"adopt metal dev-9: made by hand", "accept SHA256:BBBB: reinstalled",
 	}
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)
+	}
+	// It is told when it ends by the clock of the control plane.
+	if r := h.run(t, "recovery", "pause", "--reason", "the switch", "--for", "1h"); r.stderr !=
+		"Recovery is stopped until 2026-11-21 11:00:00Z; ironherd recovery resume ends that before\n" {
+		t.Errorf("an hour: %d, %q", r.code, r.stderr)
 	}
 	if r := h.run(t, "discrepancy", "adopt", "metal", "dev-paused", "--reason", "made by hand"); r.code != 0 ||
 		!strings.Contains(r.stderr, "dev-paused of metal is taken in when metal is resumed. metal is paused by anna since 2026-11-21 10:00:00Z: the bill.") {

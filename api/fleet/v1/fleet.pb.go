@@ -3313,7 +3313,7 @@ type CreatePlanRequest struct {
 	States   []string `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"`
 	// Why, for history and everybody who asks; at most 500 bytes. It must be set.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// With begin-maintenance, when it ends by itself; absent: by end-maintenance only.
+	// With begin-maintenance, when it ends by itself; absent, as lasts is: by end-maintenance only.
 	Until *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`
 	// With reinstall, what is installed; its machine is not looked at.
 	Install *InstallMachineRequest `protobuf:"bytes,7,opt,name=install,proto3" json:"install,omitempty"`
@@ -3325,7 +3325,10 @@ type CreatePlanRequest struct {
 	Locations       []string `protobuf:"bytes,10,rep,name=locations,proto3" json:"locations,omitempty"`
 	// Of the machines that were selected so, only this many, the first in the order of their IDs; 0:
 	// all. At most 1000, and not with machines.
-	Limit         int32 `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"`
+	// With begin-maintenance, how long it lasts from when the plan is made, by the clock of the
+	// database. It takes the place of until, by which an older control plane goes.
+	Lasts         *durationpb.Duration `protobuf:"bytes,12,opt,name=lasts,proto3" json:"lasts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3435,6 +3438,13 @@ func (x *CreatePlanRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *CreatePlanRequest) GetLasts() *durationpb.Duration {
+	if x != nil {
+		return x.Lasts
+	}
+	return nil
 }
 
 type CreatePlanResponse struct {
@@ -4294,10 +4304,13 @@ func (x *RetryProviderResponse) GetPenalties() int64 {
 
 type PauseRecoveryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When it ends by itself; absent: by ResumeRecovery only.
+	// When it ends by itself; absent, as lasts is: by ResumeRecovery only.
 	Until *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
 	// It must be set.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How long it lasts from now, by the clock of the database. It takes the place of until, by which
+	// an older control plane goes.
+	Lasts         *durationpb.Duration `protobuf:"bytes,3,opt,name=lasts,proto3" json:"lasts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4346,8 +4359,17 @@ func (x *PauseRecoveryRequest) GetReason() string {
 	return ""
 }
 
+func (x *PauseRecoveryRequest) GetLasts() *durationpb.Duration {
+	if x != nil {
+		return x.Lasts
+	}
+	return nil
+}
+
 type PauseRecoveryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it ends by itself; absent: by ResumeRecovery only.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4380,6 +4402,13 @@ func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use PauseRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryResponse) Descriptor() ([]byte, []int) {
 	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *PauseRecoveryResponse) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 type ResumeRecoveryRequest struct {
@@ -4722,7 +4751,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x17\n" +
-	"\x15AcceptHostKeyResponse\"\xfe\x02\n" +
+	"\x15AcceptHostKeyResponse\"\xaf\x03\n" +
 	"\x11CreatePlanRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
 	"\bmachines\x18\x02 \x03(\tR\bmachines\x12\x1a\n" +
@@ -4735,7 +4764,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x10confirm_harmless\x18\t \x01(\bR\x0fconfirmHarmless\x12\x1c\n" +
 	"\tlocations\x18\n" +
 	" \x03(\tR\tlocations\x12\x14\n" +
-	"\x05limit\x18\v \x01(\x05R\x05limit\"A\n" +
+	"\x05limit\x18\v \x01(\x05R\x05limit\x12/\n" +
+	"\x05lasts\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05lasts\"A\n" +
 	"\x12CreatePlanResponse\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\" \n" +
 	"\x0eGetPlanRequest\x12\x0e\n" +
@@ -4792,11 +4822,13 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"5\n" +
 	"\x15RetryProviderResponse\x12\x1c\n" +
-	"\tpenalties\x18\x01 \x01(\x03R\tpenalties\"`\n" +
+	"\tpenalties\x18\x01 \x01(\x03R\tpenalties\"\x91\x01\n" +
 	"\x14PauseRecoveryRequest\x120\n" +
 	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +
-	"\x15PauseRecoveryResponse\"/\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12/\n" +
+	"\x05lasts\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lasts\"I\n" +
+	"\x15PauseRecoveryResponse\x120\n" +
+	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"/\n" +
 	"\x15ResumeRecoveryRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x18\n" +
 	"\x16ResumeRecoveryResponse2\x81\x12\n" +
@@ -4976,67 +5008,70 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	66, // 55: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
 	66, // 56: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
 	37, // 57: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
-	52, // 58: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	52, // 59: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	52, // 60: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	66, // 61: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
-	66, // 62: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
-	66, // 63: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
-	66, // 64: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
-	53, // 65: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
-	2,  // 66: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
-	66, // 67: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
-	0,  // 68: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	8,  // 69: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	11, // 70: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	15, // 71: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	18, // 72: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	22, // 73: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	25, // 74: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	29, // 75: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	35, // 76: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	32, // 77: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
-	37, // 78: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	39, // 79: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	41, // 80: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
-	44, // 81: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
-	46, // 82: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
-	48, // 83: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
-	50, // 84: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
-	54, // 85: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
-	56, // 86: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
-	58, // 87: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
-	60, // 88: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
-	62, // 89: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
-	64, // 90: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
-	1,  // 91: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	9,  // 92: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	12, // 93: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	16, // 94: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	19, // 95: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	23, // 96: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	26, // 97: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	30, // 98: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	36, // 99: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	33, // 100: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
-	38, // 101: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	40, // 102: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	42, // 103: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	45, // 104: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	47, // 105: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
-	49, // 106: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
-	51, // 107: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
-	55, // 108: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
-	57, // 109: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
-	59, // 110: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
-	61, // 111: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
-	63, // 112: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
-	65, // 113: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
-	91, // [91:114] is the sub-list for method output_type
-	68, // [68:91] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	67, // 58: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
+	52, // 59: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	52, // 60: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	52, // 61: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	66, // 62: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	66, // 63: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	66, // 64: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	66, // 65: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	53, // 66: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
+	2,  // 67: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
+	66, // 68: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	67, // 69: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
+	66, // 70: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
+	0,  // 71: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	8,  // 72: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	11, // 73: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	15, // 74: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	18, // 75: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	22, // 76: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	25, // 77: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	29, // 78: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	35, // 79: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	32, // 80: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
+	37, // 81: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	39, // 82: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	41, // 83: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	44, // 84: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	46, // 85: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
+	48, // 86: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
+	50, // 87: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
+	54, // 88: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
+	56, // 89: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
+	58, // 90: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	60, // 91: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	62, // 92: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	64, // 93: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 94: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	9,  // 95: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	12, // 96: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	16, // 97: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	19, // 98: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	23, // 99: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	26, // 100: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	30, // 101: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	36, // 102: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	33, // 103: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	38, // 104: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	40, // 105: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	42, // 106: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	45, // 107: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	47, // 108: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	49, // 109: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	51, // 110: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	55, // 111: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	57, // 112: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	59, // 113: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	61, // 114: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	63, // 115: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	65, // 116: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	94, // [94:117] is the sub-list for method output_type
+	71, // [71:94] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }

@@ -26,6 +26,7 @@ import (
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
 	"github.com/ironherd/ironherd/internal/token"
+	"github.com/ironherd/ironherd/internal/trust"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,8 +47,14 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
+	return newFixtureBy(t, nil)
+}
+
+// newFixtureBy returns one whose database goes by that clock; nil: by the system's.
+func newFixtureBy(t *testing.T, clock *trust.Clock) *fixture {
+	t.Helper()
 	o := &fixture{t: t}
-	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Clock: clock})
 	var err error
 	o.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard})
 	o.must(err)

@@ -105,19 +105,15 @@ func (s *Service) PauseRecovery(ctx context.Context, req *fleetv1.PauseRecoveryR
 		if err != nil {
 			return nil, err
 		}
-		var until *time.Time
-		if req.GetUntil() != nil {
-			at, err := instantOf("until", req.GetUntil())
-			if err != nil {
-				return nil, err
-			}
-			until = &at
+		until, err := s.endOf(ctx, req)
+		if err != nil {
+			return nil, err
 		}
 		if err := s.db.HoldRecovery(ctx, actor, until, reason); err != nil {
 			return nil, err
 		}
 		s.options.Logger.WarnContext(ctx, "recovery was stopped", slog.String("actor", actor), slog.String("reason", reason))
-		return &fleetv1.PauseRecoveryResponse{}, nil
+		return &fleetv1.PauseRecoveryResponse{Until: stampPointer(until)}, nil
 	})
 }
 

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -62,12 +65,8 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 	if wanted.Reason, err = reasonOf(req.GetReason()); err != nil {
 		return wanted, err
 	}
-	if until := req.GetUntil(); until != nil {
-		at, err := instantOf("until", until)
-		if err != nil {
-			return wanted, err
-		}
-		wanted.Until = &at
+	if wanted.Until, err = s.endOf(ctx, req); err != nil {
+		return wanted, err
 	}
 	switch {
 	case wanted.Verb == fleet.VerbReinstall:
@@ -240,6 +239,35 @@ func instantOf(field string, at interface {
 		return time.Time{}, fleet.Errorf(fleet.KindInvalid, "%s is not an instant", field)
 	}
 	return at.AsTime(), nil
+}
+
+// endOf returns when something ends by itself; nil: it does not. What lasts ends by the clock of
+// the database, by which it is ended: whoever asks may have another.
+func (s *Service) endOf(ctx context.Context, req interface {
+	GetUntil() *timestamppb.Timestamp
+	GetLasts() *durationpb.Duration
+},
+) (*time.Time, error) {
+	at := time.Time{}
+	switch until, lasts := req.GetUntil(), req.GetLasts(); {
+	case lasts != nil:
+		if lasts.CheckValid() != nil || lasts.AsDuration() <= 0 {
+			return nil, fleet.Errorf(fleet.KindInvalid, "lasts must be a positive duration, such as 2h")
+		}
+		now, err := s.db.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		at = now.Add(lasts.AsDuration())
+	case until != nil:
+		var err error
+		if at, err = instantOf("until", until); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, nil
+	}
+	return &at, nil
 }
 
 // plural returns "1 thing" or "n things".
