@@ -86,7 +86,7 @@ func (d *document) decodeSlice(n *yaml.Node, key string, value reflect.Value) {
 		elements = nil
 		for part := range strings.SplitSeq(n.Value, ",") {
 			if part = strings.TrimSpace(part); part != "" {
-				element := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: part}
+				element := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: absoluteFile(key+"[0]", part)}
 				d.origins[element] = d.origins[n]
 				elements = append(elements, element)
 			}

@@ -183,9 +183,12 @@ func (d *document) overrideFromEnvironment(environ []string) {
 }
 
 // absoluteFile makes a value from the environment or a flag absolute when it is a file name. It is
-// relative to the working directory, not to the configuration file.
+// relative to the working directory, not to the configuration file. The key of an element of a list
+// ends with [0].
 func absoluteFile(key, value string) string {
-	isFile := slices.ContainsFunc(new(Config).fileKeys(), func(f fileKey) bool { return f.key == key })
+	var config Config
+	config.Initializer.OtherAgentExecutables = []string{""}
+	isFile := slices.ContainsFunc(config.fileKeys(), func(f fileKey) bool { return f.key == key })
 	if !isFile || value == "" {
 		return value
 	}
