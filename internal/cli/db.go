@@ -23,7 +23,8 @@ func (a *app) dbCheckCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Check the invariants that can be checked from the database alone",
 		Long: `Check opens the database of the configuration and looks for rows that contradict each other. The embedded database must not be in
-use, PostgreSQL may be. It repairs nothing, and fails when it finds something.`,
+use, PostgreSQL may be. It repairs nothing, and fails when it finds something. It does not migrate either: where the schema is older than
+this program needs, run ironherd db migrate first.`,
 		Example: `  ironherd db check --config /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
 	}

@@ -62,27 +62,33 @@ func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bm
 	return engine, nil
 }
 
-// requireFile fails when the configured database is a file that is not there.
+// requireFile fails when the file of the configured database is not there.
 func requireFile(c config.Config) error {
-	if c.Database.URL != "" {
-		return nil
-	}
 	if _, err := os.Stat(c.Database.Path); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "there is no database at %s", c.Database.Path)
 	}
 	return nil
 }
 
-// openExisting opens a database that must be there.
+// openExisting opens a database that must be there, and leaves its schema as it is, also that of
+// SQLite: whoever only looks at it, perhaps before an upgrade, does not change it for good.
 func openExisting(ctx context.Context, c config.Config) (bmdb.Engine, error) {
+	if c.Database.URL != "" {
+		return openPostgres(ctx, c, nil)
+	}
 	if err := requireFile(c); err != nil {
 		return nil, err
 	}
-	return openEngine(ctx, c, sqlite.Options{})
+	engine, err := sqlite.Open(ctx, c.Database.Path, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return engine, nil
 }
 
 // CheckDatabase looks for contradictions in a database. An embedded one must not be in use:
-// KindInUse, naming the process, when it is.
+// KindInUse, naming the process, when it is. KindConflict, saying what to do, when its schema is
+// older or newer than that of this binary.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	engine, err := openExisting(ctx, c)
 	if err != nil {
@@ -104,7 +110,7 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 }
 
 // AcceptRestore records that a database which looks restored or copied is the one to go on with. It
-// returns the evidence; "" when the database does not look so.
+// returns the evidence; "" when the database does not look so. KindConflict as of CheckDatabase.
 func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence string, err error) {
 	engine, err := openExisting(ctx, c)
 	if err != nil {
@@ -125,15 +131,7 @@ func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence
 // Migrate brings the schema of a database to the version of this binary, and returns the versions
 // before and after. A SQLite file must be there; a PostgreSQL database may be empty.
 func Migrate(ctx context.Context, c config.Config) (from, to int64, err error) {
-	if err := requireFile(c); err != nil {
-		return 0, 0, err
-	}
-	var engine bmdb.Engine
-	if c.Database.URL != "" {
-		engine, err = openPostgres(ctx, c, nil)
-	} else {
-		engine, err = sqlite.Open(ctx, c.Database.Path, sqlite.Options{})
-	}
+	engine, err := openExisting(ctx, c)
 	if err != nil {
 		return 0, 0, err
 	}

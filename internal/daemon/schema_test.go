@@ -1,0 +1,110 @@
+package daemon_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pressly/goose/v3"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// schemaOf returns everything in a database that has a definition, and the versions of its schema.
+func schemaOf(t *testing.T, db *sql.DB) (all []string) {
+	t.Helper()
+	for _, query := range []string{
+		"SELECT name || ': ' || COALESCE(sql, '') FROM sqlite_schema ORDER BY name",
+		"SELECT 'version ' || version_id || ', ' || is_applied FROM goose_db_version ORDER BY id",
+	} {
+		rows, err := db.QueryContext(t.Context(), query)
+		if err != nil && strings.Contains(err.Error(), "no such table") {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, line)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestWhoeverOnlyLooksMigratesNothing: db check and db accept-restore leave the schema of an
+// embedded database as it is, and say what to do where it is another one than theirs.
+func TestWhoeverOnlyLooksMigratesNothing(t *testing.T) {
+	t.Parallel()
+	const older, newer = "is older than this binary needs", "is newer than this binary knows"
+	for name, test := range map[string]struct {
+		make func(p *goose.Provider, db *sql.DB, last int64) error
+		want []string
+	}{
+		"older": {func(p *goose.Provider, _ *sql.DB, last int64) error {
+			_, err := p.UpTo(t.Context(), last-1)
+			return err
+		}, []string{older, "run `ironherd db migrate`"}},
+		"newer": {func(p *goose.Provider, db *sql.DB, last int64) error {
+			_, err := p.Up(t.Context())
+			_, insertErr := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (?, 1)", last+1)
+			return errors.Join(err, insertErr)
+		}, []string{newer, "use a newer binary"}},
+	} {
+		c := config.Config{Database: config.Database{Path: filepath.Join(t.TempDir(), "bmdb")}}
+		if err := os.WriteFile(c.Database.Path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open("sqlite", c.Database.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("../bmdb/sqlite/migrations"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources := p.ListSources()
+		if err := test.make(p, db, sources[len(sources)-1].Version); err != nil {
+			t.Fatal(err)
+		}
+		before := schemaOf(t, db)
+		for command, run := range map[string]func() error{
+			"db check":          func() error { _, err := daemon.CheckDatabase(t.Context(), c); return err },
+			"db accept-restore": func() error { _, err := daemon.AcceptRestore(t.Context(), c, "op"); return err },
+		} {
+			err := run()
+			missing := func(want string) bool { return err == nil || !strings.Contains(err.Error(), want) }
+			if fleet.KindOf(err) != fleet.KindConflict || slices.ContainsFunc(test.want, missing) {
+				t.Errorf("%s of one that is %s: %v, want %q", command, name, err, test.want)
+			}
+			if diff := cmp.Diff(before, schemaOf(t, db)); diff != "" {
+				t.Errorf("%s of one that is %s changed it:\n%s", command, name, diff)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if name == "newer" {
+			continue
+		}
+		if _, _, err := daemon.Migrate(t.Context(), c); err != nil {
+			t.Errorf("migrate one that is %s: %v", name, err)
+		}
+		if found, err := daemon.CheckDatabase(t.Context(), c); err != nil || len(found) > 0 {
+			t.Errorf("what was %s, once it is migrated: %v, %v", name, found, err)
+		}
+	}
+}
