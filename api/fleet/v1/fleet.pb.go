@@ -3028,7 +3028,7 @@ func (x *RetryMachineResponse) GetProcesses() []string {
 
 type GetHostKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UUID, ID at the provider or host name of the machine.
+	// UUID, beginning of it, host name or "provider/provider-ID": see FleetService.
 	Machine       string `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
