@@ -47,10 +47,6 @@ func ConcernKinds() []string {
 // concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
 // has to decide that again.
 func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers []bmdb.ProviderRow) (all []*fleetv1.Concern, err error) {
-	oldest, err := s.db.OldestByState(ctx)
-	if err != nil {
-		return nil, err
-	}
 	env, err := s.db.Environment(ctx)
 	if err != nil {
 		return nil, err
@@ -60,22 +56,21 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		all = append(all, failing(p)...)
 	}
 	for _, state := range fleet.States() {
-		n := summary.States[state]
-		switch since, known := oldest[state]; {
+		switch n := summary.States[state]; {
 		case n == 0:
 		case state.Trouble():
 			all = append(all, &fleetv1.Concern{
 				Kind: concernState, Subject: string(state), Count: int64(n), Text: fmt.Sprintf("%d %s", n, state),
 			})
-		case state.Moving() && known && summary.At.Sub(since) > lateAfter:
-			late, more, err := s.late(ctx, state, summary.At.Add(-lateAfter))
+		case state.Moving():
+			late, since, err := s.late(ctx, state, summary.At)
 			if err != nil {
 				return nil, err
 			}
 			if late > 0 {
 				all = append(all, &fleetv1.Concern{
 					Kind: concernLate, Subject: string(state), Count: int64(late),
-					Text: fmt.Sprintf("%s%d %s for more than %s, the oldest for %s", more, late, state, words(lateAfter), words(summary.At.Sub(since))),
+					Text: fmt.Sprintf("%d %s for more than %s, the oldest for %s", late, state, words(lateAfter), words(summary.At.Sub(since))),
 				})
 			}
 		}
@@ -211,22 +206,53 @@ func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
 	return nil
 }
 
-// late counts the machines that have been in a state since before an instant, among the first
-// thousand; more says whether there may be others.
-func (s *Service) late(ctx context.Context, state fleet.State, before time.Time) (n int, more string, err error) {
-	rows, err := s.db.ListMachines(ctx, bmdb.MachineFilter{States: []fleet.State{state}, Limit: maxRows})
-	if err != nil {
-		return 0, "", err
+// late counts the machines that are late in a state on their way, and says since when the first of
+// them is in it. It reads all that are in the state, page by page. Where it has found none late, it
+// reads nothing until one of them can be: so a fleet that gets on costs little, however much of it
+// is on its way.
+func (s *Service) late(ctx context.Context, state fleet.State, now time.Time) (n int, since time.Time, err error) {
+	before := now.Add(-lateAfter)
+	s.mu.Lock()
+	nobody := !before.After(s.noneBefore[state])
+	s.mu.Unlock()
+	if nobody {
+		return 0, since, nil
 	}
-	for _, row := range rows {
-		if !row.StateSince.IsZero() && row.StateSince.Before(before) {
-			n++
+	first := now // of those that are not late; whoever enters the state from now on comes after
+	filter := bmdb.MachineFilter{States: []fleet.State{state}, Limit: maxRows}
+	for more := true; more; {
+		rows, err := s.db.ListMachines(ctx, filter)
+		if err != nil {
+			return 0, since, err
+		}
+		for _, row := range rows {
+			switch at := row.StateSince; {
+			case at.IsZero(): // nobody knows
+			case !at.Before(before):
+				first = earlier(first, at)
+			case n == 0:
+				n, since = 1, at
+			default:
+				n, since = n+1, earlier(since, at)
+			}
+		}
+		if more = len(rows) == maxRows; more {
+			filter.After = rows[maxRows-1].ID
 		}
 	}
-	if len(rows) == maxRows {
-		more = "at least "
+	if n == 0 {
+		s.mu.Lock()
+		s.noneBefore[state] = first
+		s.mu.Unlock()
 	}
-	return n, more, nil
+	return n, since, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func counted(n int, one, many string) string {
