@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -39,5 +40,18 @@ func TestTheLiveViewFitsTheTerminal(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestTheLiveViewShowsNoControlCharacters but its own.
+func TestTheLiveViewShowsNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\x1b]0;\a\u009bb"
+	var out strings.Builder
+	l := &demoProgress{out: &out, redraw: true}
+	l.show(demo.View{Machines: 1, Rows: []*fleetv1.Machine{{Hostname: hostile, State: hostile, Reason: hostile}}})
+	left := escapes.ReplaceAllString(out.String(), "")
+	if strings.ContainsFunc(left, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }) || strings.Count(left, "a]0;b") != 3 {
+		t.Errorf("drawn: %q", left)
 	}
 }
