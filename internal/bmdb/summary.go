@@ -164,6 +164,34 @@ func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, err
 	})
 }
 
+// CountLate counts the machines that have been in a state since before an instant, and says since
+// when the first of them has; zero where there is none. It reads an index over all that are in that
+// state.
+func (db *DB) CountLate(ctx context.Context, state fleet.State, before time.Time) (n int, oldest time.Time, err error) {
+	type late struct {
+		n      int
+		oldest time.Time
+	}
+	l, err := read(ctx, db.peek, "count late machines", func(ctx context.Context, t *transaction) (l late, err error) {
+		providers, err := t.q.ListProviders(ctx)
+		if err != nil {
+			return l, err
+		}
+		for _, p := range providers {
+			row, err := t.q.CountLate(ctx, statement.CountLateParams{Provider: p.Name, State: string(state), Before: micros(before)})
+			if err != nil {
+				return l, err
+			}
+			if since := instant(row.Oldest); row.N > 0 && (l.n == 0 || since.Before(l.oldest)) {
+				l.oldest = since
+			}
+			l.n += int(row.N)
+		}
+		return l, nil
+	})
+	return l.n, l.oldest, err
+}
+
 // Phase is how long one phase of a machine's way took.
 type Phase struct {
 	// Name: provision, agent-start, report, install.

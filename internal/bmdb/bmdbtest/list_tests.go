@@ -247,6 +247,13 @@ var listTests = []test{
 		if lasts := w.now().Sub(got[fleet.StateQuarantined]); lasts < time.Hour || lasts > 90*time.Minute {
 			w.Fatalf("quarantined for %s", lasts)
 		}
+		n, oldest, err := w.db.CountLate(w.ctx, fleet.StateQuarantined, w.now().Add(-30*time.Minute))
+		if w.must(err); n != 1 || !oldest.Equal(got[fleet.StateQuarantined]) {
+			w.Fatalf("%d in quarantine for half an hour, the first since %s", n, oldest)
+		}
+		if n, _, err = w.db.CountLate(w.ctx, fleet.StateQuarantined, oldest); err != nil || n != 0 {
+			w.Fatalf("%d in quarantine before the first, %v", n, err)
+		}
 		const bound = 1000
 		now, rows := w.now(), make([]statement.PutStateParams, bound+1)
 		for i := range rows { // the last of them is in it for longest, and one too many

@@ -9,6 +9,30 @@ import (
 	"context"
 )
 
+const countLate = `-- name: CountLate :one
+SELECT count(*) AS n, CAST(COALESCE(min(since), 0) AS BIGINT) AS oldest FROM machine_state
+WHERE provider = $1 AND state = $2 AND since < $3
+`
+
+type CountLateParams struct {
+	Provider string
+	State    string
+	Before   int64
+}
+
+type CountLateRow struct {
+	N      int64
+	Oldest int64
+}
+
+// Those that have been in a state since before an instant, and since when the first of them has.
+func (q *Queries) CountLate(ctx context.Context, arg CountLateParams) (CountLateRow, error) {
+	row := q.db.QueryRowContext(ctx, countLate, arg.Provider, arg.State, arg.Before)
+	var i CountLateRow
+	err := row.Scan(&i.N, &i.Oldest)
+	return i, err
+}
+
 const countMachineHeld = `-- name: CountMachineHeld :one
 SELECT count(*) FROM machine WHERE id = $1 AND session = $2 AND epoch = $3
 `

@@ -63,7 +63,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 				Kind: concernState, Subject: string(state), Count: int64(n), Text: fmt.Sprintf("%d %s", n, state),
 			})
 		case state.Moving():
-			late, since, err := s.late(ctx, state, summary.At)
+			late, since, err := s.db.CountLate(ctx, state, summary.At.Add(-lateAfter))
 			if err != nil {
 				return nil, err
 			}
@@ -204,55 +204,6 @@ func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
 		}
 	}
 	return nil
-}
-
-// late counts the machines that are late in a state on their way, and says since when the first of
-// them is in it. It reads all that are in the state, page by page. Where it has found none late, it
-// reads nothing until one of them can be: so a fleet that gets on costs little, however much of it
-// is on its way.
-func (s *Service) late(ctx context.Context, state fleet.State, now time.Time) (n int, since time.Time, err error) {
-	before := now.Add(-lateAfter)
-	s.mu.Lock()
-	nobody := !before.After(s.noneBefore[state])
-	s.mu.Unlock()
-	if nobody {
-		return 0, since, nil
-	}
-	first := now // of those that are not late; whoever enters the state from now on comes after
-	filter := bmdb.MachineFilter{States: []fleet.State{state}, Limit: maxRows}
-	for more := true; more; {
-		rows, err := s.db.ListMachines(ctx, filter)
-		if err != nil {
-			return 0, since, err
-		}
-		for _, row := range rows {
-			switch at := row.StateSince; {
-			case at.IsZero(): // nobody knows
-			case !at.Before(before):
-				first = earlier(first, at)
-			case n == 0:
-				n, since = 1, at
-			default:
-				n, since = n+1, earlier(since, at)
-			}
-		}
-		if more = len(rows) == maxRows; more {
-			filter.After = rows[maxRows-1].ID
-		}
-	}
-	if n == 0 {
-		s.mu.Lock()
-		s.noneBefore[state] = first
-		s.mu.Unlock()
-	}
-	return n, since, nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 func counted(n int, one, many string) string {

@@ -61,8 +61,6 @@ type Service struct {
 	mu sync.Mutex
 	// neverDone is since when a process is seen to be due that was never done on some subject.
 	neverDone map[fleet.Process]time.Time
-	// noneBefore is an instant before which no machine that is in a state has entered it.
-	noneBefore map[fleet.State]time.Time
 }
 
 var _ fleetv1connect.FleetServiceHandler = (*Service)(nil)
@@ -72,7 +70,7 @@ func New(db *bmdb.DB, options Options) *Service {
 	if options.Progress == nil {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
-	return &Service{db: db, options: options, neverDone: make(map[fleet.Process]time.Time), noneBefore: make(map[fleet.State]time.Time)}
+	return &Service{db: db, options: options, neverDone: make(map[fleet.Process]time.Time)}
 }
 
 // Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of

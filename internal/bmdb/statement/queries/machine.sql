@@ -133,3 +133,8 @@ ORDER BY m.id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 -- name: GetOldestInState :one
 SELECT CAST(COALESCE(min(o.since), 0) AS BIGINT) AS since FROM (
   SELECT since FROM machine_state WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) ORDER BY machine LIMIT 1000) AS o;
+
+-- Those that have been in a state since before an instant, and since when the first of them has.
+-- name: CountLate :one
+SELECT count(*) AS n, CAST(COALESCE(min(since), 0) AS BIGINT) AS oldest FROM machine_state
+WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND since < sqlc.arg(before);
