@@ -122,6 +122,10 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if w.db, err = bmdb.Open(ctx, engine, bmdb.Options{}); err != nil {
 		return err
 	}
+	// Nothing is recovered on machines that nothing can restart.
+	if err := w.db.SetLevers(ctx, silent, []fleet.Lever{fleet.LeverReboot}); err != nil {
+		return errors.Join(err, w.db.Close())
+	}
 	var others sync.WaitGroup
 	others.Go(func() { w.keep(ctx) })
 	others.Go(func() { w.hear(ctx) })
