@@ -319,6 +319,12 @@ min_api_server: v9.9.9
 		file+":5: manifests must be a single value", "environment: there is no variable IRONHERD_RECONCILER_ELECTION",
 		"environment IRONHERD_RECONCILER_MAX_PRUNE: max_prune must be a number", `listen must be HOST:PORT, not "nowhere"`,
 		"kubeconfig must be set", "etcd endpoints must be set", "TTL must be whole seconds", "v9.9.9 must not be above the release")
+	two := filepath.Join(dir, "two.yaml")
+	if err := os.WriteFile(two, []byte("node: n1\n---\nsettle: 5s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, said = (&program{t: t}).run(2, "config", "check", "--config", two)
+	contains(t, "two documents", said, two+":2: another YAML document begins here, of which nothing would count: remove the line ---")
 	for _, args := range [][]string{
 		{"run"},
 		{"status"},

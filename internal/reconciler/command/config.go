@@ -1,8 +1,10 @@
 package command
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -209,9 +211,14 @@ func readFile(file string, wrong *faults) (origins []origin) {
 		wrong.add("configuration: %w", err)
 		return nil
 	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	var document, other yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
 		wrong.add("configuration %s: %w", file, err)
+		return nil
+	}
+	if err := decoder.Decode(&other); !errors.Is(err, io.EOF) {
+		wrong.add("configuration %s:%d: another YAML document begins here, of which nothing would count: remove the line ---", file, max(other.Line, 1))
 		return nil
 	}
 	if len(document.Content) == 0 {
