@@ -174,7 +174,8 @@ func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) 
 		return err
 	}
 	if !until.IsZero() {
-		return &fleet.Error{Kind: fleet.KindThrottled, Message: spent(env.Policy), RetryAfter: until.Sub(t.Now())}
+		// Not until then: the limit may be raised, and the stop of the line ended.
+		return &fleet.Error{Kind: fleet.KindThrottled, Message: spent(env.Policy), RetryAfter: min(until.Sub(t.Now()), leastStop)}
 	}
 	if err := t.q.DeleteRecoveryRestartsBefore(ctx, micros(t.Now().Add(-budgetWindow))); err != nil {
 		return err
