@@ -68,10 +68,10 @@ func TestRehearse(t *testing.T) {
 	args := []string{"rehearse", "--config", file, "--scenario", "agents-die", "--machines", "4", "--control-planes", "1", "--hours", "4"}
 	r := run(t, nil, args...)
 	if r.code != 6 || !strings.Contains(r.stderr, "nothing real is touched") ||
-		!strings.Contains(r.stderr, "not everything was well in the end: 1 machine waits for somebody: 1 quarantined") {
+		!strings.Contains(r.stderr, "not everything was well in the end: 1 machine waits for somebody: 1 silent") {
 		t.Fatalf("exit code %d, %q", r.code, r.stderr)
 	}
-	for _, want := range []string{"tenth-fails", "nothing goes on by itself any more\n", "and 1 machine waits for somebody: 1 quarantined.", "3 available, 1 quarantined", "Restarts: none", "Calls of rack:"} {
+	for _, want := range []string{"tenth-fails", "nothing goes on by itself any more\n", "and 1 machine waits for somebody: 1 silent.", "3 available, 1 silent", "Restarts: none", "Calls of rack:"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the answer has no %q:\n%s", want, r.stdout)
 		}
@@ -91,7 +91,7 @@ func TestRehearse(t *testing.T) {
 		t.Errorf("%+v and %+v", first, second)
 	}
 	patient := filepath.Join(t.TempDir(), "ironherd.yaml")
-	text := strings.Replace(rehearsable, "recovery_step_timeout: 4m", "recovery_step_timeout: 1h", 1)
+	text := strings.Replace(rehearsable, "silent_after: 4m", "silent_after: 1h", 1)
 	text = strings.Replace(text, "path: hosts.yaml", "path: "+filepath.Join(dir, "hosts.yaml"), 1)
 	if err := os.WriteFile(patient, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // checkDatabase lets the database judge itself (I2 and what else it knows), and looks at sessions.
@@ -120,6 +121,11 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 	case fleet.StateQuarantined, fleet.StateFailed:
 		if d == nil || !d.host.sick {
 			return "was never sick"
+		}
+	case fleet.StateSilent: // a host that nothing can restart is tried for ever
+		m, err := w.db.MachineDetails(w.ctx, row.ID)
+		if err != nil || d == nil || d.host.reachable() || !lifecycle.OnlyStarts(m.Record, m.Environment, m.Now) {
+			return "is on its way"
 		}
 	case fleet.StateProvided: // a host that never answered is tried for ever, and its reason says so
 		if d == nil || !d.host.dead && !d.host.hangs && !d.host.diskLost {
