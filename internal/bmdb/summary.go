@@ -139,9 +139,7 @@ func decodeRunning(text string) (running map[fleet.Process]int) {
 }
 
 // OldestByState returns, for each state that some machine is in, since when the one that is in it
-// for longest is. Where more than thousand machines of a provider are in a state, it is the one of
-// the thousand oldest of them: exact for the states that a machine should leave soon, as long as no
-// more are stuck in them.
+// for longest is.
 func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
 	return read(ctx, db.peek, "time in state", func(ctx context.Context, t *transaction) (map[fleet.State]time.Time, error) {
 		oldest := make(map[fleet.State]time.Time)
@@ -165,8 +163,7 @@ func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, err
 }
 
 // CountLate counts the machines that have been in a state since before an instant, and says since
-// when the first of them has; zero where there is none. It reads an index over all that are in that
-// state.
+// when the first of them has; zero where there is none. It reads an index of those alone.
 func (db *DB) CountLate(ctx context.Context, state fleet.State, before time.Time) (n int, oldest time.Time, err error) {
 	type late struct {
 		n      int

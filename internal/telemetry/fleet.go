@@ -30,7 +30,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		db: db, logger: logger,
 		up:            describe("fleet_up", "Whether the numbers of the fleet could be read."),
 		machines:      describe("machines", "Machines by state.", "state"),
-		oldest:        describe("state_oldest_seconds", "For how long the machine that is in this state for longest has been in it, among the thousand oldest of a provider.", "state"),
+		oldest:        describe("state_oldest_seconds", "For how long the machine that is in this state for longest has been in it.", "state"),
 		running:       describe("process_running", "Subjects that a process is at work on.", "process"),
 		due:           describe("process_due", "Subjects for which a process is due; 10000 means so many or more.", "process"),
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; not counted beyond 10000.", "process"),

@@ -254,9 +254,8 @@ var listTests = []test{
 		if n, _, err = w.db.CountLate(w.ctx, fleet.StateQuarantined, oldest); err != nil || n != 0 {
 			w.Fatalf("%d in quarantine before the first, %v", n, err)
 		}
-		const bound = 1000
-		now, rows := w.now(), make([]statement.PutStateParams, bound+1)
-		for i := range rows { // the last of them is in it for longest, and one too many
+		now, rows := w.now(), make([]statement.PutStateParams, 1001)
+		for i := range rows { // the last of them, by their IDs, is in it for longest
 			rows[i] = statement.PutStateParams{
 				Machine: fmt.Sprintf("m-%06d", i), Provider: string(provider), State: string(fleet.StateFailed), Reason: "x",
 				Since: now.Add(-time.Duration(i) * time.Minute).UnixMicro(),
@@ -265,7 +264,7 @@ var listTests = []test{
 		w.write(func(ctx context.Context, q statement.Many) error { return q.PutStates(ctx, rows) })
 		got, err = w.db.OldestByState(w.ctx)
 		w.must(err)
-		if want := time.UnixMicro(rows[bound-1].Since); !got[fleet.StateFailed].Equal(want) {
+		if want := time.UnixMicro(rows[len(rows)-1].Since); !got[fleet.StateFailed].Equal(want) {
 			w.Fatalf("failed since %s, want %s", got[fleet.StateFailed], want)
 		}
 		w.must(w.faults.Engine.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {

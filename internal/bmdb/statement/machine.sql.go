@@ -264,8 +264,7 @@ func (q *Queries) GetMachineHeld(ctx context.Context, arg GetMachineHeldParams) 
 }
 
 const getOldestInState = `-- name: GetOldestInState :one
-SELECT CAST(COALESCE(min(o.since), 0) AS BIGINT) AS since FROM (
-  SELECT since FROM machine_state WHERE provider = $1 AND state = $2 ORDER BY machine LIMIT 1000) AS o
+SELECT CAST(COALESCE(min(since), 0) AS BIGINT) AS since FROM machine_state WHERE provider = $1 AND state = $2
 `
 
 type GetOldestInStateParams struct {
@@ -273,8 +272,7 @@ type GetOldestInStateParams struct {
 	State    string
 }
 
-// Since when the machine is in a state that is in it for longest, among the first thousand that
-// are.
+// Since when the machine is in a state that is in it for longest.
 func (q *Queries) GetOldestInState(ctx context.Context, arg GetOldestInStateParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, getOldestInState, arg.Provider, arg.State)
 	var since int64

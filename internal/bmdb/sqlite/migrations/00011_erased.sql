@@ -1,4 +1,5 @@
--- Recovery had the provider put its own operating system in the place of an installed one.
+-- Recovery had the provider put its own operating system in the place of an installed one. Which
+-- machines are in a state for longest.
 
 -- +goose Up
 -- The view comes first: whoever reads it has its lock before those of the tables.
@@ -7,6 +8,8 @@ DROP VIEW machine_record;
 -- The first recovery step since the system came up that had the provider reinstall the machine; 0:
 -- none. The disk does not hold the system since.
 ALTER TABLE installed ADD COLUMN erased_at BIGINT NOT NULL DEFAULT 0;
+
+CREATE INDEX machine_state_since ON machine_state (provider, state, since);
 
 CREATE VIEW machine_record AS
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,
@@ -96,6 +99,7 @@ LEFT JOIN session se ON se.id = NULLIF(m.session, '');
 
 -- +goose Down
 DROP VIEW machine_record;
+DROP INDEX machine_state_since;
 ALTER TABLE installed DROP COLUMN erased_at;
 CREATE VIEW machine_record AS
 SELECT m.id, m.provider, m.provider_id, m.created_at, m.takeover_generation,

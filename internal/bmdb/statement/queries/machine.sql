@@ -128,11 +128,9 @@ LEFT JOIN install_request rq ON rq.machine = m.id
 LEFT JOIN installed ins ON ins.machine = m.id
 ORDER BY m.id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- Since when the machine is in a state that is in it for longest, among the first thousand that
--- are.
+-- Since when the machine is in a state that is in it for longest.
 -- name: GetOldestInState :one
-SELECT CAST(COALESCE(min(o.since), 0) AS BIGINT) AS since FROM (
-  SELECT since FROM machine_state WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) ORDER BY machine LIMIT 1000) AS o;
+SELECT CAST(COALESCE(min(since), 0) AS BIGINT) AS since FROM machine_state WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state);
 
 -- Those that have been in a state since before an instant, and since when the first of them has.
 -- name: CountLate :one
