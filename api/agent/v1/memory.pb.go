@@ -179,16 +179,19 @@ func (x *Network) GetHostname() string {
 type NetworkLink struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Of a member of a bond its own address.
+	// Of a member of a bond, and of hardware whose address was set by hand, its own address.
 	Mac string `protobuf:"bytes,2,opt,name=mac,proto3" json:"mac,omitempty"`
 	// Empty for hardware; else bond, vlan or bridge.
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	Mtu  int32  `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	// Names of what a virtual interface stands on.
-	Lower         []string          `protobuf:"bytes,5,rep,name=lower,proto3" json:"lower,omitempty"`
-	Addresses     []*NetworkAddress `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	VlanId        int32             `protobuf:"varint,7,opt,name=vlan_id,json=vlanId,proto3" json:"vlan_id,omitempty"`
-	Bond          *Bond             `protobuf:"bytes,8,opt,name=bond,proto3" json:"bond,omitempty"`
+	Lower     []string          `protobuf:"bytes,5,rep,name=lower,proto3" json:"lower,omitempty"`
+	Addresses []*NetworkAddress `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	VlanId    int32             `protobuf:"varint,7,opt,name=vlan_id,json=vlanId,proto3" json:"vlan_id,omitempty"`
+	Bond      *Bond             `protobuf:"bytes,8,opt,name=bond,proto3" json:"bond,omitempty"`
+	// The address that was set by hand in the place of mac, on hardware; empty: none was. A bond sets
+	// that of its members, so they have none here.
+	SetMac        string `protobuf:"bytes,9,opt,name=set_mac,json=setMac,proto3" json:"set_mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -277,6 +280,13 @@ func (x *NetworkLink) GetBond() *Bond {
 		return x.Bond
 	}
 	return nil
+}
+
+func (x *NetworkLink) GetSetMac() string {
+	if x != nil {
+		return x.SetMac
+	}
+	return ""
 }
 
 type NetworkAddress struct {
@@ -532,7 +542,7 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\vresolv_conf\x18\x03 \x01(\fR\n" +
 	"resolvConf\x12\x14\n" +
 	"\x05hosts\x18\x04 \x01(\fR\x05hosts\x12\x1a\n" +
-	"\bhostname\x18\x05 \x01(\tR\bhostname\"\xf6\x01\n" +
+	"\bhostname\x18\x05 \x01(\tR\bhostname\"\x8f\x02\n" +
 	"\vNetworkLink\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x12\n" +
@@ -541,7 +551,8 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\x05lower\x18\x05 \x03(\tR\x05lower\x12?\n" +
 	"\taddresses\x18\x06 \x03(\v2!.ironherd.agent.v1.NetworkAddressR\taddresses\x12\x17\n" +
 	"\avlan_id\x18\a \x01(\x05R\x06vlanId\x12+\n" +
-	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\"]\n" +
+	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\x12\x17\n" +
+	"\aset_mac\x18\t \x01(\tR\x06setMac\"]\n" +
 	"\x0eNetworkAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x1f\n" +

@@ -251,6 +251,13 @@ func (a *applier) link(want *agentv1.NetworkLink) error {
 	if err != nil {
 		return err
 	}
+	if set := want.GetSetMac(); set != "" { // before it is up: some drivers refuse it then
+		mac, _ := net.ParseMAC(set) // nil: the kernel refuses it
+		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+			a.log.Warn("a network interface keeps its own MAC address, because that of the old system cannot be set",
+				slog.String("link", want.GetName()), slog.String("mac", set), slog.Any("err", err))
+		}
+	}
 	var faults []error
 	if want.GetMtu() > 0 && link.Attrs().MTU != int(want.GetMtu()) {
 		faults = append(faults, wrap("set the MTU", netlink.LinkSetMTU(link, int(want.GetMtu()))))

@@ -145,3 +145,41 @@ func TestRename(t *testing.T) {
 	}
 	expect(t, "names", got, "eth1", "eth0", "eth2", fmt.Sprintf("old%d", present[3].Attrs().Index))
 }
+
+// An interface whose MAC address was set by hand has it before it comes up: some drivers refuse it
+// then. One that cannot be given it comes up with its own, and it is told.
+func TestSetMac(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	const own, set = "02:00:00:00:00:01", "02:00:00:00:00:07"
+	changes := make(chan netlink.LinkUpdate, 100)
+	if err := netlink.LinkSubscribe(changes, t.Context().Done()); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ set, mac string }{
+		"hand": {set, set}, "own": {"", own}, "multicast": {"01:00:5e:00:00:07", own}, "odd": {"none", own},
+	} {
+		attrs := netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "to-" + name}); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		a := &applier{log: slog.New(slog.NewTextHandler(&log, nil))}
+		want := &agentv1.NetworkLink{Name: name, Mac: own, SetMac: test.set, Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}}
+		if err := a.link(want); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for change := range changes {
+			if now := change.Attrs(); now.Name == name && now.Flags&net.FlagUp != 0 {
+				if got := now.HardwareAddr.String(); got != test.mac {
+					t.Errorf("%s comes up with the address %s, want %s", name, got, test.mac)
+				}
+				break
+			}
+		}
+		refused := test.set != "" && test.set != test.mac
+		if told := strings.Count(log.String(), "\n"); refused != (told == 1) || refused && !strings.Contains(log.String(), "keeps its own MAC address") {
+			t.Errorf("%s: told: %q", name, log.String())
+		}
+	}
+}

@@ -166,9 +166,9 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 			return nil, err
 		}
 		master := byIndex[attrs.MasterIndex]
-		inBond := master != nil && master.Type() == "bond"
-		if now := attrs.HardwareAddr.String(); now != carried.GetMac() && !inBond {
-			c.warn("the MAC address %s of %s was set by hand and is not carried over: it comes up with its own, %s", now, attrs.Name, carried.GetMac())
+		shared := master != nil && slices.Contains([]string{"bond", "team"}, master.Type())
+		if now := attrs.HardwareAddr.String(); now != carried.GetMac() && !shared {
+			carried.SetMac = now
 		}
 	}
 	if carried.GetKind() != "" && len(carried.GetLower()) == 0 {

@@ -167,29 +167,41 @@ func hostCapture(t *testing.T, hardware ...string) *capture {
 	return c
 }
 
-// Whoever sets a MAC address by hand is told that it is not carried over. That of a bond is, with
-// the bond.
+// A MAC address that was set by hand is carried over beside the interface's own. That of a bond or
+// team, which its members have, is not theirs.
 func TestSetByHand(t *testing.T) {
 	t.Parallel()
 	ownNetwork(t)
-	c := hostCapture(t, "eth0", "eth1", "eth2")
-	if err := os.WriteFile(filepath.Join(c.sys, "eth0", "addr_assign_type"), []byte("3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	now, own := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	byIndex := map[int]netlink.Link{7: &netlink.Bond{LinkAttrs: netlink.LinkAttrs{Name: "bond0", Index: 7}}, 8: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", Index: 8}}}
-	for _, attrs := range []netlink.LinkAttrs{
-		{Name: "eth0", Index: 1000, HardwareAddr: now, PermHWAddr: own, Flags: net.FlagUp},
-		{Name: "eth1", Index: 1001, HardwareAddr: now, PermHWAddr: own, Flags: net.FlagUp, MasterIndex: 7},
-		{Name: "eth2", Index: 1002, HardwareAddr: now, PermHWAddr: own, Flags: net.FlagUp, MasterIndex: 8},
-	} {
-		if carried, err := c.link(&netlink.Device{LinkAttrs: attrs}, byIndex); err != nil || carried.GetMac() != own.String() {
-			t.Errorf("%s: %v, %v", attrs.Name, carried, err)
-		}
+	byIndex := map[int]netlink.Link{
+		7: &netlink.Bond{LinkAttrs: netlink.LinkAttrs{Name: "bond0", Index: 7}},
+		8: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", Index: 8}},
+		9: &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: "team0", Index: 9}, LinkType: "team"},
 	}
-	expect(t, "warnings", c.warnings,
-		"the MAC address 02:00:00:00:00:01 of eth0 was set by hand and is not carried over: it comes up with its own, 02:00:00:00:00:02",
-		"the MAC address 02:00:00:00:00:01 of eth2 was set by hand and is not carried over: it comes up with its own, 02:00:00:00:00:02")
+	for name, test := range map[string]struct {
+		how       string
+		master    int
+		has       net.HardwareAddr
+		mac, hand string
+	}{
+		"alone":       {"3", 0, now, own.String(), now.String()},
+		"in a bridge": {"3", 8, now, own.String(), now.String()},
+		"in a bond":   {"3", 7, now, own.String(), ""},
+		"in a team":   {"3", 9, now, own.String(), ""},
+		"set back":    {"3", 0, own, own.String(), ""},
+		"as made":     {"0", 0, now, now.String(), ""},
+	} {
+		c := hostCapture(t, "eth0")
+		if err := os.WriteFile(filepath.Join(c.sys, "eth0", "addr_assign_type"), []byte(test.how+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		attrs := netlink.LinkAttrs{Name: "eth0", Index: 1000, HardwareAddr: test.has, PermHWAddr: own, Flags: net.FlagUp, MasterIndex: test.master}
+		carried, err := c.link(&netlink.Device{LinkAttrs: attrs}, byIndex)
+		if err != nil || carried.GetMac() != test.mac || carried.GetSetMac() != test.hand {
+			t.Errorf("%s: %v, %v", name, carried, err)
+		}
+		expect(t, name+": warnings", c.warnings)
+	}
 }
 
 // A VLAN of 802.1ad is not taken for one of 802.1Q.

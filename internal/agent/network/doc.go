@@ -3,10 +3,10 @@
 //
 // What is carried: hardware interfaces that are up, and the bonds, VLANs and bridges over them;
 // their names, MTU and addresses; the routes of the main table; name servers and hosts. Interfaces
-// are told apart by MAC address. What is not carried is told as a warning: other kinds of virtual
-// interfaces and what stands on them alone, rules and tables of policy routing, encapsulated
-// routes. Bridges that lead to containers and virtual machines of the host alone are left out
-// untold.
+// are told apart by their own MAC address; one that was set by hand is set again. What is not
+// carried is told as a warning: other kinds of virtual interfaces and what stands on them alone,
+// rules and tables of policy routing, encapsulated routes. Bridges that lead to containers and
+// virtual machines of the host alone are left out untold.
 //
 // An address that came with a lifetime (from DHCP or a router) is carried without it, and so stays
 // when nobody renews it. Keep asks DHCP for those of IPv4 when half of that life is over, and again
