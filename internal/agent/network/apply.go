@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -200,12 +201,12 @@ func (a *applier) rename(present []netlink.Link) {
 	}
 	for _, link := range present {
 		if attrs := link.Attrs(); carried[attrs.Name] {
-			_ = netlink.LinkSetName(link, fmt.Sprintf("old%d", attrs.Index))
+			_ = change(link, unix.IFLA_IFNAME, fmt.Appendf(nil, "old%d", attrs.Index))
 		}
 	}
 	for _, link := range present {
 		if name := names[link.Attrs().Index]; name != "" {
-			if err := netlink.LinkSetName(link, name); err != nil {
+			if err := change(link, unix.IFLA_IFNAME, []byte(name)); err != nil {
 				a.log.Warn("a network interface keeps another name", slog.String("link", name), slog.Any("err", err))
 			}
 		}
@@ -253,20 +254,31 @@ func (a *applier) link(want *agentv1.NetworkLink) error {
 	}
 	if set := want.GetSetMac(); set != "" { // before it is up: some drivers refuse it then
 		mac, _ := net.ParseMAC(set) // nil: the kernel refuses it
-		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+		if err := change(link, unix.IFLA_ADDRESS, mac); err != nil {
 			a.log.Warn("a network interface keeps its own MAC address, because that of the old system cannot be set",
 				slog.String("link", want.GetName()), slog.String("mac", set), slog.Any("err", err))
 		}
 	}
 	var faults []error
 	if want.GetMtu() > 0 && link.Attrs().MTU != int(want.GetMtu()) {
-		faults = append(faults, wrap("set the MTU", netlink.LinkSetMTU(link, int(want.GetMtu()))))
+		faults = append(faults, wrap("set the MTU", change(link, unix.IFLA_MTU, nl.Uint32Attr(uint32(want.GetMtu())))))
 	}
 	faults = append(faults, wrap("bring it up", netlink.LinkSetUp(link)))
 	for _, address := range want.GetAddresses() {
 		faults = append(faults, wrap("add the address "+address.GetPrefix(), addAddress(link, address)))
 	}
 	return errors.Join(faults...)
+}
+
+// change changes an attribute of an interface that is there. The netlink package has a function for
+// each attribute, and those cost the agent 4 KiB.
+func change(link netlink.Link, attribute int, value []byte) error {
+	request, which := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK), nl.NewIfInfomsg(unix.AF_UNSPEC)
+	which.Index = int32(link.Attrs().Index)
+	request.AddData(which)
+	request.AddData(nl.NewRtAttr(attribute, value))
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 func wrap(doing string, err error) error {
@@ -343,7 +355,7 @@ func enslave(master netlink.Link, names []string) error {
 		if err != nil {
 			continue // such as the interface of a virtual machine
 		}
-		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetMaster(link, master), netlink.LinkSetUp(link))
+		err = errors.Join(netlink.LinkSetDown(link), change(link, unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))), netlink.LinkSetUp(link))
 		if err == nil {
 			found = true
 		}

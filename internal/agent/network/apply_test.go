@@ -183,3 +183,23 @@ func TestSetMac(t *testing.T) {
 		}
 	}
 }
+
+// An interface gets its MTU, and a bridge its members.
+func TestMtuAndMembers(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	a := &applier{log: slog.New(slog.DiscardHandler)}
+	for _, want := range []*agentv1.NetworkLink{
+		{Name: "near", Mtu: 1400},
+		{Name: "br0", Kind: "bridge", Mtu: 1300, Lower: []string{"near", "vnet0"}},
+	} {
+		if err := a.link(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near, bridge := named(t, "near").Attrs(), named(t, "br0").Attrs()
+	if near.MTU != 1400 || bridge.MTU != 1300 || near.MasterIndex != bridge.Index {
+		t.Errorf("MTU %d and %d, in %d, want %d", near.MTU, bridge.MTU, near.MasterIndex, bridge.Index)
+	}
+}
