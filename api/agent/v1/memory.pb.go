@@ -191,7 +191,9 @@ type NetworkLink struct {
 	Bond      *Bond             `protobuf:"bytes,8,opt,name=bond,proto3" json:"bond,omitempty"`
 	// The address that was set by hand in the place of mac, on hardware; empty: none was. A bond sets
 	// that of its members, so they have none here.
-	SetMac        string `protobuf:"bytes,9,opt,name=set_mac,json=setMac,proto3" json:"set_mac,omitempty"`
+	SetMac string `protobuf:"bytes,9,opt,name=set_mac,json=setMac,proto3" json:"set_mac,omitempty"`
+	// The EtherType of a VLAN's frames, such as 0x88a8 for 802.1ad; 0: that of 802.1Q.
+	VlanProtocol  int32 `protobuf:"varint,10,opt,name=vlan_protocol,json=vlanProtocol,proto3" json:"vlan_protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +289,13 @@ func (x *NetworkLink) GetSetMac() string {
 		return x.SetMac
 	}
 	return ""
+}
+
+func (x *NetworkLink) GetVlanProtocol() int32 {
+	if x != nil {
+		return x.VlanProtocol
+	}
+	return 0
 }
 
 type NetworkAddress struct {
@@ -542,7 +551,7 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\vresolv_conf\x18\x03 \x01(\fR\n" +
 	"resolvConf\x12\x14\n" +
 	"\x05hosts\x18\x04 \x01(\fR\x05hosts\x12\x1a\n" +
-	"\bhostname\x18\x05 \x01(\tR\bhostname\"\x8f\x02\n" +
+	"\bhostname\x18\x05 \x01(\tR\bhostname\"\xb4\x02\n" +
 	"\vNetworkLink\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x12\n" +
@@ -552,7 +561,9 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\taddresses\x18\x06 \x03(\v2!.ironherd.agent.v1.NetworkAddressR\taddresses\x12\x17\n" +
 	"\avlan_id\x18\a \x01(\x05R\x06vlanId\x12+\n" +
 	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\x12\x17\n" +
-	"\aset_mac\x18\t \x01(\tR\x06setMac\"]\n" +
+	"\aset_mac\x18\t \x01(\tR\x06setMac\x12#\n" +
+	"\rvlan_protocol\x18\n" +
+	" \x01(\x05R\fvlanProtocol\"]\n" +
 	"\x0eNetworkAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x1f\n" +

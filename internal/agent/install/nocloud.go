@@ -15,23 +15,26 @@ import (
 // which is that of netplan: nil where that network had no static address, nor any on a VLAN or a
 // bond, because then the image's own way, which is DHCP, is as good. What DHCP or a router gave is
 // left to them. Interfaces with hardware are told by MAC address, and have the names that they had.
+// An error beside a network-config, or beside none that is needed, says what is left out.
 func networkConfig(n *agentv1.Network) ([]byte, error) {
-	c := &netplan{network: n, wanted: map[string]bool{}}
+	c := &netplan{network: &agentv1.Network{
+		Links: slices.Clone(n.GetLinks()), Routes: n.GetRoutes(), ResolvConf: n.GetResolvConf(),
+	}}
+	c.wantAddressed()
+	left := c.leaveOut()
+	c.wantAddressed()
 	needed := false
-	for _, link := range n.GetLinks() {
-		if len(link.GetAddresses()) > 0 {
-			c.want(link.GetName())
-		}
+	for _, link := range c.network.GetLinks() {
 		needed = needed || slices.ContainsFunc(link.GetAddresses(), isStatic) ||
 			len(link.GetAddresses()) > 0 && slices.Contains([]string{"vlan", "bond"}, link.GetKind())
 	}
 	if !needed {
-		return nil, nil
+		return nil, left
 	}
 	c.line(0, "version: 2")
 	for _, group := range []struct{ title, kind string }{{"ethernets", ""}, {"bonds", "bond"}, {"bridges", "bridge"}, {"vlans", "vlan"}} {
 		titled := false
-		for _, link := range n.GetLinks() {
+		for _, link := range c.network.GetLinks() {
 			if link.GetKind() != group.kind || !c.wanted[link.GetName()] {
 				continue
 			}
@@ -44,7 +47,7 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 			}
 		}
 	}
-	return []byte(c.text.String()), nil
+	return []byte(c.text.String()), left
 }
 
 // netplan writes a network-config.
@@ -59,6 +62,38 @@ type netplan struct {
 
 func (c *netplan) line(depth int, format string, args ...any) {
 	_, _ = fmt.Fprintf(&c.text, strings.Repeat("  ", depth)+format+"\n", args...)
+}
+
+// leaveOut leaves out VLANs of 802.1ad, which a network-config would make as ones of 802.1Q, and
+// what stands on them alone. The error names those of them that were wanted.
+func (c *netplan) leaveOut() error {
+	var left, missed []string
+	unknown := func(link *agentv1.NetworkLink) bool {
+		stands := slices.ContainsFunc(link.GetLower(), func(name string) bool { return slices.Contains(left, name) })
+		protocol := link.GetVlanProtocol()
+		return protocol != 0 && protocol != 0x8100 || stands && len(c.lower(link)) == 0
+	}
+	for i := slices.IndexFunc(c.network.Links, unknown); i >= 0; i = slices.IndexFunc(c.network.Links, unknown) {
+		name := c.network.Links[i].GetName()
+		if left = append(left, name); c.wanted[name] {
+			missed = append(missed, name)
+		}
+		c.network.Links = slices.Delete(c.network.Links, i, i+1)
+	}
+	if len(missed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("what is on VLANs of 802.1ad is left out, because a network-config does not know them: %s", strings.Join(missed, ", "))
+}
+
+// wantAddressed wants the interfaces that have addresses, and no others.
+func (c *netplan) wantAddressed() {
+	c.wanted = map[string]bool{}
+	for _, link := range c.network.GetLinks() {
+		if len(link.GetAddresses()) > 0 {
+			c.want(link.GetName())
+		}
+	}
 }
 
 func (c *netplan) want(name string) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
@@ -167,6 +169,57 @@ func TestNetworkConfig(t *testing.T) {
 	}
 }
 
+// A VLAN of 802.1ad would come up as one of 802.1Q. It is left out, with what stands on it alone,
+// and that is told where an address needs it.
+func TestServiceVlan(t *testing.T) {
+	t.Parallel()
+	const left = "what is on VLANs of 802.1ad is left out, because a network-config does not know them: "
+	static := []*agentv1.NetworkAddress{address("192.0.2.7/24", 0)}
+	hardware := &agentv1.NetworkLink{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: static}
+	bare := &agentv1.NetworkLink{Name: "eth0", Mac: "02:00:00:00:00:01"}
+	spare := &agentv1.NetworkLink{Name: "eth1", Mac: "02:00:00:00:00:02"}
+	vlan := func(name, lower string, protocol int32, addresses ...*agentv1.NetworkAddress) *agentv1.NetworkLink {
+		return &agentv1.NetworkLink{Name: name, Kind: "vlan", VlanId: 5, VlanProtocol: protocol, Lower: []string{lower}, Addresses: addresses}
+	}
+	bridge := func(lower ...string) *agentv1.NetworkLink {
+		return &agentv1.NetworkLink{Name: "br0", Kind: "bridge", Lower: lower, Addresses: static}
+	}
+	for name, test := range map[string]struct {
+		links []*agentv1.NetworkLink
+		told  string
+		left  string
+	}{
+		"beside a static address":      {[]*agentv1.NetworkLink{vlan("s", "eth0", 0x88a8, static...), hardware}, "eth0", left + "s"},
+		"alone on an interface":        {[]*agentv1.NetworkLink{spare, vlan("s", "eth1", 0x88a8, static...), hardware}, "eth0", left + "s"},
+		"from DHCP alone":              {[]*agentv1.NetworkLink{bare, vlan("s", "eth0", 0x88a8, address("192.0.2.7/24", 1))}, "", left + "s"},
+		"without an address":           {[]*agentv1.NetworkLink{hardware, vlan("s", "eth0", 0x88a8)}, "eth0", ""},
+		"under others":                 {[]*agentv1.NetworkLink{bridge("c"), vlan("c", "s", 0), vlan("s", "eth0", 0x88a8), hardware}, "eth0", left + "s, c, br0"},
+		"in a bridge beside another":   {[]*agentv1.NetworkLink{bridge("c", "s"), vlan("c", "eth0", 0), vlan("s", "eth0", 0x88a8), bare}, "eth0 br0 c", left + "s"},
+		"802.1Q, by its own EtherType": {[]*agentv1.NetworkLink{bare, vlan("c", "eth0", 0x8100, static...)}, "eth0 c", ""},
+		"a bridge of unknown members":  {[]*agentv1.NetworkLink{bridge("vnet1")}, "br0", ""},
+	} {
+		given := &agentv1.Network{Links: test.links}
+		before := proto.CloneOf(given)
+		got, err := networkConfig(given)
+		var told []string
+		for line := range strings.SplitSeq(string(got), "\n") {
+			if link, is := strings.CutPrefix(line, "  \""); is {
+				told = append(told, strings.TrimSuffix(link, "\":"))
+			}
+		}
+		warning := ""
+		if err != nil {
+			warning = err.Error()
+		}
+		if strings.Join(told, " ") != test.told || warning != test.left || strings.Contains(string(got), `"s"`) {
+			t.Errorf("%s: told of %q, warning %q\n%s", name, told, warning, got)
+		}
+		if !proto.Equal(given, before) {
+			t.Errorf("%s: the network itself is changed: %v", name, given)
+		}
+	}
+}
+
 func TestHostName(t *testing.T) {
 	t.Parallel()
 	for machine, want := range map[string]string{
@@ -184,6 +237,10 @@ func TestHostName(t *testing.T) {
 func TestNameAndNetwork(t *testing.T) {
 	t.Parallel()
 	static := networks["static"].network
+	service := proto.CloneOf(static)
+	service.Links = append(service.Links, &agentv1.NetworkLink{
+		Name: "eno2.5", Kind: "vlan", VlanId: 5, VlanProtocol: 0x88a8, Lower: []string{"eno2"}, Addresses: []*agentv1.NetworkAddress{address("10.0.0.7/8", 0)},
+	})
 	const noCloud, dataOnly = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD, agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD_USER_DATA
 	const id = "instance-id: m-3-2\n"
 	for name, test := range map[string]struct {
@@ -201,6 +258,10 @@ func TestNameAndNetwork(t *testing.T) {
 		"no MAC address": {
 			noCloud, "", networks["an interface without a MAC address"].network, id + "local-hostname: \"herd-0007\"\n", false,
 			"the installed system is not told the machine's network: ib0: it has no MAC address",
+		},
+		"a VLAN of 802.1ad": {
+			noCloud, "", service, id + "local-hostname: \"herd-0007\"\n", true,
+			"the installed system is not told the machine's network: what is on VLANs of 802.1ad is left out, because a network-config does not know them: eno2.5",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -304,7 +304,7 @@ func (a *applier) make(want *agentv1.NetworkLink) (netlink.Link, error) {
 			return nil, fmt.Errorf("find what it stands on: %w", err)
 		}
 		attrs.ParentIndex = parent.Attrs().Index
-		return added(&netlink.Vlan{LinkAttrs: attrs, VlanId: int(want.GetVlanId())})
+		return added(vlan(attrs, want))
 	case "bond":
 		bond := netlink.NewLinkBond(attrs)
 		bond.Mode = netlink.BondMode(want.GetBond().GetMode())
@@ -329,6 +329,11 @@ func (a *applier) make(want *agentv1.NetworkLink) (netlink.Link, error) {
 		return link, enslave(link, want.GetLower())
 	}
 	return nil, fmt.Errorf("its kind %q is not known", want.GetKind())
+}
+
+// vlan returns the VLAN to be made. The kernel is told no protocol of 0, and takes 802.1Q.
+func vlan(attrs netlink.LinkAttrs, want *agentv1.NetworkLink) *netlink.Vlan {
+	return &netlink.Vlan{LinkAttrs: attrs, VlanId: int(want.GetVlanId()), VlanProtocol: netlink.VlanProtocol(want.GetVlanProtocol())}
 }
 
 func first(names []string) string {

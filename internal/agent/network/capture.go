@@ -147,11 +147,10 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		}
 		carried.Lower = members(attrs.Index, byIndex)
 	case *netlink.Vlan:
-		if l.VlanProtocol == netlink.VLAN_PROTOCOL_8021AD { // made as 802.1Q it would lead elsewhere
-			c.warn("the network interface %s (vlan of 802.1ad) is not carried over", attrs.Name)
-			return nil, nil
-		}
 		carried.Kind, carried.VlanId = "vlan", int32(l.VlanId)
+		if l.VlanProtocol != netlink.VLAN_PROTOCOL_8021Q {
+			carried.VlanProtocol = int32(l.VlanProtocol)
+		}
 		if parent := byIndex[attrs.ParentIndex]; parent != nil {
 			carried.Lower = []string{parent.Attrs().Name}
 		}

@@ -204,28 +204,31 @@ func TestSetByHand(t *testing.T) {
 	}
 }
 
-// A VLAN of 802.1ad is not taken for one of 802.1Q.
-func TestServiceVlan(t *testing.T) {
+// A VLAN is made with the protocol that it had. One whose protocol was not told is of 802.1Q.
+func TestVlanProtocol(t *testing.T) {
 	t.Parallel()
 	ownNetwork(t)
 	c := hostCapture(t)
 	byIndex := map[int]netlink.Link{7: &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0", Index: 7}}}
-	var got []string
-	for name, protocol := range map[string]netlink.VlanProtocol{
-		"service": netlink.VLAN_PROTOCOL_8021AD, "customer": netlink.VLAN_PROTOCOL_8021Q, "old": netlink.VLAN_PROTOCOL_UNKNOWN,
+	for name, test := range map[string]struct {
+		has      netlink.VlanProtocol
+		carried  int32
+		isToHave netlink.VlanProtocol
+	}{
+		"service":  {netlink.VLAN_PROTOCOL_8021AD, 0x88a8, netlink.VLAN_PROTOCOL_8021AD},
+		"customer": {netlink.VLAN_PROTOCOL_8021Q, 0, netlink.VLAN_PROTOCOL_UNKNOWN},
+		"old":      {netlink.VLAN_PROTOCOL_UNKNOWN, 0, netlink.VLAN_PROTOCOL_UNKNOWN},
 	} {
 		attrs := netlink.LinkAttrs{Name: name, Index: 1000, ParentIndex: 7, Flags: net.FlagUp}
-		carried, err := c.link(&netlink.Vlan{LinkAttrs: attrs, VlanId: 5, VlanProtocol: protocol}, byIndex)
-		if err != nil {
-			t.Fatal(err)
+		carried, err := c.link(&netlink.Vlan{LinkAttrs: attrs, VlanId: 5, VlanProtocol: test.has}, byIndex)
+		if err != nil || carried.GetVlanProtocol() != test.carried {
+			t.Errorf("%s: %v, %v", name, carried, err)
 		}
-		if carried != nil {
-			got = append(got, carried.GetName())
+		if made := vlan(attrs, carried); made.VlanProtocol != test.isToHave || made.VlanId != 5 || made.ParentIndex != 7 {
+			t.Errorf("%s: it would be made as %+v", name, made)
 		}
 	}
-	slices.Sort(got)
-	expect(t, "carried", got, "customer", "old")
-	expect(t, "warnings", c.warnings, "the network interface service (vlan of 802.1ad) is not carried over")
+	expect(t, "warnings", c.warnings)
 }
 
 // An address of IPv6 that another host may have is not carried over.
