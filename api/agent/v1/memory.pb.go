@@ -306,7 +306,10 @@ type NetworkAddress struct {
 	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
 	// For how long it was still valid when it was read, in milliseconds, because it came from DHCP or
 	// a router; 0: for ever.
-	LifetimeMs    int64 `protobuf:"varint,3,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	LifetimeMs int64 `protobuf:"varint,3,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	// It is for connections that there are already, and not the source of new ones where there is
+	// another address (RFC 4862, section 5.5.4).
+	Deprecated    bool `protobuf:"varint,4,opt,name=deprecated,proto3" json:"deprecated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -360,6 +363,13 @@ func (x *NetworkAddress) GetLifetimeMs() int64 {
 		return x.LifetimeMs
 	}
 	return 0
+}
+
+func (x *NetworkAddress) GetDeprecated() bool {
+	if x != nil {
+		return x.Deprecated
+	}
+	return false
 }
 
 type Bond struct {
@@ -563,12 +573,15 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\x12\x17\n" +
 	"\aset_mac\x18\t \x01(\tR\x06setMac\x12#\n" +
 	"\rvlan_protocol\x18\n" +
-	" \x01(\x05R\fvlanProtocol\"]\n" +
+	" \x01(\x05R\fvlanProtocol\"}\n" +
 	"\x0eNetworkAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x1f\n" +
 	"\vlifetime_ms\x18\x03 \x01(\x03R\n" +
-	"lifetimeMs\"~\n" +
+	"lifetimeMs\x12\x1e\n" +
+	"\n" +
+	"deprecated\x18\x04 \x01(\bR\n" +
+	"deprecated\"~\n" +
 	"\x04Bond\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\x05R\x04mode\x12\x1b\n" +
 	"\tmiimon_ms\x18\x02 \x01(\x05R\bmiimonMs\x12(\n" +

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -384,6 +385,9 @@ func addAddress(link netlink.Link, address *agentv1.NetworkAddress) error {
 	}
 	if parsed.IP.To4() == nil {
 		parsed.Flags |= unix.IFA_F_NODAD // it was ours a moment ago
+	}
+	if address.GetDeprecated() {
+		parsed.ValidLft = math.MaxUint32 // for ever; with no time for which it is preferred
 	}
 	return netlink.AddrReplace(link, parsed)
 }

@@ -5,11 +5,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -201,5 +205,34 @@ func TestMtuAndMembers(t *testing.T) {
 	near, bridge := named(t, "near").Attrs(), named(t, "br0").Attrs()
 	if near.MTU != 1400 || bridge.MTU != 1300 || near.MasterIndex != bridge.Index {
 		t.Errorf("MTU %d and %d, in %d, want %d", near.MTU, bridge.MTU, near.MasterIndex, bridge.Index)
+	}
+}
+
+// A deprecated address stays for ever, and deprecated. It is captured as such again.
+func TestDeprecated(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	near := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "near"}})
+	for prefix, deprecated := range map[string]bool{"2001:db8::7/64": true, "2001:db8::8/64": false, "192.0.2.7/24": true, "198.51.100.7/24": false} {
+		want := &agentv1.NetworkAddress{Prefix: prefix, Deprecated: deprecated}
+		if err := addAddress(near, want); err != nil {
+			t.Fatal(err)
+		}
+		list, err := netlink.AddrList(near, netlink.FAMILY_ALL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(list, func(address netlink.Addr) bool { return address.IPNet.String() == prefix })
+		if at < 0 {
+			t.Fatalf("%s is not there", prefix)
+		}
+		got := list[at]
+		if is := got.Flags&unix.IFA_F_DEPRECATED != 0; is != deprecated || got.ValidLft != math.MaxUint32 || got.Flags&unix.IFA_F_PERMANENT == 0 {
+			t.Errorf("%s: deprecated %t, valid for %d s, flags %x", prefix, is, got.ValidLft, got.Flags)
+		}
+		carried, err := hostCapture(t).addresses(near)
+		if err != nil || !slices.ContainsFunc(carried, func(a *agentv1.NetworkAddress) bool { return proto.Equal(a, want) }) {
+			t.Errorf("%s: %v, %v", prefix, carried, err)
+		}
 	}
 }

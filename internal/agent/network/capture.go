@@ -225,7 +225,7 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 			c.warn("the address %s of %s is not carried over, because it may be another host's", address.IPNet, link.Attrs().Name)
 			continue
 		}
-		a := &agentv1.NetworkAddress{Prefix: address.IPNet.String()}
+		a := &agentv1.NetworkAddress{Prefix: address.IPNet.String(), Deprecated: address.Flags&unix.IFA_F_DEPRECATED != 0}
 		if address.Peer != nil && !address.Peer.IP.Equal(address.IP) {
 			a.Peer = address.Peer.String()
 		}
