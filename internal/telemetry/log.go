@@ -1,10 +1,13 @@
 package telemetry
 
 import (
+	"encoding"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +57,7 @@ func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
 	}
 	return slog.New(tint.NewTextHandler(w, &tint.Options{
-		Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: oneLine,
+		Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: visible,
 	})), nil
 }
 
@@ -66,10 +69,38 @@ func plain(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// oneLine keeps an error of several lines on the line that it belongs to.
-func oneLine(groups []string, a slog.Attr) slog.Attr {
-	if err, ok := a.Value.Any().(error); ok && strings.Contains(err.Error(), "\n") {
-		return slog.String(a.Key, strings.ReplaceAll(err.Error(), "\n", "; "))
+// visible shows texts so that a terminal acts on nothing in them, and an error of several lines on
+// the line that it belongs to. What is logged may be a host's words.
+func visible(groups []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		return slog.String(a.Key, printable(a.Value.String()))
+	case slog.KindAny:
+		switch value := a.Value.Any().(type) {
+		case error:
+			return slog.String(a.Key, printable(strings.ReplaceAll(value.Error(), "\n", "; ")))
+		case encoding.TextMarshaler, *slog.Source, []byte: // the level is a TextMarshaler, too
+		default:
+			return slog.String(a.Key, printable(fmt.Sprintf("%+v", value)))
+		}
 	}
 	return plain(groups, a)
+}
+
+// printable escapes what a terminal would act on. Where tint may colour, it makes an escape
+// character of each `\x1b`, also of one that was quoted before: so that is written in another way.
+func printable(text string) string {
+	const escape = `\u001b`
+	shown := new(strings.Builder)
+	for _, r := range text {
+		switch {
+		case r == '\x1b':
+			shown.WriteString(escape)
+		case strconv.IsPrint(r):
+			shown.WriteRune(r)
+		default:
+			shown.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return strings.ReplaceAll(shown.String(), `\x1b`, escape)
 }

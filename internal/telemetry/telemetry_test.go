@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/telemetry"
 )
@@ -279,6 +281,41 @@ func statements(t *testing.T, m *telemetry.Metrics) string {
 		t.Fatal("no summary was read")
 	}
 	return line[1]
+}
+
+// TestATerminalActsOnNothingThatIsLogged: what a host says reaches the operator's terminal as text.
+func TestATerminalActsOnNothingThatIsLogged(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b]0;owned\x07\x1b[2Jall is well\u009b2J\x7f\r\nfake line\xff"
+	colours := regexp.MustCompile("\x1b\\[[0-9;]*m")
+	for _, color := range []bool{true, false} {
+		for name, value := range map[string]any{
+			"a string":             evil,
+			"one without a space":  "\x1b[2J",
+			"one that was quoted":  "exit status 1: " + remote.Quote(evil),
+			"an error":             errors.New(evil),
+			"one of a quoted text": errors.New(remote.Quote(evil)),
+			"strings":              []string{evil},
+			"bytes":                []byte(evil),
+		} {
+			var out bytes.Buffer
+			logger, err := telemetry.NewLogger(&out, telemetry.LogOptions{Terminal: true, Color: color})
+			if err != nil {
+				t.Fatal(err)
+			}
+			logger.With(slog.Any("before", value)).Info(evil, slog.Any("host", value), slog.Group("of", slog.Any("it", value)))
+			line, _ := strings.CutSuffix(out.String(), "\n")
+			for _, r := range colours.ReplaceAllString(line, "") {
+				if !strconv.IsPrint(r) {
+					t.Errorf("colour %t, %s: %q has %q", color, name, line, r)
+					break
+				}
+			}
+			if strings.Count(line, "2J") < 4 {
+				t.Errorf("colour %t, %s: something is missing in %q", color, name, line)
+			}
+		}
+	}
 }
 
 func TestLogger(t *testing.T) {
