@@ -1,10 +1,13 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -25,8 +28,11 @@ func TestAnswered(t *testing.T) {
 		"no connection":        {fleet.Errorf(fleet.KindTimeout, "did not accept a connection within 2s"), fleet.AnswerNone},
 		"no end of the dialog": {fmt.Errorf("dial: %w", fleet.Errorf(fleet.KindTimeout, "no handshake")), fleet.AnswerNone},
 		"no route to the host": {dial(syscall.EHOSTUNREACH), fleet.AnswerNone},
-		"our network is away":  {dial(syscall.ENETUNREACH), fleet.AnswerUnknown},
+		"it is down":           {dial(syscall.EHOSTDOWN), fleet.AnswerNone},
+		"it went away":         {fmt.Errorf("GET: %w", dial(syscall.ETIMEDOUT)), fleet.AnswerNone},
 		"refused":              {dial(syscall.ECONNREFUSED), fleet.AnswerGiven},
+		"reset":                {fleet.Errorf(fleet.KindTemporary, "handshake: %w", said{dial(syscall.ECONNRESET)}), fleet.AnswerGiven},
+		"reset before a write": {dial(syscall.EPIPE), fleet.AnswerGiven},
 		"our key is refused":   {fleet.Errorf(fleet.KindUnauthenticated, "refuses the key"), fleet.AnswerGiven},
 		"another host key":     {&HostKeyError{}, fleet.AnswerGiven},
 		"anything else":        {errors.New("it broke"), fleet.AnswerGiven},
@@ -34,6 +40,29 @@ func TestAnswered(t *testing.T) {
 	} {
 		if got := Answered(c.err); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestFaultsOfOurOwnHost: what keeps us from connecting says nothing of the host, and the error
+// says whose fault it is.
+func TestFaultsOfOurOwnHost(t *testing.T) {
+	t.Parallel()
+	key, _, err := NewKey("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := Target{Address: netip.MustParseAddrPort("192.0.2.1:22"), User: "root", Trust: Trust{FirstUse: true}}
+	for _, errno := range []syscall.Errno{
+		syscall.EPERM, syscall.EACCES, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN,
+		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EAFNOSUPPORT, syscall.EINVAL,
+	} {
+		dialer := NewDialer(key, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
+		}})
+		_, err := dialer.Dial(t.Context(), target)
+		if got := Answered(err); got != fleet.AnswerUnknown || fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "of this host") {
+			t.Errorf("%v: %d, %s: %v", errno, got, fleet.KindOf(err), err)
 		}
 	}
 }

@@ -110,25 +110,33 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 		return connection, nil
 	case ctx.Err() != nil:
 		return nil, ended(ctx, "connect to "+target.Address.String())
-	case connecting.Err() != nil || isTimeout(err):
+	case connecting.Err() != nil, isTimeout(err) && !errors.Is(err, syscall.EAGAIN): // which is ours
 		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not accept a connection within %s", target.Address, d.options.ConnectTimeout)
+	}
+	if Answered(err) == fleet.AnswerUnknown {
+		return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w (the fault is of this host: look at its packet filter, its routes and its limits)", err)
 	}
 	return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w", err)
 }
 
 // Answered returns what an error of Dial says of the host. One that refuses a connection, or us,
-// has answered. One that hangs has not, and neither has one that nothing leads to.
+// has answered. One that hangs has not, and neither has one that nothing leads to. Any other error
+// of the system is a fault of our own host, which says nothing of the other.
 func Answered(err error) fleet.Answer {
+	errno, system := errors.AsType[syscall.Errno](err)
 	switch {
-	case err == nil:
-		return fleet.AnswerGiven
-	case fleet.KindOf(err) == fleet.KindTimeout, errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EHOSTDOWN):
+	case !system && fleet.KindOf(err) == fleet.KindTimeout:
 		return fleet.AnswerNone
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EMFILE):
-		// The fault is ours.
-		return fleet.AnswerUnknown
+	case !system:
+		return fleet.AnswerGiven
 	}
-	return fleet.AnswerGiven
+	switch errno {
+	case syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE: // the last of a write after a reset
+		return fleet.AnswerGiven
+	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.EHOSTDOWN:
+		return fleet.AnswerNone
+	}
+	return fleet.AnswerUnknown
 }
 
 // through connects to the target from its jump host.

@@ -16,8 +16,8 @@
 //     where its provider says that it is reached.
 //   - It changes nothing on the machine. Nothing that it finds has a machine restarted by this
 //     package; of a system that never came up, package lifecycle says what follows.
-//   - What keeps us from asking (no route from here, no free descriptor) says nothing of the
-//     machine: the work fails, and is tried again after a backoff.
+//   - What keeps us from asking (a packet filter of our own host, no route from here, no free
+//     descriptor) says nothing of the machine: the work fails, and is tried again after a backoff.
 //
 // # What a failure leaves
 //

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -472,21 +473,26 @@ func TestTLSIsVerified(t *testing.T) {
 	}
 }
 
-// TestOurOwnFaultSaysNothingOfTheMachine.
+// TestOurOwnFaultSaysNothingOfTheMachine, whatever keeps us from asking.
 func TestOurOwnFaultSaysNothingOfTheMachine(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, watched)
-		handler, err := prober.New(s.herd.DB, []prober.Source{{Name: s.herd.Name, Provider: s.herd.Fake}}, prober.DefaultConfig(), nil,
-			prober.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
-				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ENETUNREACH}
-			}})
-		check(t, err)
-		s.handler = handler
-		s.run(3 * time.Hour)
-		if r := s.herd.Record(s.machine); r.Probe != nil || r.Repair != nil || r.Backoffs[fleet.ProcessProbe].Failures == 0 {
-			t.Errorf("probe %+v, repair %+v, backoff %+v", r.Probe, r.Repair, r.Backoffs[fleet.ProcessProbe])
-		}
-		s.wantState(fleet.StateBooting, "")
-	})
+	for _, fault := range []syscall.Errno{syscall.ENETUNREACH, syscall.EPERM, syscall.ENFILE} {
+		t.Run(fault.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, watched)
+				handler, err := prober.New(s.herd.DB, []prober.Source{{Name: s.herd.Name, Provider: s.herd.Fake}}, prober.DefaultConfig(), nil,
+					prober.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+						return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", fault)}
+					}})
+				check(t, err)
+				s.handler = handler
+				s.run(3 * time.Hour)
+				if r := s.herd.Record(s.machine); r.Probe != nil || r.Repair != nil || r.Backoffs[fleet.ProcessProbe].Failures == 0 {
+					t.Errorf("probe %+v, repair %+v, backoff %+v", r.Probe, r.Repair, r.Backoffs[fleet.ProcessProbe])
+				}
+				s.wantState(fleet.StateBooting, "")
+			})
+		})
+	}
 }
