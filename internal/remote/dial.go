@@ -34,6 +34,7 @@ type Options struct {
 type Dialer struct {
 	key     *Key
 	options Options
+	jumps   jumpHosts
 }
 
 // NewDialer returns a dialer that authenticates with the key.
@@ -121,10 +122,14 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 
 // Answered returns what an error of Dial says of the host. One that refuses a connection, or us,
 // has answered. One that hangs has not, and neither has one that nothing leads to. Any other error
-// of the system is a fault of our own host, which says nothing of the other.
+// of the system is a fault of our own host, which says nothing of the other. Nor does a fault of a
+// jump host.
 func Answered(err error) fleet.Answer {
 	errno, system := errors.AsType[syscall.Errno](err)
+	_, before := errors.AsType[*JumpHostError](err)
 	switch {
+	case before:
+		return fleet.AnswerUnknown
 	case !system && fleet.KindOf(err) == fleet.KindTimeout:
 		return fleet.AnswerNone
 	case !system:
@@ -137,40 +142,6 @@ func Answered(err error) fleet.Answer {
 		return fleet.AnswerNone
 	}
 	return fleet.AnswerUnknown
-}
-
-// through connects to the target from its jump host.
-func (d *Dialer) through(ctx context.Context, target Target) (net.Conn, error) {
-	jump, err := d.Dial(ctx, *target.Via)
-	if wrong, ok := errors.AsType[*HostKeyError](err); ok {
-		// Not wrapped: it is not the key of the target that is wrong.
-		return nil, fleet.Errorf(fleet.KindForbidden, "jump host: %v; if the new key is right, put it into the list of hosts", wrong)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("jump host: %w", err)
-	}
-	var connection net.Conn
-	err = jump.within(ctx, d.options.ConnectTimeout+d.options.StepTimeout, "connect from jump host "+target.Via.Address.String(), func() (err error) {
-		connection, err = jump.client.Dial("tcp", target.Address.String())
-		return err
-	})
-	if err != nil {
-		_ = jump.Close()
-		return nil, err
-	}
-	return &tunnel{Conn: connection, jump: jump}, nil
-}
-
-// tunnel is a connection through a jump host, and ends with it.
-type tunnel struct {
-	net.Conn
-	jump *Host
-}
-
-// Close ends the connection, and the one to the jump host.
-func (t *tunnel) Close() error {
-	// The link first: a channel of a host that hangs would wait to be closed.
-	return errors.Join(t.jump.link.Close(), t.jump.Close())
 }
 
 func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Target, verifier *verifier) (*Host, error) {

@@ -10,6 +10,8 @@
 //   - A hung host never hangs the caller: every call ends when its context does, or when one step
 //     of it takes longer than a step may, and the connection is closed then. Nothing stays behind,
 //     neither a goroutine nor a descriptor.
+//   - A fault of a jump host is told from one of the host behind (a *JumpHostError), and a dialer
+//     has few logins to one jump host under way at once.
 //   - A host that writes without end is left: whatever it writes is bounded. What it writes before
 //     the answer to a command is not taken for the answer.
 //   - An uploaded file appears under its name only when it has the digest of what was sent, and

@@ -17,7 +17,8 @@
 //   - It changes nothing on the machine. Nothing that it finds has a machine restarted by this
 //     package; of a system that never came up, package lifecycle says what follows.
 //   - What keeps us from asking (a packet filter of our own host, no route from here, no free
-//     descriptor) says nothing of the machine: the work fails, and is tried again after a backoff.
+//     descriptor), and what is wrong with the jump host or with the list, says nothing of the
+//     machine: the work fails, and is tried again after a backoff.
 //
 // # What a failure leaves
 //

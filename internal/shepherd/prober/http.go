@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,26 +20,31 @@ import (
 // headerLimit is how large the head of an answer may be, in bytes.
 const headerLimit = 64 << 10
 
+// ports are those of URLs that name none.
+var ports = map[string]string{"http": "80", "https": "443"}
+
 // get asks for the URL, at the machine's own address.
 func (p *Prober) get(ctx context.Context, q question) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConnectTimeout+p.config.Timeout,
-		fleet.Errorf(fleet.KindTimeout, "there was no answer within %s", p.config.ConnectTimeout+p.config.Timeout))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, urlAt(q.seenUp.URL, q.target.Address.Addr()), nil)
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "the URL of the probe cannot be used")
+	}
+	port, err := strconv.ParseUint(cmp.Or(request.URL.Port(), ports[request.URL.Scheme]), 10, 16)
+	if err != nil {
+		return fleet.Errorf(fleet.KindInvalid, "the URL of the probe cannot be used: it has no port from 1 to 65535")
+	}
+	q.target.Address = netip.AddrPortFrom(q.target.Address.Addr(), uint16(port))
+	// First, and with limits of its own: the way to the machine says nothing of the machine.
+	connection, err := p.dialer.Reach(ctx, q.target)
+	if err != nil {
+		return fmt.Errorf("GET: %w", err)
+	}
+	defer func() { _ = connection.Close() }()
+	ctx, cancel := context.WithTimeoutCause(ctx, p.config.Timeout, fleet.Errorf(fleet.KindTimeout, "there was no answer within %s", p.config.Timeout))
 	defer cancel()
 	transport := &http.Transport{
 		// No proxy: the question is whether the machine answers, not whether somebody does for it.
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			_, port, err := net.SplitHostPort(address)
-			if err != nil {
-				return nil, err
-			}
-			number, err := strconv.ParseUint(port, 10, 16)
-			if err != nil {
-				return nil, err
-			}
-			target := q.target
-			target.Address = netip.AddrPortFrom(target.Address.Addr(), uint16(number))
-			return p.dialer.Reach(ctx, target)
-		},
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return connection, nil },
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
@@ -49,10 +55,7 @@ func (p *Prober) get(ctx context.Context, q question) error {
 		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
 		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(q.seenUp.CA))
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, urlAt(q.seenUp.URL, q.target.Address.Addr()), nil)
-	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "the URL of the probe cannot be used")
-	}
+	request = request.WithContext(ctx)
 	request.Header.Set("User-Agent", "Ironherd")
 	client := &http.Client{
 		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

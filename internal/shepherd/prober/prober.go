@@ -244,6 +244,9 @@ func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.Pr
 	if err != nil {
 		return fmt.Errorf("ask the provider for the address: %w", err)
 	}
+	if entry.Invalid != "" { // how the machine is reached is not known
+		return fleet.Errorf(fleet.KindTemporary, "the probe could not be made: %s", entry.Invalid)
+	}
 	if entry.Address.IsValid() {
 		q.target.Address = netip.AddrPortFrom(entry.Address, cmp.Or(entry.Access.Port, q.target.Address.Port()))
 	}
