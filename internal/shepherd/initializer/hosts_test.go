@@ -22,8 +22,10 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/static"
 	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 )
 
 // agentVariable makes this test's binary an agent.
@@ -193,6 +195,16 @@ func TestHostsThatMisbehaveGetTheirAgent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// list puts a list of hosts in the place of the provider.
+func (b *bench) list(content string) {
+	b.t.Helper()
+	name := filepath.Join(b.t.TempDir(), "hosts.yaml")
+	check(b.t, os.WriteFile(name, []byte(content), 0o600))
+	p, err := static.New(static.Config{Path: name, InFlight: 1}, provider.Options{})
+	check(b.t, err)
+	b.sources = []initializer.Source{{Name: source, Provider: p}}
 }
 
 // A host may have a port and a user of its own, and be reached through another host only.
