@@ -15,7 +15,7 @@ type Config struct {
 	// ClaimRate limits claims (transactions, each for as many pieces of work as there are free slots).
 	ClaimRate fleet.Rate `yaml:"claim_rate"`
 	// Parallelism is how many pieces of work may be under way at once. At most half of them are on
-	// machines that failed lately.
+	// machines that failed lately, and on machines of one provider while something is due at others.
 	Parallelism int `yaml:"parallelism"`
 	// ErrorPause is how long the loop waits after a claim or a session that failed.
 	ErrorPause time.Duration `yaml:"error_pause"`

@@ -37,7 +37,9 @@
 //
 // A loop has as many slots as pieces of work may be under way. Machines at which the process has
 // failed since it last succeeded get every second slot at most: however many of them hang, those
-// that work find a slot. A machine that was never tried counts among the latter.
+// that work find a slot. A machine that was never tried counts among the latter. Machines of one
+// provider get every second slot at most while something is due at others, and a question to a
+// provider is given up when it hangs (Source.Ask).
 //
 // # Failures
 //

@@ -54,24 +54,46 @@ func (h *Holder) KeepAlive(ctx context.Context) error { return h.session.Run(ctx
 func (h *Holder) Trusted() bool { return h.session.Trusted() }
 
 // Claim claims up to limit pieces of work. While machines that failed lately have every second slot
-// of the loop, it claims no more of them. It also returns when the next one is due in the time of
-// the BMDB; zero: none is.
+// of the loop, it claims no more of them. While machines of one provider have every second slot, it
+// claims more of them only when nothing is due at the others: that provider may hang. It also
+// returns when the next one is due in the time of the BMDB; zero: none is.
 //
 // When it fails nothing is held: what the claim had taken is handed back with the next extension.
 func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, error) {
-	l, start := h.loop, time.Now()
-	claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{
-		Process: l.scope.Process, Providers: l.scope.Providers, Limit: limit, Kept: l.kept(limit),
-	})
-	l.observer.Claimed(l.scope.Process, len(claim.Works), time.Since(start), err)
-	if err != nil {
-		return nil, time.Time{}, err
+	l := h.loop
+	all, busy, failing := l.scope.Providers, l.busy(), limit-l.kept(limit)
+	var tasks []*Task
+	claim := func(providers []fleet.ProviderName, n int) (bmdb.Claim, error) {
+		start := time.Now()
+		claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{
+			Process: l.scope.Process, Providers: providers, Limit: n, Kept: n - min(n, failing),
+		})
+		l.observer.Claimed(l.scope.Process, len(claim.Works), time.Since(start), err)
+		for _, work := range claim.Works {
+			tasks = append(tasks, &Task{Work: work, holder: h})
+			busy[work.Record.Machine.Provider]++
+			if work.Failing() {
+				failing--
+			}
+		}
+		return claim, err
 	}
-	tasks := make([]*Task, len(claim.Works))
-	for i, work := range claim.Works {
-		tasks[i] = &Task{Work: work, holder: h}
+	for {
+		providers, n := l.turn(busy, limit-len(tasks))
+		got, err := claim(providers, n)
+		if err == nil && len(got.Works) < n && len(providers) < len(all) {
+			providers, n = all, limit-len(tasks)
+			got, err = claim(providers, n)
+		}
+		switch {
+		case err != nil && len(tasks) == 0:
+			return nil, time.Time{}, err
+		case err != nil: // the next claim meets it, too
+			return tasks, time.Time{}, nil //nolint:nilerr // see above
+		case len(got.Works) < n || len(tasks) == limit:
+			return tasks, got.NextDue, nil
+		}
 	}
-	return tasks, claim.NextDue, nil
 }
 
 // Close ends the session; what is still held through it is free at once.
@@ -113,15 +135,16 @@ func (h *Holder) start(task *Task) {
 	})
 }
 
-// Begin counts a task as under way, until end is called: it decides how much of what failed lately
-// is claimed.
+// Begin counts a task as under way, until end is called: it decides how much is claimed of what
+// failed lately, and of its provider.
 func (l *Loop) Begin(task *Task) (end func()) {
-	if !task.Work.Failing() {
-		return func() {}
-	}
-	l.failing.Add(1)
+	provider, failing := task.Work.Record.Machine.Provider, task.Work.Failing()
+	l.count(provider, failing, 1)
 	return func() {
-		l.failing.Add(-1)
+		l.count(provider, failing, -1)
+		if !failing {
+			return
+		}
 		select {
 		case l.freed <- struct{}{}:
 		default:

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -25,9 +25,12 @@ type Loop struct {
 	limiter *Limiter
 	// slots has one element for each piece of work under way.
 	slots chan struct{}
-	// failing is how much of that is on machines that failed lately, and freed gets a hint when that
-	// becomes less.
-	failing atomic.Int32
+
+	mu sync.Mutex
+	// working is how much of that is on machines of each provider, and failing how much on machines
+	// that failed lately; freed gets a hint when the latter becomes less.
+	working map[fleet.ProviderName]int
+	failing int
 	freed   chan struct{}
 }
 
@@ -52,6 +55,7 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
 		limiter: newLimiter(config.ClaimRate, db.Clock()),
 		slots:   make(chan struct{}, config.Parallelism),
+		working: make(map[fleet.ProviderName]int),
 		freed:   make(chan struct{}, 1),
 	}, nil
 }
@@ -62,8 +66,48 @@ func (l *Loop) kept(free int) int {
 	if l.scope.Process.OfProvider() {
 		return 0
 	}
-	room := (l.config.Parallelism+1)/2 - int(l.failing.Load())
-	return free - min(max(room, 0), free)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return free - min(max(l.half()-l.failing, 0), free)
+}
+
+// half is how many slots are half of them.
+func (l *Loop) half() int { return (l.config.Parallelism + 1) / 2 }
+
+// count counts work that begins (1) or ends (-1).
+func (l *Loop) count(provider fleet.ProviderName, failing bool, change int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.working[provider] += change
+	if failing {
+		l.failing += change
+	}
+}
+
+// busy returns how much work is under way on machines of each provider.
+func (l *Loop) busy() map[fleet.ProviderName]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.working)
+}
+
+// turn returns the providers that do not have half of the slots, and how many pieces of their work
+// may be claimed until one of them has. Where that is nobody's turn, it is everybody's.
+func (l *Loop) turn(busy map[fleet.ProviderName]int, free int) ([]fleet.ProviderName, int) {
+	if len(l.scope.Providers) < 2 || l.scope.Process.OfProvider() {
+		return l.scope.Providers, free
+	}
+	var providers []fleet.ProviderName
+	n := free
+	for _, name := range l.scope.Providers {
+		if room := l.half() - busy[name]; room > 0 {
+			providers, n = append(providers, name), min(n, room)
+		}
+	}
+	if len(providers) == 0 {
+		return l.scope.Providers, free
+	}
+	return providers, n
 }
 
 // Run works until ctx ends, and returns nil when everything that it held is finished or handed

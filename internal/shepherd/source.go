@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -34,6 +35,22 @@ func (s Source[C]) Look(
 		return nil, bmdb.ProviderView{}, fmt.Errorf("list the provider: %w", err)
 	}
 	return entries, view, nil
+}
+
+// askLimit is how long a provider may take to answer a question about one machine.
+const askLimit = 30 * time.Second
+
+// Ask asks the provider for one machine. One that hangs is left, with an error of kind Timeout: it
+// would keep a slot of the loop from the machines of other providers.
+func (s Source[C]) Ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	late := fleet.Errorf(fleet.KindTimeout, "provider %s did not answer within %s", s.Name, askLimit)
+	limited, cancel := context.WithTimeoutCause(ctx, askLimit, late)
+	defer cancel()
+	entry, err := s.Provider.Get(limited, id)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil && !errors.Is(err, late) {
+		err = fmt.Errorf("%w: %w", late, err)
+	}
+	return entry, err
 }
 
 // Sources are the providers that a handler works at, each as the handler keeps it between two

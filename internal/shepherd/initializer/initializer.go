@@ -202,7 +202,7 @@ func refusal(machine fleet.MachineID, err error) ([]bmdb.Change, error) {
 
 // ask asks the provider for the machine. An error comes with the backoff that it asks for.
 func (i *Initializer) ask(ctx context.Context, source Source, id fleet.ProviderID) (provider.Entry, fleet.Backoff, error) {
-	entry, err := source.Provider.Get(ctx, id)
+	entry, err := source.Ask(ctx, id)
 	if fleet.KindOf(err) == fleet.KindNotFound {
 		return entry, i.config.IDBackoff, fmt.Errorf("the provider does not know machine %q: %w", id, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -280,4 +281,62 @@ func TestDeadAndHangingHostsSlowNobodyOverSSH(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hungProvider does not answer questions.
+type hungProvider struct{ *shepherdtest.FakeProvider }
+
+func (hungProvider) Get(ctx context.Context, _ fleet.ProviderID) (provider.Entry, error) {
+	<-ctx.Done()
+	return provider.Entry{}, fleet.ContextError(ctx)
+}
+
+// TestAProviderThatHangsHoldsNobodyElseUp: its machines were due before, and are many.
+func TestAProviderThatHangsHoldsNobodyElseUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+		hung, fine := shepherdtest.NewFakeProvider(50), shepherdtest.NewFakeProvider(5)
+		fine.Provisioning = 0
+		ids := shepherdtest.Seed(t, db, "hung", hung, 50)
+		time.Sleep(time.Second)
+		shepherdtest.Seed(t, db, "fine", fine, 5)
+		config := initializer.DefaultConfig()
+		config.AgentExecutable, config.Endpoint = filepath.Join(t.TempDir(), "agent"), "127.0.0.1:7443"
+		check(t, os.WriteFile(config.AgentExecutable, []byte("#!agent\n"), 0o600))
+		dialled := make(chan time.Time, 50)
+		handler, err := initializer.New(db, []initializer.Source{{Name: "hung", Provider: hungProvider{hung}}, {Name: "fine", Provider: fine}}, config, nil,
+			initializer.Options{Dial: func(context.Context, remote.Target) (initializer.Host, error) {
+				dialled <- time.Now()
+				return nil, fleet.Errorf(fleet.KindTemporary, "not here")
+			}})
+		check(t, err)
+		loop, err := shepherd.New(db, handler, shepherd.DefaultConfig(), shepherd.Options{})
+		check(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		start := time.Now()
+		go func() { ended <- loop.Run(ctx) }()
+		defer func() { stop(); check(t, <-ended) }()
+		time.Sleep(32 * time.Second)
+		if n := len(dialled); n < 5 {
+			t.Fatalf("%d of 5 machines were dialled", n)
+		}
+		for range 5 {
+			if took := (<-dialled).Sub(start); took > time.Second {
+				t.Errorf("a machine waited for %s", took)
+			}
+		}
+		left := 0
+		for _, id := range ids {
+			record, err := db.Machine(t.Context(), id)
+			check(t, err)
+			if strings.Contains(record.Backoffs[fleet.ProcessAgentStart].Cause, "provider hung did not answer within 30s") {
+				left++
+			}
+		}
+		if left < 5 {
+			t.Errorf("%d machines of the provider that hangs have left their slots", left)
+		}
+	})
 }

@@ -1,12 +1,14 @@
 package operations_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
@@ -36,6 +38,31 @@ func TestEvidenceBeforeARepeatedReboot(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := levers(herd); got != "reboot" || !strings.Contains(ended(t, herd, id), "operation done: reboot") {
 			t.Errorf("pulled %q; %s", got, ended(t, herd, id))
+		}
+	})
+}
+
+// hung is a provider that does not answer questions.
+type hung struct{ *shepherdtest.FakeProvider }
+
+func (hung) Get(ctx context.Context, _ fleet.ProviderID) (provider.Entry, error) {
+	<-ctx.Done()
+	return provider.Entry{}, fleet.ContextError(ctx)
+}
+
+// TestAProviderThatHangsIsLeft: it keeps its slot for half a minute, and the operation goes on.
+func TestAProviderThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 1, operations.Options{}, nil, func(p *shepherdtest.FakeProvider) provider.Provider { return hung{p} })
+		id := herd.Machines()[0]
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
+		check(t, err)
+		time.Sleep(31 * time.Second)
+		if b := herd.Record(id).Backoffs[fleet.ProcessOperation]; !strings.Contains(b.Cause, "provider metal did not answer within 30s") || levers(herd) != "" {
+			t.Errorf("backoff %+v; pulled %q", b, levers(herd))
 		}
 	})
 }

@@ -35,7 +35,7 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 	if seen, ok := o.evidence(r); ok {
 		return o.done(seen)
 	}
-	entry, err := o.source.Provider.Get(ctx, r.ProviderID)
+	entry, err := o.source.Ask(ctx, r.ProviderID)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		return o.gone()

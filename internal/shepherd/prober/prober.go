@@ -240,7 +240,7 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 // reachAsListed takes in how a list of hosts says that the machine is reached. User logs in to a
 // jump host for which the list names none.
 func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.ProviderID, user string) error {
-	entry, err := source.Provider.Get(ctx, id)
+	entry, err := source.Ask(ctx, id)
 	if err != nil {
 		return fmt.Errorf("ask the provider for the address: %w", err)
 	}

@@ -17,20 +17,26 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
-// listed is a provider whose entries say more of how machines are reached.
+// listed is a provider whose entries say more of how machines are reached. It hangs where it has
+// nothing to say.
 type listed struct {
 	*shepherdtest.FakeProvider
 	change func(*provider.Entry)
 }
 
 func (l listed) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	if l.change == nil { // it hangs
+		<-ctx.Done()
+		return provider.Entry{}, fleet.ContextError(ctx)
+	}
 	entry, err := l.FakeProvider.Get(ctx, id)
 	l.change(&entry)
 	return entry, err
 }
 
-// TestTheWaySaysNothingOfTheMachine: a jump host that is down, or hangs, and an entry of the list
-// that makes no sense, are no silence of the machine behind. Nobody dials that past the jump host.
+// TestTheWaySaysNothingOfTheMachine: a jump host that is down, or hangs, a provider that hangs, and
+// an entry of the list that makes no sense, are no silence of the machine. Nobody dials that past
+// the jump host.
 func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 	t.Parallel()
 	hangs := func(conn net.Conn) {
@@ -54,6 +60,7 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 		"it hangs":                           {watched, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
 		"the jump host of a web page":        {http, jump, nil, "jump host: connect: "},
 		"the one of a web page, which hangs": {http, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
+		"the provider hangs":                 {watched, nil, nil, "metal did not answer within 30s"},
 		"the entry makes no sense":           {watched, invalid, nil, "could not be made: host n4: its jump host has no host_key"},
 	} {
 		t.Run(name, func(t *testing.T) {
