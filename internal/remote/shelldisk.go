@@ -192,13 +192,21 @@ func (d shellDisk) digest(ctx context.Context, name string, size int64) (string,
 func (d shellDisk) explain(_ context.Context, _ string, _ int64, err error) error { return err }
 
 // removeStale removes what uploads to base have left that nobody goes on with: of other contents,
-// and files that were about to be renamed. It goes by the time of the host. A file that stays is
-// harmless. A host with SFTP is asked the same way: a list of its files would be as long as it
+// and files that were about to be renamed. For root it also removes those other contents that no
+// process runs. It goes by the time of the host, and leaves what came just now. A file that stays
+// is harmless. A host with SFTP is asked the same way: a list of its files would be as long as it
 // likes.
-func (d shellDisk) removeStale(ctx context.Context, base string) error {
-	quoted := func(suffix string) string { return quoteAlways(path.Base(base) + "-*" + suffix) }
-	script := "cd " + quoteAlways(path.Dir(base)) + ` && find . ! -name . -prune -type f \( -name ` + quoted(partSuffix) +
-		" -o -name " + quoted(temporarySuffix) + fmt.Sprintf(` \) -mmin +%d -exec rm -f {} \;`, staleAfter/time.Minute)
+func (d shellDisk) removeStale(ctx context.Context, content *Content, base string, uid uint32) error {
+	name, old := path.Base(base), fmt.Sprintf("find . ! -name . -prune -type f -mmin +%d ", staleAfter/time.Minute)
+	script := "cd " + quoteAlways(path.Dir(base)) + " || exit\n" + old +
+		`\( -name ` + quoteAlways(name+"-*"+partSuffix) + " -o -name " + quoteAlways(name+"-*"+temporarySuffix) + ` \) -exec rm -f {} \;`
+	if uid == 0 { // who is told what all processes run
+		// The links are read, not followed: one to a file system that does not answer would hang. Where
+		// the shell itself is missing, there may be others that are.
+		script += "\nused=$(ls -l /proc/[0-9]*/exe 2>/dev/null)\n" + `case $used in *" /proc/$$/exe -> "*) ;; *) exit ;; esac` + "\n" + old +
+			"-name " + quoteAlways(name+"-"+strings.Repeat("[0-9a-f]", len(content.Digest()))) + " ! -name " + quoteAlways(path.Base(content.Path(base))) +
+			` | while read -r file; do case $used in *"${file#./}"*) ;; *) rm -f "$file" ;; esac; done`
+	}
 	_, err := d.run(ctx, "remove what was left", script, Command{})
 	if _, exited := errors.AsType[*ExitError](err); exited {
 		return nil // there is no find, or none that knows minutes

@@ -61,6 +61,9 @@ type upload struct {
 // file. What an upload that was interrupted has left is what the next one goes on from. Any number
 // of uploads may run at once. A host without SFTP gets the content through its shell.
 //
+// Other contents that were uploaded to base before are removed, unless a process runs them. Only
+// root sees which these are: for another user they stay.
+//
 // The error is a *DirectoryError if another directory may do. A program for another architecture
 // than the host's is refused, with an error of kind Unsupported.
 func (h *Host) Upload(ctx context.Context, content *Content, base string, mode fs.FileMode) (Uploaded, error) {
@@ -106,13 +109,14 @@ func (u *upload) run(ctx context.Context, base string) error {
 	}
 	u.base = path.Join(directory, path.Base(base))
 	u.path = u.content.Path(u.base)
-	if there, err := u.present(ctx); there || err != nil {
+	there, err := u.present(ctx)
+	if err == nil && !there {
+		err = u.send(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	if err := u.send(ctx); err != nil {
-		return err
-	}
-	return shellDisk{u.host}.removeStale(ctx, u.base)
+	return shellDisk{u.host}.removeStale(ctx, u.content, u.base, u.uid)
 }
 
 func (u *upload) explain(ctx context.Context, directory string, err error) error {
