@@ -18,6 +18,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -48,7 +49,8 @@ type Provider interface {
 	// tells whether the outcome of that call is open.
 	//
 	// Kinds: RaceLost (another owner has the capacity), NoCapacity, Conflict (the capacity is not free
-	// now), Invalid, Temporary, Throttled, Timeout.
+	// now), Invalid, Temporary, Throttled, Timeout. ConcernsCapacity tells whether a failure before
+	// the call is about that piece of capacity; a failure of what all creations need is not.
 	Create(ctx context.Context, request CreateRequest) (Entry, error)
 
 	// FindByToken returns the machine that carries the token. It asks the capacity first and then
@@ -214,4 +216,31 @@ func MayHaveCreated(err error) bool {
 		return false
 	}
 	return true
+}
+
+// capacityError is an error about one piece of capacity.
+type capacityError struct{ error }
+
+// Unwrap returns the error itself.
+func (e *capacityError) Unwrap() error { return e.error }
+
+// OfCapacity marks an error of Create as one about the piece of capacity that was asked for: with
+// another one, Create may succeed. Nil stays nil.
+func OfCapacity(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &capacityError{err}
+}
+
+// ConcernsCapacity reports whether a failed Create failed by the piece of capacity that was asked
+// for. Without the mark of OfCapacity it did not: the configuration, the whole list or the provider
+// failed, and any other piece of capacity would have had the same answer. The kinds RaceLost and
+// NoCapacity say by themselves what they are about.
+func ConcernsCapacity(err error) bool {
+	if _, marked := errors.AsType[*capacityError](err); marked {
+		return true
+	}
+	kind := fleet.KindOf(err)
+	return kind == fleet.KindRaceLost || kind == fleet.KindNoCapacity
 }

@@ -110,8 +110,8 @@ func unreadable(what string, err error) error {
 // refusal is the error for an answer other than success.
 func refusal(what string, refused *packngo.ErrorResponse) error {
 	status := refused.Response.StatusCode
-	kind := provider.KindOfStatus(status)
-	if !fromAPI(refused) {
+	kind, own := provider.KindOfStatus(status), fromAPI(refused)
+	if !own {
 		kind = provisional(status)
 	}
 	texts := refused.Errors
@@ -124,14 +124,15 @@ func refusal(what string, refused *packngo.ErrorResponse) error {
 	}
 	return &fleet.Error{
 		Kind: kind, Message: what, RetryAfter: provider.RetryAfter(status, refused.Response.Header),
-		Err: &answerError{status: status, text: text},
+		Err: &answerError{status: status, text: text, fromAPI: own},
 	}
 }
 
-// answerError is a refusal in the API's words.
+// answerError is a refusal in the API's words, or in those of a proxy.
 type answerError struct {
-	status int
-	text   string
+	status  int
+	text    string
+	fromAPI bool
 }
 
 // Error tells the text and the status.

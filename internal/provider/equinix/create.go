@@ -24,13 +24,14 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 	}
 	found, device, err := p.occupant(ctx, request.Capacity)
 	if err != nil {
-		return provider.Entry{}, err
+		return provider.Entry{}, ofReservation(err)
 	}
 	if device != nil {
 		return ownOrLost(request, device)
 	}
 	if !found.free() {
-		return provider.Entry{}, fleet.Errorf(fleet.KindConflict, "reservation %s is not provisionable now", request.Capacity)
+		return provider.Entry{}, provider.OfCapacity(
+			fleet.Errorf(fleet.KindConflict, "reservation %s is not provisionable now", request.Capacity))
 	}
 	created, err := p.post(ctx, request, found, key)
 	if err == nil {
@@ -47,12 +48,27 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 
 func checkCreate(request provider.CreateRequest) error {
 	if err := checkID("reservation", string(request.Capacity)); err != nil {
-		return err
+		return provider.OfCapacity(err)
 	}
 	if request.Token == "" || request.Machine == "" {
 		return fleet.Errorf(fleet.KindInvalid, "a device is created with a token and a machine ID")
 	}
 	return nil
+}
+
+// ofReservation marks the error of a question about one reservation as one about that reservation,
+// unless the question about any other would fail in the same way: by the token, or by a proxy that
+// refuses. One that was throttled may not be the next time.
+func ofReservation(err error) error {
+	switch fleet.KindOf(err) {
+	case fleet.KindUnauthenticated:
+		return err
+	case fleet.KindInvalid, fleet.KindUnsupported:
+		if answer, ok := errors.AsType[*answerError](err); !ok || !answer.fromAPI {
+			return err
+		}
+	}
+	return provider.OfCapacity(err)
 }
 
 // ownOrLost returns the device that occupies a reservation when it is ours, and RaceLost otherwise.

@@ -136,6 +136,49 @@ func TestCreateFindsItsOwnLateDevice(t *testing.T) {
 	}
 }
 
+// TestWhatACreateFailsBy: only what is said of the reservation is blamed on it.
+func TestWhatACreateFailsBy(t *testing.T) {
+	t.Parallel()
+	busy := answer{body: strings.Replace(freeReservation, `"provisionable":true`, `"provisionable":false`, 1)}
+	held := answer{body: strings.Replace(freeReservation, `"device":null`, `"device":{"href":"/metal/v1/devices/`+device1+`"}`, 1)}
+	proxy := map[string]string{"Content-Type": "text/html", "X-Request-Id": ""}
+	for name, test := range map[string]struct {
+		at     string
+		answer answer
+		kind   fleet.Kind
+		blames bool
+	}{
+		"not free":               {getReservation, busy, fleet.KindConflict, true},
+		"held":                   {getReservation, held, fleet.KindConflict, true},
+		"not there":              {getReservation, answer{status: 404, body: errorsBody("Not found")}, fleet.KindNotFound, true},
+		"wrong":                  {getReservation, answer{status: 422, body: errorsBody("no")}, fleet.KindInvalid, true},
+		"not to be seen":         {getReservation, answer{status: 403, body: errorsBody("no")}, fleet.KindForbidden, true},
+		"a proxy":                {getReservation, answer{status: 407, body: "<h1>", header: proxy}, fleet.KindInvalid, false},
+		"the token":              {getReservation, answer{status: 401, body: errorsBody("no")}, fleet.KindUnauthenticated, false},
+		"the limit":              {getReservation, answer{status: 429, header: map[string]string{"Retry-After": "3600"}}, fleet.KindThrottled, true},
+		"the label":              {listKeys, answer{body: sshKeys("ironherd", otherKey)}, fleet.KindConflict, false},
+		"the project":            {listKeys, answer{status: 404, body: errorsBody("Not found")}, fleet.KindNotFound, false},
+		"the project of another": {listKeys, answer{status: 403, body: errorsBody("no")}, fleet.KindForbidden, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(getDevice, answer{status: 404, body: errorsBody("Not found")})
+			api.on(test.at, test.answer)
+			request := createRequest()
+			request.BeforeCall = neverCalled(t)
+			_, err := p.Create(t.Context(), request)
+			if fleet.KindOf(err) != test.kind || provider.ConcernsCapacity(err) != test.blames {
+				t.Errorf("%v (%s), blamed on the reservation: %t", err, fleet.KindOf(err), provider.ConcernsCapacity(err))
+			}
+		})
+	}
+	p, _ := newScripted(t)
+	if _, err := p.Create(t.Context(), provider.CreateRequest{Capacity: "x", Token: "t", Machine: "m"}); !provider.ConcernsCapacity(err) {
+		t.Errorf("what cannot be the ID of a reservation: %v", err)
+	}
+}
+
 func TestCapacityTexts(t *testing.T) {
 	t.Parallel()
 	for text, kind := range map[string]fleet.Kind{

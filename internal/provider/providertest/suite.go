@@ -290,6 +290,9 @@ func testCreateRefused(t *testing.T, h Harness) {
 	if provider.MayHaveCreated(err) {
 		t.Errorf("a refused create leaves a doubt: %v", err)
 	}
+	if !provider.ConcernsCapacity(err) {
+		t.Errorf("capacity that does not exist is not blamed for it: %v", err)
+	}
 	for what, wrong := range map[string]provider.CreateRequest{
 		"no capacity": {Token: fleet.NewToken(), Machine: fleet.NewMachineID()},
 		"no token":    {Capacity: h.Free[0], Machine: fleet.NewMachineID()},
@@ -417,6 +420,9 @@ func testErrors(t *testing.T, open func(*testing.T) Harness) {
 			for call, err := range everyCall(t.Context(), h) {
 				if fleet.KindOf(err) != kind {
 					t.Errorf("%s gives %v (%s), want %s", call, err, fleet.KindOf(err), kind)
+				}
+				if call == "create" && provider.ConcernsCapacity(err) {
+					t.Errorf("a piece of capacity is blamed for what every call fails with: %v", err)
 				}
 				if provider.MayHaveCreated(err) && call == "create" && kind != fleet.KindTemporary && kind != fleet.KindTimeout {
 					t.Errorf("a create that was refused leaves a doubt: %v", err)

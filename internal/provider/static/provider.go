@@ -149,11 +149,13 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is taken with a token")
 	}
 	entry, err := p.Get(ctx, fleet.ProviderID(request.Capacity))
-	if err != nil {
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound: // every other error is of the whole list
+		return provider.Entry{}, provider.OfCapacity(err)
+	case err != nil:
 		return provider.Entry{}, err
-	}
-	if entry.Invalid != "" {
-		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "host list %s: %s", p.name(), entry.Invalid)
+	case entry.Invalid != "":
+		return provider.Entry{}, provider.OfCapacity(fleet.Errorf(fleet.KindInvalid, "host list %s: %s", p.name(), entry.Invalid))
 	}
 	return entry, nil
 }

@@ -37,6 +37,8 @@ const (
 	unanswered
 	// paused: nothing was asked for, because a person has paused the provider.
 	paused
+	// blocked: nothing was asked for, because what every creation needs has failed.
+	blocked
 )
 
 func (t *tally) count(c creationResult) {
@@ -102,14 +104,16 @@ func (p *pass) plannedStart(n int) time.Time {
 	return p.view.Now.Add(time.Duration(max(0, short) * float64(p.source.Config.CreateRate.Every)))
 }
 
-// createAll creates in order and at the configured rate. It goes on after a creation that failed,
-// and stops when the provider is paused; creations that are under way then come to their end.
+// createAll creates in order and at the configured rate. It goes on after a creation that failed by
+// its piece of capacity. It stops when the provider is paused, and, with the error, when a creation
+// failed by what every other one needs; creations that are under way then come to their end.
 func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
-	var mu sync.Mutex // of the tally
+	var mu sync.Mutex // of the tally, and of block
+	var block error
 	stopped := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return p.tally.paused
+		return p.tally.paused || block != nil
 	}
 	group, working := errgroup.WithContext(ctx)
 	hands := make(chan struct{}, p.source.Config.CreateParallelism)
@@ -121,23 +125,29 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 		group.Go(func() error {
 			defer func() { <-hands }()
 			result, err := p.createOne(working, intent)
-			if err != nil {
-				return err
-			}
 			mu.Lock()
 			defer mu.Unlock()
-			p.tally.count(result)
-			return nil
+			if result == blocked {
+				block = err
+				return nil // an error would end what is under way
+			}
+			if err == nil {
+				p.tally.count(result)
+			}
+			return err
 		})
 	}
-	err := group.Wait()
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	switch err := group.Wait(); {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	return err
+	return block
 }
 
-// createOne makes one machine. An error means that the pass cannot go on.
+// createOne makes one machine. An error means that the pass cannot go on. Where the result is
+// blocked, the intent stays as it is, and its capacity has no penalty.
 func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResult, error) {
 	key, err := p.hostKey(intent.Token)
 	if err != nil {
@@ -156,7 +166,7 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 		},
 	})
 	if failure == nil && entry.Invalid != "" {
-		failure = fleet.Errorf(fleet.KindUnknown, "the provider's answer cannot be used: %s", entry.Invalid)
+		failure = provider.OfCapacity(fleet.Errorf(fleet.KindUnknown, "the provider's answer cannot be used: %s", entry.Invalid))
 	}
 	switch {
 	case failure == nil:
@@ -168,6 +178,8 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 		return failed, fmt.Errorf("create: %w", context.Cause(ctx))
 	case errors.Is(failure, fleet.ErrLeaseLost):
 		return failed, failure
+	case calls == 0 && !provider.ConcernsCapacity(failure):
+		return blocked, fmt.Errorf("nothing can be created now: %w", failure)
 	}
 	return p.recordFailure(ctx, intent, calls, failure)
 }
@@ -229,7 +241,7 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		for range calls {
 			changes = append(changes, bmdb.IntentAnswered(intent.Machine))
 		}
-		if open == 0 && concernsCapacity(failure) {
+		if open == 0 && final(failure) {
 			changes = append(changes,
 				bmdb.CloseIntentRejected(intent.Machine, cause),
 				bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause))
@@ -254,9 +266,10 @@ func historyEvent(calls int, failure error) fleet.Event {
 	return fleet.EventCreationRefused
 }
 
-// concernsCapacity reports whether a definite failure is about the piece of capacity. If it is not
-// (throttled, not allowed), the next pass tries the same capacity again.
-func concernsCapacity(failure error) bool {
+// final reports whether a definite failure by a piece of capacity, or of the call for it, will be
+// the same next time. If it is not (throttled, not allowed), the next pass tries the same capacity
+// again.
+func final(failure error) bool {
 	switch fleet.KindOf(failure) {
 	case fleet.KindNoCapacity, fleet.KindRaceLost, fleet.KindConflict, fleet.KindInvalid, fleet.KindNotFound, fleet.KindUnsupported:
 		return true

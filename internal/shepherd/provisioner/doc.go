@@ -14,7 +14,8 @@
 //     again. It asks for a machine that is missing by its ID, and records that it is gone when the
 //     provider says so: then people can forget it. One that is listed again is asked for, too.
 //  5. creates at most a chunk of machines: first it retries open intents, then it takes free
-//     capacity in the order of the IDs.
+//     capacity in the order of the IDs. Capacity that fails sits out a penalty. What fails and is
+//     of no one piece of capacity (a key of the project, the whole list) fails the pass.
 //
 // Policy says how soon passes follow each other (provision_interval). The next pass continues where
 // a chunk has not used all capacity. That costs little time: create_rate is slower than passes are.

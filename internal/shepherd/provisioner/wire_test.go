@@ -42,7 +42,7 @@ func TestOnTheWire(t *testing.T) {
 // TestManyCreates is the same with many machines at one provider.
 func TestManyCreates(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { onTheWire(t, 4, *creates, 1000) })
+	synctest.Test(t, func(t *testing.T) { onTheWire(t, 6, *creates, 1000) })
 }
 
 func onTheWire(t *testing.T, seed uint64, machines, perPage int) {

@@ -1,0 +1,159 @@
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/provider/static"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// unblamed fails the test unless the last pass failed with that text, and left its intents as they
+// were: open, without a call, and no capacity with a penalty.
+func (b *bench) unblamed(outcome shepherd.Outcome, says string, intents int) {
+	b.t.Helper()
+	if failed, is := outcome.(shepherd.Fail); !is || !strings.Contains(failed.Err.Error(), says) || !strings.Contains(b.result(), says) {
+		b.t.Errorf("the pass ended as %s, and says %q", text(outcome), b.result())
+	}
+	view := b.view()
+	if len(view.Penalties) != 0 || len(view.Intents) != intents {
+		b.t.Errorf("%d intents are open, want %d; penalties %+v", len(view.Intents), intents, view.Penalties)
+	}
+	for _, intent := range view.Intents {
+		if intent.Calls != 0 {
+			b.t.Errorf("a call was recorded for %s", intent.Machine)
+		}
+	}
+}
+
+// TestNoCapacityIsBlamedForTheConfiguration: what every creation fails by before its call ends the
+// pass at the first one, and the pass after it was put right goes on.
+func TestNoCapacityIsBlamedForTheConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []fleet.Kind{
+		fleet.KindConflict, fleet.KindInvalid, fleet.KindNotFound, fleet.KindUnsupported, fleet.KindTemporary, fleet.KindForbidden,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 5)
+				begun := 0
+				b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+					if point != shepherdtest.Creating {
+						return nil
+					}
+					begun++
+					return fleet.Errorf(kind, "the project has another SSH key under the label")
+				}
+				b.unblamed(b.pass(), "another SSH key under the label", 5)
+				if begun != 1 {
+					t.Errorf("%d creations were begun in vain", begun)
+				}
+				b.fake.Hook = nil
+				b.pass()
+				b.agree(5)
+			})
+		})
+	}
+}
+
+// TestCapacityIsBlamedBeforeTheCall: what a provider says of one piece of capacity before the call
+// closes its intent, and the others are created.
+func TestCapacityIsBlamedBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	for kind, blamed := range map[fleet.Kind]bool{
+		fleet.KindConflict: true, fleet.KindInvalid: true, fleet.KindNotFound: true, fleet.KindForbidden: false, fleet.KindTemporary: false,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 3)
+				b.fake.Hook = func(point shepherdtest.Point, capacity fleet.CapacityID) error {
+					if point == shepherdtest.Creating && capacity == "capacity-001" {
+						return fmt.Errorf("create: %w", provider.OfCapacity(fleet.Errorf(kind, "not this one")))
+					}
+					return nil
+				}
+				b.pass()
+				view := b.view()
+				_, resting := view.Penalties["capacity-001"]
+				if len(b.fake.Devices()) != 2 || resting != blamed || (len(view.Intents) == 0) != blamed {
+					t.Errorf("%d devices, penalties %+v, intents %+v: %s", len(b.fake.Devices()), view.Penalties, view.Intents, b.result())
+				}
+			})
+		})
+	}
+}
+
+// TestACreationUnderWayEndsWell, though another one has found what keeps all from being created.
+func TestACreationUnderWayEndsWell(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 4)
+		b.config.CreateParallelism, b.config.CreateRate = 2, fleet.Rate{Every: time.Second, Burst: 1}
+		b.restart()
+		b.fake.Latency = 10 * time.Second
+		b.fake.Hook = once(shepherdtest.Creating, 2, func(fleet.CapacityID) error { return fleet.Errorf(fleet.KindConflict, "the key") })
+		b.unblamed(b.pass(), "the key", 3)
+		if len(b.view().Machines) != 1 {
+			t.Errorf("machines %+v", b.view().Machines)
+		}
+	})
+}
+
+// emptied is a list of hosts whose file is empty from the n-th creation on.
+type emptied struct {
+	*static.Provider
+	path string
+	left int
+}
+
+func (e *emptied) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
+	if e.left--; e.left == 0 {
+		if err := os.WriteFile(e.path, nil, 0o600); err != nil {
+			return provider.Entry{}, err
+		}
+	}
+	return e.Provider.Create(ctx, request)
+}
+
+// TestNoHostIsBlamedForTheList: a list that is empty for a moment, while a pass takes hosts in.
+func TestNoHostIsBlamedForTheList(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		list := "hosts:\n"
+		for i := range 10 {
+			list += fmt.Sprintf("  - {id: h%d, address: 192.0.2.%d}\n", i, i+1)
+		}
+		path := filepath.Join(t.TempDir(), "hosts.yaml")
+		write := func() {
+			if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write()
+		p, err := static.New(static.Config{Path: path, InFlight: 1}, provider.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.provider, b.config = &emptied{Provider: p, path: path, left: 3}, provisioner.ListConfig()
+		b.restart()
+		b.unblamed(b.pass(), "it is empty", 8)
+		write()
+		b.pass()
+		if view := b.view(); len(view.Machines) != 10 || len(view.Penalties) != 0 {
+			t.Errorf("%d machines, penalties %+v: %s", len(view.Machines), view.Penalties, b.result())
+		}
+	})
+}
