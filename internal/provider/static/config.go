@@ -12,7 +12,7 @@ import (
 
 // Config says where the host list is. Exactly one of Path and URL is set.
 type Config struct {
-	// Path of the list on this host. The provider reads it again for each call.
+	// Path of the list on this host. The provider reads it again when it has changed.
 	Path string `yaml:"path"`
 	// URL of the list: https, or http on this host.
 	URL string `yaml:"url"`
@@ -67,7 +67,7 @@ const maximumListFaults = 20
 // CheckList reports what is wrong with the list in a file: with all of it, or with each host that
 // cannot be used. Each fault is of kind Invalid, and names the line where it has one.
 func CheckList(path string) error {
-	data, err := readFile(path)
+	data, _, err := readFile(path)
 	if err != nil {
 		return err
 	}

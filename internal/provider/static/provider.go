@@ -19,10 +19,11 @@
 // created: Create and FindByToken return the host if it is on the list. A list has no tokens, and
 // FindByToken ignores the token, because two creations of one host do not differ in anything.
 //
-// The provider reads the list again for each call, so a change needs no restart. (It does not fetch
-// a URL again for a single host within fetchAge.) A list that it cannot read answers nothing; the
-// error names the line. A host that it does not understand becomes an entry that says what is
-// wrong; the others are not affected. A host is gone only when a complete list does not have it.
+// Each call looks whether the file has changed, so a change needs no restart. (The provider does
+// not fetch a URL again for a single host within fetchAge.) A list that it cannot read answers
+// nothing; the error names the line. A host that it does not understand becomes an entry that says
+// what is wrong; the others are not affected. A host is gone only when a complete list does not
+// have it; a file that is being written is not complete.
 package static
 
 import (
@@ -34,7 +35,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -51,11 +51,12 @@ type Provider struct {
 	config Config
 	logger *slog.Logger
 	client *http.Client
+	file   file
 
 	mu sync.Mutex
-	// data is the list that was read last, entries what it says, and at when it was read.
+	// data is the list that was fetched last, fetched what it says, and at when it was fetched.
 	data    []byte
-	entries []provider.Entry
+	fetched *list
 	at      time.Time
 }
 
@@ -75,6 +76,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	return &Provider{
 		config: config, logger: options.Log(),
 		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options)},
+		file:   file{path: config.Path, logger: options.Log()},
 	}, nil
 }
 
@@ -89,23 +91,11 @@ func (p *Provider) KeepsMachines() bool { return true }
 
 // List returns the hosts.
 func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
-	data, err := p.read(ctx)
+	l, err := p.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.entries == nil || !bytes.Equal(data, p.data) {
-		entries, err := parse(data)
-		if err != nil {
-			p.entries = nil
-			return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", p.name(), err)
-		}
-		slices.SortStableFunc(entries, provider.CompareEntries)
-		p.data, p.entries = data, entries
-	}
-	p.at = time.Now()
-	return slices.Clone(p.entries), nil
+	return slices.Clone(l.entries), nil
 }
 
 // ListMachines returns the hosts that have an ID.
@@ -114,15 +104,39 @@ func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
 	return provider.Machines(entries), err
 }
 
-// recent returns the hosts for a question about one of them.
-func (p *Provider) recent(ctx context.Context) ([]provider.Entry, error) {
-	p.mu.Lock()
-	entries, at := p.entries, p.at
-	p.mu.Unlock()
-	if p.config.URL != "" && entries != nil && time.Since(at) < fetchAge && ctx.Err() == nil {
-		return entries, nil
+// read returns the list as of now.
+func (p *Provider) read(ctx context.Context) (*list, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read host list %s: %w", p.name(), context.Cause(ctx))
 	}
-	return p.List(ctx)
+	if p.config.Path != "" {
+		return p.file.read(ctx)
+	}
+	data, err := p.fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fetched == nil || !bytes.Equal(data, p.data) {
+		if p.fetched, err = newList(p.name(), data); err != nil {
+			return nil, err
+		}
+		p.data = data
+	}
+	p.at = time.Now()
+	return p.fetched, nil
+}
+
+// recent returns the list for a question about one of its hosts.
+func (p *Provider) recent(ctx context.Context) (*list, error) {
+	p.mu.Lock()
+	fetched, at := p.fetched, p.at
+	p.mu.Unlock()
+	if fetched != nil && time.Since(at) < fetchAge && ctx.Err() == nil {
+		return fetched, nil
+	}
+	return p.read(ctx)
 }
 
 // Get returns a host.
@@ -130,14 +144,12 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if id == "" {
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is asked for by its ID")
 	}
-	entries, err := p.recent(ctx)
+	l, err := p.recent(ctx)
 	if err != nil {
 		return provider.Entry{}, err
 	}
-	for _, entry := range entries {
-		if entry.ID == id {
-			return entry, nil
-		}
+	if entry, there := l.get(id); there {
+		return entry, nil
 	}
 	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "host %q is not on the list %s", id, p.name())
 }
@@ -175,40 +187,6 @@ func (p *Provider) name() string {
 		return "(URL)"
 	}
 	return address.Scheme + "://" + address.Host + address.Path
-}
-
-func (p *Provider) read(ctx context.Context) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("read host list %s: %w", p.name(), context.Cause(ctx))
-	}
-	if p.config.Path != "" {
-		return readFile(p.config.Path)
-	}
-	return p.fetch(ctx)
-}
-
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, fleet.Errorf(fleet.KindInvalid, "read host list: %s is not a file", path)
-	}
-	var file *os.File
-	if err == nil {
-		file, err = os.Open(path)
-	}
-	if err != nil {
-		// A list that is not there says nothing about its hosts, so this is not KindNotFound.
-		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, listSize+1))
-	if err != nil {
-		return nil, fleet.Errorf(fleet.KindTemporary, "read host list: %w", err)
-	}
-	if len(data) > listSize {
-		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s has more than %d bytes", path, listSize)
-	}
-	return data, nil
 }
 
 func (p *Provider) fetch(ctx context.Context) ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -43,6 +44,18 @@ func writeList(t *testing.T, content string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// rewrite writes a list anew, as somebody does who has ended long ago.
+func rewrite(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(-time.Hour) // another one each time
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newProvider(t *testing.T, config Config) *Provider {
@@ -86,9 +99,7 @@ func TestConformanceFromAFile(t *testing.T) {
 					kept += line
 				}
 			}
-			if err := os.WriteFile(path, []byte(kept), 0o600); err != nil {
-				t.Error(err)
-			}
+			rewrite(t, path, kept)
 		}
 		return h
 	})
@@ -184,18 +195,11 @@ func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
 
 func TestEverythingThatDescribesAHost(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "hosts.yaml")
-	write := func(content string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(`
+	path := writeList(t, `
 - {id: rack1-node3, address: 192.0.2.17}
 - {id: a, hostname: db3, address: 192.0.2.17, port: 2222, user: admin, labels: {role: database, rack: "7"},
-   jump: {address: "2001:db8::1", user: jump, host_key: ` + hostKey + `}}
-- {id: b, address: 192.0.2.17, jump: {address: 192.0.2.1, port: 2200, host_key: ` + hostKey + `}}
+   jump: {address: "2001:db8::1", user: jump, host_key: `+hostKey+`}}
+- {id: b, address: 192.0.2.17, jump: {address: 192.0.2.1, port: 2200, host_key: `+hostKey+`}}
 `)
 	p := newProvider(t, Config{Path: path})
 	entries, err := p.List(t.Context())
@@ -218,27 +222,33 @@ func TestEverythingThatDescribesAHost(t *testing.T) {
 	if jump := entries[1].Access.Jump; jump == nil || jump.Address.String() != "192.0.2.1:2200" {
 		t.Errorf("%+v", jump)
 	}
-	// A change counts at once, also one that leaves size and time as they were.
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(strings.Replace(string(content), "db3", "db4", 1))
-	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+	// A change counts at once; of a file that is this young, also one that leaves size and time as
+	// they were.
+	at := time.Now().Add(time.Hour)
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Get(t.Context(), "a"); err != nil || got.Hostname != "db3" {
+		t.Errorf("before the change: %+v, %v", got, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(content), "db3", "db4", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, at, at); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := p.Get(t.Context(), "a"); err != nil || got.Hostname != "db4" {
 		t.Errorf("after a change: %+v, %v", got, err)
 	}
-	write("- broken: [\n")
+	rewrite(t, path, "- broken: [\n")
 	if _, err := p.Get(t.Context(), "a"); fleet.KindOf(err) != fleet.KindInvalid {
 		t.Errorf("a broken list answers from memory: %v", err)
 	}
-	write(string(content))
+	rewrite(t, path, string(content))
 	if got, err := p.Get(t.Context(), "a"); err != nil || got.Hostname != "db3" {
 		t.Errorf("after it was put right: %+v, %v", got, err)
 	}
