@@ -192,7 +192,7 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 func renew(ctx context.Context, request *http.Request, attempt int) (*http.Request, error) {
 	clone := request.Clone(ctx)
 	clone.Close = false // some libraries ask for a new connection each time
-	if request.Body == nil || attempt == 1 {
+	if !hasBody(request) || attempt == 1 {
 		return clone, nil
 	}
 	if request.GetBody == nil {
@@ -327,5 +327,7 @@ func transient(status int) bool {
 }
 
 func repeatable(request *http.Request) bool {
-	return request.Method != http.MethodPost && (request.Body == nil || request.GetBody != nil)
+	return request.Method != http.MethodPost && (!hasBody(request) || request.GetBody != nil)
 }
+
+func hasBody(request *http.Request) bool { return request.Body != nil && request.Body != http.NoBody }
