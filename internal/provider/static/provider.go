@@ -27,17 +27,13 @@
 package static
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -49,20 +45,11 @@ const listSize = 16 << 20
 // Provider is one host list. It is safe for concurrent use.
 type Provider struct {
 	config Config
-	logger *slog.Logger
 	client *http.Client
+	// One of the two is used.
 	file   file
-
-	mu sync.Mutex
-	// data is the list that was fetched last, fetched what it says, and at when it was fetched.
-	data    []byte
-	fetched *list
-	at      time.Time
+	remote remote
 }
-
-// fetchAge is how old a list from a URL may be that a question about one host is answered from: so
-// thousands of them do not fetch it thousands of times.
-const fetchAge = 10 * time.Second
 
 var _ provider.Provider = (*Provider)(nil)
 
@@ -73,11 +60,13 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	}
 	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight, AnswerSize: listSize}
 	endpoint := func(*http.Request) string { return "GET host list" }
-	return &Provider{
-		config: config, logger: options.Log(),
+	p := &Provider{
+		config: config,
 		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options)},
 		file:   file{path: config.Path, logger: options.Log()},
-	}, nil
+	}
+	p.remote.name, p.remote.fetch = p.name(), p.fetch
+	return p, nil
 }
 
 // Kind returns "static".
@@ -91,7 +80,7 @@ func (p *Provider) KeepsMachines() bool { return true }
 
 // List returns the hosts.
 func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
-	l, err := p.read(ctx)
+	l, err := p.read(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -104,39 +93,15 @@ func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
 	return provider.Machines(entries), err
 }
 
-// read returns the list as of now.
-func (p *Provider) read(ctx context.Context) (*list, error) {
+// read returns the list as of now; of a URL, where recent is set, as of a moment ago.
+func (p *Provider) read(ctx context.Context, recent bool) (*list, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read host list %s: %w", p.name(), context.Cause(ctx))
 	}
 	if p.config.Path != "" {
 		return p.file.read(ctx)
 	}
-	data, err := p.fetch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fetched == nil || !bytes.Equal(data, p.data) {
-		if p.fetched, err = newList(p.name(), data); err != nil {
-			return nil, err
-		}
-		p.data = data
-	}
-	p.at = time.Now()
-	return p.fetched, nil
-}
-
-// recent returns the list for a question about one of its hosts.
-func (p *Provider) recent(ctx context.Context) (*list, error) {
-	p.mu.Lock()
-	fetched, at := p.fetched, p.at
-	p.mu.Unlock()
-	if fetched != nil && time.Since(at) < fetchAge && ctx.Err() == nil {
-		return fetched, nil
-	}
-	return p.read(ctx)
+	return p.remote.read(ctx, recent)
 }
 
 // Get returns a host.
@@ -144,7 +109,7 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if id == "" {
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is asked for by its ID")
 	}
-	l, err := p.recent(ctx)
+	l, err := p.read(ctx, true)
 	if err != nil {
 		return provider.Entry{}, err
 	}

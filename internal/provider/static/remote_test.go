@@ -1,0 +1,174 @@
+package static
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// trip answers the requests of a provider.
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answered(r *http.Request, status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}
+}
+
+func behind(t *testing.T, answer trip) *Provider {
+	t.Helper()
+	config := DefaultConfig()
+	config.URL = "https://lists.example/hosts?key=hidden"
+	p, err := New(config, provider.Options{HTTP: answer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestOneFetchServesAllWhoWait: fifty workers that ask for one host after another wait no longer
+// than one fetch takes, each time that the list is too old.
+func TestOneFetchServesAllWhoWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 300 * time.Millisecond
+		var fetches atomic.Int32
+		p := behind(t, func(r *http.Request) (*http.Response, error) {
+			fetches.Add(1)
+			time.Sleep(takes)
+			return answered(r, http.StatusOK, fiveHosts), nil
+		})
+		begin := time.Now()
+		var workers sync.WaitGroup
+		var longest atomic.Int64
+		for range 50 {
+			workers.Go(func() {
+				for time.Since(begin) < time.Minute {
+					asked := time.Now()
+					if _, err := p.Get(t.Context(), "a"); err != nil {
+						t.Error(err)
+					}
+					if took := int64(time.Since(asked)); took > longest.Load() {
+						longest.Store(took)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		}
+		workers.Wait()
+		if longest := time.Duration(longest.Load()); longest > takes {
+			t.Errorf("a question took %s, and a fetch takes %s", longest, takes)
+		}
+		if n, most := fetches.Load(), int32(time.Minute/fetchAge)+1; n > most {
+			t.Errorf("%d fetches in a minute, want at most %d", n, most)
+		}
+	})
+}
+
+// TestWhoeverBeganAFetchMayGiveUp: the others get its answer. When nobody waits any more, it ends.
+func TestWhoeverBeganAFetchMayGiveUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var fetches, ended int
+		p := behind(t, func(r *http.Request) (*http.Response, error) {
+			fetches++
+			select {
+			case <-time.After(5 * time.Second):
+				return answered(r, http.StatusOK, fiveHosts), nil
+			case <-r.Context().Done():
+				ended++
+				return nil, r.Context().Err()
+			}
+		})
+		cause := errors.New("the control plane stops")
+		var callers sync.WaitGroup
+		for i := range 3 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			callers.Go(func() {
+				_, err := p.Get(ctx, "a")
+				if gaveUp := i == 0; gaveUp != errors.Is(err, cause) || gaveUp != (fleet.KindOf(err) == fleet.KindTimeout) || !gaveUp && err != nil {
+					t.Errorf("caller %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+			if i == 0 {
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+			} else {
+				context.AfterFunc(t.Context(), func() { cancel(nil) })
+			}
+		}
+		callers.Wait()
+		if fetches != 1 || ended != 0 {
+			t.Errorf("%d fetches, %d of them ended", fetches, ended)
+		}
+		time.Sleep(fetchAge)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Get(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) || fleet.KindOf(err) != fleet.KindTimeout {
+			t.Errorf("nobody waits: %v", err)
+		}
+		synctest.Wait()
+		if ended != 1 {
+			t.Errorf("%d fetches were ended, of which nobody waits for one", ended)
+		}
+		if _, err := p.Get(t.Context(), "a"); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// TestAFailedFetchIsRemembered for a moment, by questions about one host. A list is always fetched.
+func TestAFailedFetchIsRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fetches, status := 0, http.StatusForbidden
+		p := behind(t, func(r *http.Request) (*http.Response, error) {
+			fetches++
+			return answered(r, status, fiveHosts), nil
+		})
+		ask := func(want int) {
+			t.Helper()
+			_, err := p.Get(t.Context(), "a")
+			if failed := status != http.StatusOK; failed != (fleet.KindOf(err) == fleet.KindForbidden) || fetches != want {
+				t.Errorf("%v after %d fetches, want %d", err, fetches, want)
+			}
+		}
+		for range 100 {
+			ask(1)
+		}
+		time.Sleep(failureAge)
+		ask(2)
+		status = http.StatusOK
+		if entries, err := p.List(t.Context()); err != nil || len(entries) != 5 || fetches != 3 {
+			t.Errorf("%d hosts, %v, after %d fetches", len(entries), err, fetches)
+		}
+		ask(3)
+	})
+}
+
+// TestAFetchHasATimeLimit of its own, whatever the callers have.
+func TestAFetchHasATimeLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := behind(t, func(r *http.Request) (*http.Response, error) {
+			busy := answered(r, http.StatusServiceUnavailable, "")
+			busy.Header.Set("Retry-After", "40")
+			return busy, nil
+		})
+		begin := time.Now()
+		_, err := p.Get(t.Context(), "a")
+		if took := time.Since(begin); fleet.KindOf(err) != fleet.KindTimeout || took > fetchLimit {
+			t.Errorf("%v (%s) after %s", err, fleet.KindOf(err), took)
+		}
+	})
+}
