@@ -40,21 +40,27 @@ func KindOfStatus(status int) fleet.Kind {
 const maximumRetryAfter = time.Hour
 
 // RetryAfter returns how long a pause an answer asks for: Retry-After in seconds or as a date (RFC
-// 9110, section 10.2.3), with status 429 and from 500 on. It is an hour at most, and zero when the
-// answer asks for none or makes no sense.
+// 9110, section 10.2.3), with status 429 and from 500 on. A date counts from the time of the answer
+// by the provider's own clock, where it says that (Date): ours may be another. It is an hour at
+// most, and zero when the answer asks for none or makes no sense.
 func RetryAfter(status int, header http.Header) time.Duration {
 	if status != http.StatusTooManyRequests && status < 500 {
 		return 0
 	}
-	return min(retryAfterHeader(header.Get("Retry-After")), maximumRetryAfter)
+	return min(retryAfterHeader(header.Get("Retry-After"), header.Get("Date")), maximumRetryAfter)
 }
 
-func retryAfterHeader(value string) time.Duration {
+func retryAfterHeader(value, date string) time.Duration {
 	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
 		return time.Duration(min(max(seconds, 0), int64(maximumRetryAfter/time.Second))) * time.Second
 	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(time.Until(at), 0)
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
 	}
-	return 0
+	now, err := http.ParseTime(date)
+	if err != nil {
+		now = time.Now()
+	}
+	return max(at.Sub(now), 0)
 }

@@ -473,27 +473,3 @@ func TestObserverSeesEachRequest(t *testing.T) {
 		}
 	})
 }
-
-func TestRetryAfterForms(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for _, test := range []struct {
-			status int
-			header []string
-			want   time.Duration
-		}{
-			{429, []string{"Retry-After", "7"}, 7 * time.Second},
-			{503, []string{"Retry-After", time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat)}, 9 * time.Second},
-			{429, []string{"Retry-After", "-5"}, 0},
-			{429, []string{"Retry-After", "99999999999999"}, time.Hour},
-			{429, []string{"Retry-After", "soon"}, 0},
-			{200, []string{"Retry-After", "7"}, 0},
-			{404, []string{"Retry-After", "7"}, 0},
-		} {
-			header := http.Header{test.header[0]: test.header[1:]}
-			if got := RetryAfter(test.status, header); got != test.want {
-				t.Errorf("%d %v: %s, want %s", test.status, test.header, got, test.want)
-			}
-		}
-	})
-}
