@@ -37,6 +37,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // listSize bounds a list, in bytes.
@@ -62,11 +63,31 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	endpoint := func(*http.Request) string { return "GET host list" }
 	p := &Provider{
 		config: config,
-		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options)},
+		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options), CheckRedirect: followed},
 		file:   file{path: config.Path, logger: options.Log()},
 	}
 	p.remote.name, p.remote.fetch = p.name(), p.fetch
 	return p, nil
+}
+
+// maximumRedirects bounds how often one fetch is redirected.
+const maximumRedirects = 10
+
+// followed says why a redirect is not followed; nil: it is. What was asked for over https is taken
+// over https alone: on the way back to http anybody could put in hosts of their own. Nobody is told
+// the URL that was asked for before, which may have a secret in its query.
+func followed(next *http.Request, before []*http.Request) error {
+	to := next.URL
+	stays := before[0].URL.Scheme == "http" && secret.StaysHere(to.Hostname())
+	switch {
+	case to.Scheme != "https" && (to.Scheme != "http" || !stays):
+		return fleet.Errorf(fleet.KindInvalid, "it redirects to %s://%s, and is followed to https alone: name an https URL that serves the list itself",
+			to.Scheme, to.Host)
+	case len(before) >= maximumRedirects:
+		return fleet.Errorf(fleet.KindInvalid, "it redirects more than %d times", maximumRedirects)
+	}
+	next.Header.Del("Referer")
+	return nil
 }
 
 // Kind returns "static".
