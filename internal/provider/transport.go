@@ -75,8 +75,14 @@ func NewTransport(limits Limits, endpoint func(*http.Request) string, options Op
 // Pacing says how calls are paced, in one clause.
 func (t *Transport) Pacing() string { return t.pacer.pacing() }
 
+// newHTTP returns a transport with the proxy settings of the environment. Where nothing is heard on
+// an HTTP/2 connection for a third of an attempt's time, the other side is asked for a sign of
+// life, and one that gives none in another third loses the connection. Without that all calls go
+// over a connection whose path is gone until the kernel gives up sending, after a quarter of an
+// hour.
 func newHTTP(limits Limits) *http.Transport {
 	return &http.Transport{
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: limits.AttemptTimeout / 3, PingTimeout: limits.AttemptTimeout / 3},
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		ForceAttemptHTTP2:   true,
