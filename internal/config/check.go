@@ -45,7 +45,7 @@ func (d *document) check(c Config) {
 	d.faultsOf("", c.Policy.Validate())
 	d.faultsOf("", shepherd.RequirePositive("drain_timeout", c.DrainTimeout))
 	d.checkImages(c.Images)
-	first := map[string]int{}
+	first, sources := map[string]int{}, map[string]int{}
 	for i, p := range c.Providers {
 		section := fmt.Sprintf("providers[%d]", i)
 		if j, twice := first[p.Name]; twice && p.Name != "" {
@@ -53,7 +53,26 @@ func (d *document) check(c Config) {
 		}
 		first[p.Name] = i
 		d.checkProvider(section, p, c.Catalogue())
+		d.checkSource(section, i, p, sources)
 	}
+}
+
+// checkSource checks that no provider before this one has the same list of hosts. first has which
+// one named a list first.
+func (d *document) checkSource(section string, number int, p Provider, first map[string]int) {
+	kind, err := builtin.Find(p.Kind)
+	if err != nil {
+		return // reported
+	}
+	key, source := kind.Source(p.Sections)
+	if source == "" {
+		return
+	}
+	if j, twice := first[source]; twice {
+		d.keyFault(join(join(section, p.Kind), key), "is the list of providers[%d] too: a host has one provider, so put the hosts of each into a list of its own", j)
+		return
+	}
+	first[source] = number
 }
 
 // checkImages checks the catalogue.

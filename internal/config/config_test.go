@@ -133,6 +133,14 @@ func TestFaults(t *testing.T) {
 			minimal + "providers:\n- {name: a, kind: static, static: {url: 'https://x/'}}\n- {name: a, kind: static, static: {url: 'https://y/'}}\n", nil,
 			`ironherd.yaml:6: providers[1].name: "a" is the name of providers[0] too: names must differ`,
 		},
+		"same list": {
+			minimal + "providers:\n- {name: a, kind: static, static: {url: 'https://Lists.example:443'}}\n- {name: b, kind: static, static: {url: 'https://lists.example/'}}\n", nil,
+			`ironherd.yaml:6: providers[1].static.url: is the list of providers[0] too: a host has one provider, so put the hosts of each into a list of its own`,
+		},
+		"same file": {
+			minimal + "providers:\n- {name: a, kind: static, static: {path: /etc/hosts}}\n- {name: b, kind: static, static: {path: /etc/../etc/hosts}}\n", nil,
+			`ironherd.yaml:6: providers[1].static.path: is the list of providers[0] too: a host has one provider, so put the hosts of each into a list of its own`,
+		},
 		"bad image": {
 			minimal + "providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  install:\n    url: http://x/i\n    compression: none\n    digest: sha1:12\n", nil,
 			`ironherd.yaml:11: providers[0].install.digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,

@@ -56,6 +56,7 @@ var table = []Kind{
 			return []File{{Key: "path", Path: &s.Static.Path, CheckContent: static.CheckList}}
 		},
 		validate: func(s Sections) error { return s.Static.Validate() },
+		source:   func(s Sections) (string, string) { return s.Static.Source() },
 		open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
 			return static.New(s.Static, options)
 		},
@@ -69,6 +70,7 @@ type Kind struct {
 	defaults func(*Sections)
 	files    func(*Sections) []File
 	validate func(Sections) error
+	source   func(Sections) (key, source string) // nil: see Source
 	open     func(sections Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
 }
 
@@ -118,6 +120,16 @@ func (k Kind) IsList() bool { return k.list }
 
 // Files returns the file names in the section of this kind.
 func (k Kind) Files(s *Sections) []File { return k.files(s) }
+
+// Source returns what the machines of a list are listed in, and the key that names it, relative to
+// the section: two providers with one source would both manage every host of it. Both are empty for
+// a kind that is no list, and where none is named.
+func (k Kind) Source(s Sections) (key, source string) {
+	if k.source == nil {
+		return "", ""
+	}
+	return k.source(s)
+}
 
 // Validate reports every fault of the section of this kind. Each is of kind Invalid and begins with
 // its key, relative to the section.

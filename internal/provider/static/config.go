@@ -3,6 +3,7 @@ package static
 import (
 	"errors"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -59,6 +60,32 @@ func (c Config) Validate() error {
 		fault("in_flight must be at least 1, not %d", c.InFlight)
 	}
 	return errors.Join(faults...)
+}
+
+// Source returns what names the list, the same for each spelling of it, and the key that does: path
+// or url. Both are empty where nothing is named.
+func (c Config) Source() (key, source string) {
+	switch {
+	case strings.TrimSpace(c.Path) != "":
+		if real, err := filepath.EvalSymlinks(c.Path); err == nil {
+			return "path", real
+		}
+		return "path", filepath.Clean(c.Path)
+	case strings.TrimSpace(c.URL) != "":
+		u, err := url.Parse(c.URL)
+		if err != nil {
+			return "url", c.URL
+		}
+		u.Host, u.Fragment = strings.ToLower(u.Host), ""
+		if port := u.Port(); port == "443" && u.Scheme == "https" || port == "80" && u.Scheme == "http" {
+			u.Host = strings.TrimSuffix(u.Host, ":"+port)
+		}
+		if u.Path == "" {
+			u.Path = "/"
+		}
+		return "url", u.String()
+	}
+	return "", ""
 }
 
 // maximumListFaults bounds how many faults of one list are told.

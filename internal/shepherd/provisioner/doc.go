@@ -9,7 +9,8 @@
 //  3. settles open intents: it closes those whose outcome is known, and adopts machines that carry
 //     one of our tokens.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
-//     of the BMDB that the provider does not have, and a list without most of its machines. While
+//     of the BMDB that the provider does not have, a list without most of its machines, and a host
+//     of a list that is a machine of another provider. While
 //     there is one, the pass creates nothing at this provider. The pass that finds none creates
 //     again. It asks for a machine that is missing by its ID, and records that it is gone when the
 //     provider says so: then people can forget it. One that is listed again is asked for, too.

@@ -81,7 +81,7 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	}
 	s.begins(work.Epoch)
 	run := &pass{
-		db: p.db, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
+		db: p.db, sources: p.sources, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
 	}
 	if err := run.run(ctx); err != nil {
 		return shepherd.Fail{
@@ -93,10 +93,12 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 
 // pass is one pass of one provider.
 type pass struct {
-	db     *bmdb.DB
-	source *sourceState
-	work   *bmdb.Work
-	logger *slog.Logger
+	db *bmdb.DB
+	// sources are all providers, and source is the one of the pass.
+	sources shepherd.Sources[*sourceState]
+	source  *sourceState
+	work    *bmdb.Work
+	logger  *slog.Logger
 	// makeHostKey is Options.HostKey.
 	makeHostKey func(fleet.Token) (provider.HostKey, error)
 
@@ -118,6 +120,9 @@ func (p *pass) run(ctx context.Context) error {
 		return fmt.Errorf("look up the tokens of the list: %w", err)
 	}
 	if p.survey, err = takeSurvey(entries, p.view, closed, p.source.Config.SettlingTime); err != nil {
+		return err
+	}
+	if err := p.takeElsewhere(ctx, entries); err != nil {
 		return err
 	}
 	for _, reason := range p.survey.unusable {

@@ -165,6 +165,7 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 			Remedy:   fleet.DiscrepancyDuplicateMachine.Remedy(),
 		})
 	}
+	found = append(found, p.survey.duplicates()...)
 	for _, m := range p.survey.gone {
 		found = append(found, missing(m, "the provider said so when asked for it"))
 	}

@@ -1,0 +1,133 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// elsewhere is a host of a list that the BMDB has as a machine of another provider.
+type elsewhere struct {
+	entry    provider.Entry
+	evidence string
+}
+
+// takeElsewhere takes the hosts that are machines of another provider out of those that could
+// become machines. They are two names of one host: in two lists, in a list whose provider was
+// renamed, or in a list with what was bought. Whoever took such a host in would install over it.
+//
+// The BMDB is asked only where a list has hosts that are not known, which is not so as a rule. It
+// has the addresses of machines; port and jump host are asked of the other provider. Where that is
+// not configured here, the address decides.
+func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) error {
+	if !provider.Keeps(p.source.Provider) || len(p.survey.free)+len(p.survey.retry) == 0 {
+		return nil
+	}
+	wanted := make(map[fleet.CapacityID]bool)
+	for _, capacity := range p.survey.free {
+		wanted[capacity] = true
+	}
+	for _, intent := range p.survey.retry {
+		wanted[intent.Capacity] = true
+	}
+	hosts := make(map[netip.Addr][]provider.Entry)
+	for _, entry := range entries {
+		if wanted[entry.Capacity] && entry.Address.IsValid() {
+			hosts[entry.Address] = append(hosts[entry.Address], entry)
+		}
+	}
+	rows, err := p.db.Providers(ctx)
+	if err != nil {
+		return fmt.Errorf("look for hosts at other providers: %w", err)
+	}
+	found := make(map[fleet.CapacityID]string)
+	for _, row := range rows {
+		if row.Name == p.source.Name {
+			continue
+		}
+		view, err := p.db.ViewProvider(ctx, row.Name)
+		if err != nil {
+			return fmt.Errorf("look for hosts at provider %s: %w", row.Name, err)
+		}
+		for _, m := range view.Machines {
+			if m.Provided == nil || m.Provided.Status == fleet.ProviderStatusGone || len(hosts[m.Provided.Address]) == 0 {
+				continue
+			}
+			access, known := p.accessOf(ctx, row.Name, m.ProviderID)
+			for _, entry := range hosts[m.Provided.Address] {
+				if !known || sameAccess(entry.Access, access) {
+					found[entry.Capacity] = fmt.Sprintf("host %s (%s) is machine %s (%s) of provider %s",
+						entry.ID, entry.Address, m.ID, nameOf(m), row.Name)
+				}
+			}
+		}
+	}
+	p.survey.leave(entries, found)
+	return nil
+}
+
+// accessOf returns how another provider has a machine reached; not known where that is not
+// configured here, or does not say.
+func (p *pass) accessOf(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID) (provider.Access, bool) {
+	other, configured := p.sources[name]
+	switch {
+	case !configured:
+		return provider.Access{}, false
+	case !provider.Keeps(other.Provider): // it is reached as all machines are
+		return provider.Access{}, true
+	}
+	entry, err := other.Provider.Get(ctx, id)
+	return entry.Access, err == nil && entry.Invalid == ""
+}
+
+// sameAccess reports whether one address, reached in these two ways, may be one host. A port that
+// is not named is one that this package does not know.
+func sameAccess(a, b provider.Access) bool {
+	var left, right netip.AddrPort
+	if a.Jump != nil {
+		left = a.Jump.Address
+	}
+	if b.Jump != nil {
+		right = b.Jump.Address
+	}
+	return left == right && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
+}
+
+// leave has the survey leave hosts alone, for the reasons that are given by their capacity. An
+// intent that is open on one has made no call, as none is made for a host of a list.
+func (s *survey) leave(entries []provider.Entry, reasons map[fleet.CapacityID]string) {
+	for _, entry := range entries {
+		if why, ours := reasons[entry.Capacity]; ours {
+			s.elsewhere = append(s.elsewhere, elsewhere{entry, why})
+			s.unusable = append(s.unusable, why)
+		}
+	}
+	s.free = slices.DeleteFunc(s.free, func(c fleet.CapacityID) bool { return reasons[c] != "" })
+	s.retry = slices.DeleteFunc(s.retry, func(intent fleet.Intent) bool {
+		why := reasons[intent.Capacity]
+		if why != "" {
+			s.futile = append(s.futile, finding{intent, why})
+		}
+		return why != ""
+	})
+}
+
+// elsewhereRemedy tells what to do about such a host.
+const elsewhereRemedy = "remove it from this list, or give back the machine of the other provider (`ironherd machine release`); " +
+	"where the provider was renamed, give it its old name again"
+
+// duplicates returns the discrepancies of hosts that are machines of other providers. Of many it
+// returns the first; all are in the result of the pass.
+func (s *survey) duplicates() (found []bmdb.Discrepancy) {
+	for _, host := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
+		found = append(found, bmdb.Discrepancy{
+			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: host.entry.ID, Evidence: host.evidence, Remedy: elsewhereRemedy,
+		})
+	}
+	return found
+}
