@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
 // release ends a release of the bench's machine on a capacity, as the loop of operations does.
@@ -110,4 +112,97 @@ func (l *lagging) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry,
 		return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "no device %s", id)
 	}
 	return l.Provider.Get(ctx, id)
+}
+
+// TestAnAdoptionOutlivesAListThatLags: what an operator was promised is kept until the provider
+// says that it does not have the machine, and then the history tells.
+func TestAnAdoptionOutlivesAListThatLags(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		asked         error
+		lost, adopted bool
+	}{
+		"the list lags":             {nil, false, true},
+		"the provider does not say": {fleet.Errorf(fleet.KindUnknown, "a strange answer"), false, true},
+		"the machine is gone":       {nil, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 1)
+				device, err := b.fake.Land("capacity-000")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(b.config.SettlingTime)
+				b.restart()
+				b.pass()
+				if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, "it is needed"); err != nil {
+					t.Fatal(err)
+				}
+				b.fake.Hide = func(e provider.Entry) bool { return e.ID == device.ID }
+				b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+					if point == shepherdtest.Asking {
+						return test.asked
+					}
+					return nil
+				}
+				if test.lost {
+					b.lose([]provider.Entry{device})
+					b.fake.RemoveCapacity("capacity-000")
+				}
+				b.pass()
+				if kept := len(b.view().Adoptions) == 1; kept != test.adopted {
+					t.Errorf("after a list without it: %v", b.view().Adoptions)
+				}
+				b.fake.Hide, b.fake.Hook = nil, nil
+				b.pass()
+				v := b.view()
+				if adopted := len(v.Machines) == 1 && v.Machines[0].ProviderID == device.ID; adopted != test.adopted || len(v.Adoptions) != 0 || b.kinds() != "" {
+					t.Errorf("machines %+v, adoptions %v, discrepancies %q", v.Machines, v.Adoptions, b.kinds())
+				}
+				history, err := b.db.ProviderHistory(t.Context(), source, 100)
+				if err != nil {
+					t.Fatal(err)
+				}
+				told := slices.ContainsFunc(history, func(h bmdb.HistoryRow) bool {
+					return strings.Contains(h.Detail, string(device.ID)+" is not adopted, as ada") && strings.Contains(h.Detail, "the provider does not have it")
+				})
+				if told == test.adopted {
+					t.Errorf("history %+v", history)
+				}
+			})
+		})
+	}
+}
+
+// TestAnAdoptionOfWhatIsManaged ends: the machine carries a token that explains it.
+func TestAnAdoptionOfWhatIsManaged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		device, err := b.fake.Land("capacity-000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(b.config.SettlingTime)
+		b.restart()
+		b.pass()
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, "it is needed"); err != nil {
+			t.Fatal(err)
+		}
+		b.fake.Hide = func(e provider.Entry) bool { return e.ID == device.ID }
+		b.fake.Hook = once(shepherdtest.Sending, 1, func(fleet.CapacityID) error { return errReplyLost })
+		b.pass()
+		intents := b.view().Intents
+		if len(intents) != 1 || len(b.view().Adoptions) != 1 {
+			t.Fatalf("intents %+v, adoptions %v", intents, b.view().Adoptions)
+		}
+		b.fake.Change(device.ID, func(e *provider.Entry) bool { e.Tokens = []fleet.Token{intents[0].Token}; return true })
+		b.fake.Hide, b.fake.Hook = nil, nil
+		b.passes(2)
+		if v := b.view(); len(v.Adoptions) != 0 || !slices.ContainsFunc(v.Machines, func(m bmdb.ProviderMachine) bool { return m.ProviderID == device.ID }) {
+			t.Errorf("machines %+v, adoptions %v", v.Machines, v.Adoptions)
+		}
+	})
 }

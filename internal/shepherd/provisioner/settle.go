@@ -36,7 +36,11 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 		}
 		changes = append(changes, injected(seen.machine, key)...)
 	}
-	changes = append(changes, p.adopted(ctx)...)
+	adopted, err := p.adopted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changes = append(changes, adopted...)
 	for _, futile := range p.survey.futile {
 		changes = append(changes, bmdb.CloseIntentRejected(futile.intent.Machine, "nothing was created: "+futile.evidence))
 	}
@@ -227,9 +231,10 @@ func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	return found, nil
 }
 
-// adopted returns the changes that take in the machines that operators asked for, and end the
-// requests for those that are not there.
-func (p *pass) adopted(ctx context.Context) []bmdb.Change {
+// adopted returns the changes that take in the machines that operators asked for. A request for one
+// that is not to be seen stays, because lists lag: it ends, with a word in the history, when the
+// provider says that it does not have that machine, or when the machine is managed already.
+func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
 	unknown := make(map[fleet.ProviderID]provider.Entry)
 	for _, entry := range p.survey.unknown {
 		unknown[entry.ID] = entry
@@ -237,20 +242,46 @@ func (p *pass) adopted(ctx context.Context) []bmdb.Change {
 	for _, seen := range p.survey.released {
 		unknown[seen.entry.ID] = seen.entry
 	}
+	managed := make(map[fleet.ProviderID]fleet.MachineID)
+	for _, m := range p.view.Machines {
+		managed[m.ProviderID] = m.ID
+	}
 	var changes []bmdb.Change
+	asks := 0
 	for _, id := range slices.Sorted(maps.Keys(p.view.Adoptions)) {
-		entry, there := unknown[id]
-		if !there {
-			changes = append(changes, bmdb.DropAdoption(id))
+		if entry, there := unknown[id]; there {
+			p.tally.takenIn++
+			machine := fleet.NewMachineID()
+			p.logger.InfoContext(ctx, "machine is adopted", slog.String("machine", string(machine)), slog.String("provider_id", string(id)),
+				slog.String("asked_by", p.view.Adoptions[id]))
+			changes = append(changes, bmdb.AdoptEntry(machine, id, entry.Capacity, entry.Provided(nil, p.view.Now)))
 			continue
 		}
-		p.tally.takenIn++
-		machine := fleet.NewMachineID()
-		p.logger.InfoContext(ctx, "machine is adopted", slog.String("machine", string(machine)), slog.String("provider_id", string(id)),
-			slog.String("asked_by", p.view.Adoptions[id]))
-		changes = append(changes, bmdb.AdoptEntry(machine, id, entry.Capacity, entry.Provided(nil, p.view.Now)))
+		if machine, known := managed[id]; known {
+			changes = append(changes, p.notAdopted(ctx, id, "it is machine "+string(machine)+" already")...)
+			continue
+		}
+		if asks == asksPerPass {
+			continue
+		}
+		asks++
+		switch _, err := p.source.Provider.Get(ctx, id); {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("ask for a machine that is to be adopted: %w", context.Cause(ctx))
+		case fleet.KindOf(err) == fleet.KindNotFound:
+			changes = append(changes, p.notAdopted(ctx, id, "asked for by its ID, the provider does not have it")...)
+		default:
+			p.logger.InfoContext(ctx, "machine that is to be adopted is not in the list", slog.String("provider_id", string(id)), slog.Any("err", err))
+		}
 	}
-	return changes
+	return changes, nil
+}
+
+// notAdopted returns the changes that end a request for a machine, and record why.
+func (p *pass) notAdopted(ctx context.Context, id fleet.ProviderID, why string) []bmdb.Change {
+	p.logger.WarnContext(ctx, "machine is not adopted", slog.String("provider_id", string(id)), slog.String("reason", why))
+	return []bmdb.Change{bmdb.DropAdoption(id), bmdb.RecordMachineHistory("", fleet.EventDiscrepancyCleared,
+		fmt.Sprintf("%s: %s is not adopted, as %s wanted: %s", fleet.DiscrepancyUnknownMachine, id, p.view.Adoptions[id], why))}
 }
 
 // confirm asks for each missing machine by its ID. Only a definite answer makes a discrepancy, and
