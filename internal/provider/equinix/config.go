@@ -44,7 +44,8 @@ type Config struct {
 	Spacing time.Duration `yaml:"spacing"`
 	// InFlight is how many calls may be under way at once.
 	InFlight int `yaml:"in_flight"`
-	// PageSize is how many rows of a list are asked for at once. The API may give fewer.
+	// PageSize is how many rows of a list are asked for at once. The API may give fewer. A list that
+	// fits on one page is read in one call, and as of one instant.
 	PageSize int `yaml:"page_size"`
 }
 
@@ -56,7 +57,7 @@ func DefaultConfig() Config {
 		User:     "ironherd",
 		Spacing:  2 * time.Second,
 		InFlight: 1,
-		PageSize: 100,
+		PageSize: 500,
 
 		InjectHostKey: true,
 	}

@@ -47,8 +47,8 @@ func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, erro
 	}, func(p page) []jsontext.Value { return p.Reservations }, parseReservation)
 }
 
-// listWhole reads a list until one reading of it is whole. It never mixes the rows of two readings:
-// what only one of them has may have been deleted, or created, in between.
+// listWhole reads a list until one reading of it has every row. The next reading of a list that
+// shrinks, as it does in a mass release, goes from the last page to the first.
 func listWhole[T row](
 	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []jsontext.Value,
 	parse func(jsontext.Value) T,
@@ -61,12 +61,18 @@ func listWhole[T row](
 	}
 	var before reading[T]
 	for range maximumReadings {
-		now, err := listOnce(what, read, rowsOf, parse)
-		if err != nil {
-			return nil, err
+		from := 0
+		if before.fell {
+			from = before.pages
 		}
-		if now.whole() || now.outgrew(before) {
+		now, err := listOnce(what, from, read, rowsOf, parse)
+		switch {
+		case err != nil:
+			return nil, err
+		case now.whole(), now.outgrew(before):
 			return now.rows, nil
+		case now.shrank():
+			return now.and(before), nil
 		}
 		before = now
 		p.logger.DebugContext(ctx, "list shifted while it was read, reading it again", slog.String("collection", collection))
@@ -81,14 +87,39 @@ type row interface{ key() string }
 type reading[T row] struct {
 	rows []T
 	ids  map[string]bool
-	// first and last are the totals that the first and the last page gave. fell: a page gave a lower
-	// one than the page before.
+	// first and last are the totals that the first and the last page gave that were read. fell: a page
+	// gave a lower one than the page before; rose: one gave a higher one.
 	first, last int
-	fell        bool
+	fell, rose  bool
+	// pages is how many there are. back: they were read from the last one to the first.
+	pages int
+	back  bool
 }
 
 // whole reports whether every page gave the same total, and the reading has so many distinct rows.
-func (r reading[T]) whole() bool { return r.first == r.last && !r.fell && len(r.rows) == r.last }
+func (r reading[T]) whole() bool { return !r.fell && !r.rose && len(r.rows) == r.last }
+
+// shrank reports whether the list did nothing but shrink while it was read from the last page to
+// the first.
+//
+// Then it lacks only rows that have gone. Rows move up when others go, to pages that such a reading
+// has yet to read, so it passes over none.
+func (r reading[T]) shrank() bool {
+	return r.back && r.fell && !r.rose && len(r.rows) >= r.last && !r.ids[""]
+}
+
+// and returns the rows of this reading, and those that only the one before has. Rows that came may
+// hide behind more that went, and then a reading may have passed over a row; but not both of them,
+// unless a row went where one read and a row came where the other did. A row that has gone
+// meanwhile counts as there once more.
+func (r reading[T]) and(before reading[T]) []T {
+	for _, row := range before.rows {
+		if !r.ids[row.key()] {
+			r.rows = append(r.rows, row)
+		}
+	}
+	return r.rows
+}
 
 // outgrew reports whether the list did nothing but grow during this reading and the one before, and
 // this reading has every row of the one before.
@@ -97,7 +128,7 @@ func (r reading[T]) whole() bool { return r.first == r.last && !r.fell && len(r.
 // row only when a row that it has seen is deleted and the rest moves up; and that row would be
 // missing now. A list to which machines are being added is never whole in another way.
 func (r reading[T]) outgrew(before reading[T]) bool {
-	if before.ids == nil || before.fell || r.fell || r.first < before.last || r.first == r.last && before.first == before.last ||
+	if before.ids == nil || before.back || r.back || before.fell || r.fell || r.first < before.last || r.first == r.last && before.first == before.last ||
 		len(before.rows) < before.first || len(r.rows) < r.first || r.ids[""] {
 		return false
 	}
@@ -109,12 +140,13 @@ func (r reading[T]) outgrew(before reading[T]) bool {
 	return true
 }
 
-// listOnce reads all pages once.
+// listOnce reads all pages once: from the first to the last, or from the page of that number, which
+// was the last one, to the first.
 func listOnce[T row](
-	what string, read func(number int) (page, error), rowsOf func(page) []jsontext.Value, parse func(jsontext.Value) T,
+	what string, from int, read func(number int) (page, error), rowsOf func(page) []jsontext.Value, parse func(jsontext.Value) T,
 ) (reading[T], error) {
-	r := reading[T]{ids: map[string]bool{}, first: -1}
-	for number := 1; number <= maximumPages; number++ {
+	r := reading[T]{ids: map[string]bool{}, first: -1, back: from > 0}
+	for number := max(from, 1); number <= maximumPages; {
 		current, err := read(number)
 		if err != nil {
 			return reading[T]{}, err
@@ -123,25 +155,38 @@ func listOnce[T row](
 			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
 				what, strconv.Itoa(number))
 		}
-		total := *current.Meta.Total
-		if r.first < 0 {
-			r.first, r.last = total, total
-		}
-		r.fell = r.fell || total < r.last
-		r.last = total
-		for _, raw := range rowsOf(current) {
-			// A row without an ID has nothing to be told apart by; it counts as it stands.
-			parsed := parse(raw)
-			if id := parsed.key(); id == "" || !r.ids[id] {
-				r.ids[id] = true
-				r.rows = append(r.rows, parsed)
-			}
-		}
-		if number >= current.Meta.Last {
+		r.take(*current.Meta.Total, rowsOf(current), parse)
+		r.pages = current.Meta.Last
+		switch {
+		case r.back && number == from && r.pages > from:
+			r.rose = true // there are pages behind the last one
+		case r.back && number == 1, !r.back && number >= r.pages:
 			return r, nil
+		}
+		if r.back {
+			number--
+		} else {
+			number++
 		}
 	}
 	return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
+}
+
+// take takes in one page, and the total that it gave.
+func (r *reading[T]) take(total int, page []jsontext.Value, parse func(jsontext.Value) T) {
+	if r.first < 0 {
+		r.first, r.last = total, total
+	}
+	r.fell, r.rose = r.fell || total < r.last, r.rose || total > r.last
+	r.last = total
+	for _, raw := range page {
+		// A row without an ID has nothing to be told apart by; it counts as it stands.
+		parsed := parse(raw)
+		if id := parsed.key(); id == "" || !r.ids[id] {
+			r.ids[id] = true
+			r.rows = append(r.rows, parsed)
+		}
+	}
 }
 
 // answers are buffers that packngo copies pages into as they are. What is decoded shares nothing

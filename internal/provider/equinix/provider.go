@@ -6,8 +6,10 @@
 //
 //   - The provider reads a list page by page. The list counts only when it is whole: every page
 //     gives the same total, and there are so many distinct IDs. The API's default order is not
-//     stable, so duplicates and gaps are normal, and the provider reads the list again. A row that
-//     it does not understand becomes an entry that says so; the others are not affected.
+//     stable, so duplicates and gaps are normal, and the provider reads the list again. One that
+//     shrinks is read from its end, which passes over no row; what only the reading before has
+//     counts as there, too. A row that it does not understand becomes an entry that says so; the
+//     others are not affected.
 //   - It believes that a thing does not exist only when the API itself says so, not when a proxy
 //     does.
 //   - A create names a concrete reservation and carries the caller's token as a tag. Before it, the
