@@ -140,8 +140,13 @@ func sockets(threads []thread) []*agentv1.Cpu {
 	cpus := make([]*agentv1.Cpu, min(len(order), maxDevices))
 	models := make([][]string, len(cpus))
 	cores := make(map[string]bool)
-	slices.SortStableFunc(threads, func(a, b thread) int { return cmp.Compare(a.number, b.number) })
-	for _, t := range threads {
+	// Pointers, because the code that sorts lists of them is in the agent already.
+	ordered := make([]*thread, len(threads))
+	for i := range threads {
+		ordered[i] = &threads[i]
+	}
+	slices.SortStableFunc(ordered, func(a, b *thread) int { return cmp.Compare(a.number, b.number) })
+	for _, t := range ordered {
 		at, _ := slices.BinarySearch(order, t.socket)
 		if at >= len(cpus) {
 			continue
