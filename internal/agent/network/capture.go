@@ -217,8 +217,15 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 	}
 	var carried []*agentv1.NetworkAddress
 	for _, address := range list {
-		if address.Scope == int(netlink.SCOPE_LINK) || address.Scope == int(netlink.SCOPE_HOST) ||
-			address.Flags&unix.IFA_F_TEMPORARY != 0 {
+		if address.Scope == int(netlink.SCOPE_LINK) || address.Scope == int(netlink.SCOPE_HOST) {
+			continue
+		}
+		// Of IPv4 the flag says that there is another address of the subnet. One that floats between
+		// hosts (VRRP) is such a second one, and nobody would give it up in memory.
+		if address.Flags&unix.IFA_F_TEMPORARY != 0 {
+			if address.IP.To4() != nil {
+				c.warn("the address %s of %s is not carried over, because it is a second one of its subnet", address.IPNet, link.Attrs().Name)
+			}
 			continue
 		}
 		if unproven(address.Flags) {

@@ -270,4 +270,14 @@ func TestUnproven(t *testing.T) {
 	}
 	expect(t, "carried", got, "192.0.2.7/24", "2001:db8::8/64")
 	expect(t, "warnings", c.warnings, "the address 2001:db8::7/64 of near is not carried over, because it may be another host's")
+
+	if err := netlink.AddrAdd(near, &netlink.Addr{IPNet: prefixOf("192.0.2.8/24")}); err != nil {
+		t.Fatal(err)
+	}
+	c = hostCapture(t)
+	carried, err = c.addresses(near)
+	if second := "the address 192.0.2.8/24 of near is not carried over, because it is a second one of its subnet"; err != nil || len(carried) != 2 ||
+		!slices.Contains(c.warnings, second) {
+		t.Errorf("carried %v, warned %q, %v", carried, c.warnings, err)
+	}
 }
