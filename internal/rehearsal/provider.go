@@ -489,5 +489,5 @@ func (s *source) remove(d *device) {
 
 // addressOf is the address of the n-th host of a provider.
 func addressOf(provider, n int) netip.Addr {
-	return netip.AddrFrom4([4]byte{198, byte(18 + provider%2), byte(n >> 8), byte(n)})
+	return netip.AddrFrom4([4]byte{10, byte(provider), byte(n >> 8), byte(n)})
 }

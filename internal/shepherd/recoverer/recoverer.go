@@ -137,7 +137,7 @@ type step struct {
 
 func (s step) take(ctx context.Context) (shepherd.Outcome, Result) {
 	r := s.work.Record
-	entry, err := s.source.Provider.Get(ctx, r.ProviderID)
+	entry, err := s.source.Ask(ctx, r.ProviderID)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		return shepherd.Finish{Changes: []bmdb.Change{gone(r)}}, ResultNotNeeded
