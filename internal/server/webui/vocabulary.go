@@ -8,7 +8,7 @@ import "github.com/ironherd/ironherd/internal/fleet"
 // discrepancies tells in a few words what a provider and the database disagree about.
 var discrepancies = map[fleet.DiscrepancyKind]string{
 	fleet.DiscrepancyUnknownMachine:   "in use there, unknown here",
-	fleet.DiscrepancyDuplicateMachine: "there twice, known here once",
+	fleet.DiscrepancyDuplicateMachine: "one machine or host twice",
 	fleet.DiscrepancyMissingMachine:   "known here, missing there",
 	fleet.DiscrepancyListLoss:         "most machines are missing from its list",
 }
