@@ -4,6 +4,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +22,9 @@ type Limit struct {
 	// Unadmitted connections among them.
 	Unadmitted          int
 	UnadmittedPerSource int
+	// PerOwner is how many connections may be admitted for one owner (LimitedConn.AdmitFor): a newer
+	// one closes the oldest.
+	PerOwner int
 	// AdmitWithin is how long a connection may be unadmitted.
 	AdmitWithin time.Duration
 	// UnadmittedBytes is how much is read from a connection while it is unadmitted.
@@ -58,6 +62,7 @@ const spared = time.Second
 func LimitConnections(ln net.Listener, limit Limit, refusals *Refusals) net.Listener {
 	return &limitedListener{
 		Listener: ln, limit: limit, refusals: refusals, started: time.Now(), sources: map[netip.Prefix]*source{},
+		owners: map[string][]*LimitedConn{},
 	}
 }
 
@@ -71,6 +76,7 @@ type limitedListener struct {
 	total      int
 	unadmitted int
 	sources    map[netip.Prefix]*source
+	owners     map[string][]*LimitedConn // what was admitted for each; the oldest first
 }
 
 // source is where connections come from. It is forgotten with the last of them.
@@ -170,9 +176,42 @@ func (l *limitedListener) remove(c *LimitedConn) {
 	if !c.admitted.Load() {
 		l.removeUnadmitted(c)
 	}
+	if c.owner != "" {
+		l.disown(c)
+	}
 	l.total--
 	if c.source.total--; c.source.total == 0 {
 		delete(l.sources, c.source.prefix)
+	}
+}
+
+// admit admits the connection for an owner, and returns the one that is to be closed for it. The
+// first owner of a connection has it until it is closed, also while it is not admitted any more:
+// what it has sent may still be held.
+func (l *limitedListener) admit(c *LimitedConn, owner string) (victim *LimitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.open || c.admitted.Load() {
+		return nil
+	}
+	l.removeUnadmitted(c)
+	c.admitted.Store(true)
+	if owner == "" || c.owner != "" {
+		return nil
+	}
+	if owned := l.owners[owner]; reached(len(owned), l.limit.PerOwner) {
+		victim = owned[0]
+		l.remove(victim)
+	}
+	c.owner = owner
+	l.owners[owner] = append(l.owners[owner], c)
+	return victim
+}
+
+func (l *limitedListener) disown(c *LimitedConn) {
+	left := slices.DeleteFunc(l.owners[c.owner], func(other *LimitedConn) bool { return other == c })
+	if l.owners[c.owner] = left; len(left) == 0 {
+		delete(l.owners, c.owner)
 	}
 }
 

@@ -244,6 +244,40 @@ func TestTheIdleMakeRoom(t *testing.T) {
 	}
 }
 
+// TestTheOldestOfAnOwnerMakesRoom: of the connections that are admitted for one owner only the
+// newest stay. Who was dismissed still counts, and who has closed it does not.
+func TestTheOldestOfAnOwnerMakesRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, server.Limit{PerOwner: 2})
+		all := map[string]*visitor{}
+		admit := func(name, owner string) *visitor {
+			all[name] = d.visit("192.0.2.1")
+			all[name].server.AdmitFor(owner)
+			return all[name]
+		}
+		admit("nobody's", "")
+		admit("another's", "b")
+		first, second := admit("first", "a"), admit("second", "a")
+		first.server.AdmitFor("a")
+		d.want("as many as may be", map[string]bool{"nobody's": true, "another's": true, "first": true, "second": true}, all)
+		first.server.Dismiss()
+		third := admit("third", "a")
+		d.want("one more", map[string]bool{"nobody's": true, "another's": true, "first": false, "second": true, "third": true}, all)
+		_ = third.client.Close()
+		synctest.Wait()
+		second.server.Dismiss()
+		second.server.AdmitFor("a")
+		admit("fourth", "a")
+		d.want("in its place", map[string]bool{
+			"nobody's": true, "another's": true, "first": false, "second": true, "third": false, "fourth": true,
+		}, all)
+		if got, want := d.refusals(), []string{"too_many"}; !reflect.DeepEqual(got, want) {
+			t.Errorf("refused: %v, want %v", got, want)
+		}
+	})
+}
+
 // TestTheManyMakeRoomForTheFew: a source that has many connections makes room at once for one that
 // has few; addresses of one IPv6 network are one source.
 func TestTheManyMakeRoomForTheFew(t *testing.T) {

@@ -22,6 +22,7 @@ type LimitedConn struct {
 
 	// The rest is guarded by the listener's lock.
 	source   *source
+	owner    string // for whom it was first admitted; empty: for nobody in particular
 	open     bool
 	deadline *time.Timer
 }
@@ -43,15 +44,16 @@ func LimitedConnOf(conn net.Conn) *LimitedConn {
 
 // Admit says that the caller is known to be one that this server is for: from here on the
 // connection may stay.
-func (c *LimitedConn) Admit() {
+func (c *LimitedConn) Admit() { c.AdmitFor("") }
+
+// AdmitFor is Admit for a caller that is known by name: of its connections only the newest stay, as
+// Limit.PerOwner says.
+func (c *LimitedConn) AdmitFor(owner string) {
 	if c == nil || c.admitted.Load() {
 		return
 	}
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	if c.open && !c.admitted.Load() {
-		c.listener.removeUnadmitted(c)
-		c.admitted.Store(true)
+	if victim := c.listener.admit(c, owner); victim != nil {
+		victim.refuse(RefusedTooMany)
 	}
 }
 

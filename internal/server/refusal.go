@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Refusal is why a caller that is not admitted was turned away.
+// Refusal is why a caller was turned away.
 type Refusal string
 
 // The refusals. All but the last close the connection.
@@ -16,6 +16,7 @@ const (
 	RefusedForRoom Refusal = "made_room"    // it kept this server waiting, and another one came
 	RefusedLate    Refusal = "too_late"     // it was not admitted in time
 	RefusedTooMuch Refusal = "too_much"     // it sent too much before it was admitted
+	RefusedTooMany Refusal = "too_many"     // it was admitted, and so were newer ones of its owner
 	RefusedCall    Refusal = "not_admitted" // a call, by whoever is not admitted
 )
 
@@ -70,12 +71,12 @@ func (r *Refusals) Count(why Refusal, from net.Addr) {
 // log writes the line. The caller holds the lock.
 func (r *Refusals) log() {
 	attributes := []any{slog.String("remote", remoteIP(r.from).String())}
-	for _, why := range []Refusal{RefusedNoRoom, RefusedForRoom, RefusedLate, RefusedTooMuch, RefusedCall} {
+	for _, why := range []Refusal{RefusedNoRoom, RefusedForRoom, RefusedLate, RefusedTooMuch, RefusedTooMany, RefusedCall} {
 		if n := r.unlogged[why]; n > 0 {
 			attributes = append(attributes, slog.Int(string(why), n))
 		}
 	}
-	r.logger.Warn("callers that are not admitted were turned away", attributes...)
+	r.logger.Warn("callers were turned away", attributes...)
 	clear(r.unlogged)
 	r.logged, r.pending = time.Now(), false
 }

@@ -31,7 +31,7 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 		id = nobodyID // so that a malformed ID takes as long as an unknown one
 	}
 	if a := s.agents.lookup(id, conn.key, generation); a != nil {
-		conn.limited.Admit()
+		conn.limited.AdmitFor(string(id))
 		return a, nil
 	}
 	identity, err := s.db.Agent(ctx, id)
@@ -46,27 +46,27 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	if !fits(identity, conn.key, generation) {
 		return nil, s.refuse(ctx, id, generation)
 	}
-	conn.limited.Admit()
+	conn.limited.AdmitFor(string(id))
 	return s.agents.remember(identity), nil
 }
 
 // recognitionPatience bounds how long a handshake waits for the BMDB.
 const recognitionPatience = 5 * time.Second
 
-// recognized says whether the key is that of the machine's agent, whatever the takeover generation.
+// recognized returns the machine if the key is that of its agent, whatever the takeover generation.
 // It only decides how much the connection may send: every call is admitted on its own.
-func (s *Server) recognized(ctx context.Context, machine string, key ed25519.PublicKey) bool {
+func (s *Server) recognized(ctx context.Context, machine string, key ed25519.PublicKey) (fleet.MachineID, bool) {
 	id, err := fleet.ParseMachineID(machine)
 	if err != nil {
-		return false
+		return "", false
 	}
 	if s.agents.holds(id, key) {
-		return true
+		return id, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
 	defer cancel()
 	identity, err := s.db.Agent(ctx, id)
-	return err == nil && fits(identity, key, identity.TakeoverGeneration)
+	return id, err == nil && fits(identity, key, identity.TakeoverGeneration)
 }
 
 // nobodyID is a well-formed ID that no machine has.

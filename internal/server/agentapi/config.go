@@ -100,10 +100,14 @@ func (c Config) Validate() error {
 // for a report that a system is up, and for a heartbeat without reports.
 const unadmittedBytes = 32 << 10
 
+// perMachine is how many connections one agent may have: one that it uses, and those that it has
+// lost and this server does not know to be dead.
+const perMachine = 4
+
 func (c Config) limit() server.Limit {
 	return server.Limit{
 		Total: server.FitOpenFiles(c.MaxConnections), PerSource: c.MaxConnectionsPerAddress,
-		Unadmitted: c.MaxUnadmitted, UnadmittedPerSource: c.MaxUnadmittedPerAddress,
+		Unadmitted: c.MaxUnadmitted, UnadmittedPerSource: c.MaxUnadmittedPerAddress, PerOwner: perMachine,
 		AdmitWithin: c.AdmitWithin, UnadmittedBytes: unadmittedBytes,
 	}
 }

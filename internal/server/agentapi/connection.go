@@ -40,11 +40,11 @@ func connectionOf(ctx context.Context) *connection {
 type handshaker struct {
 	credentials.TransportCredentials
 	rate fleet.Rate
-	// recognized says whether the key is that of the machine's agent.
-	recognized func(machine string, key ed25519.PublicKey) bool
+	// recognized returns the machine if the key is that of its agent.
+	recognized func(machine string, key ed25519.PublicKey) (fleet.MachineID, bool)
 }
 
-func newHandshaker(config *tls.Config, rate fleet.Rate, recognized func(string, ed25519.PublicKey) bool) handshaker {
+func newHandshaker(config *tls.Config, rate fleet.Rate, recognized func(string, ed25519.PublicKey) (fleet.MachineID, bool)) handshaker {
 	return handshaker{TransportCredentials: credentials.NewTLS(config), rate: rate, recognized: recognized}
 }
 
@@ -62,8 +62,8 @@ func (h handshaker) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	// The first message of an agent may be a large report, so its connection is admitted before.
 	if c.key != nil {
 		done := c.limited.Serving()
-		if h.recognized(c.State.PeerCertificates[0].Subject.CommonName, c.key) {
-			c.limited.Admit()
+		if id, ok := h.recognized(c.State.PeerCertificates[0].Subject.CommonName, c.key); ok {
+			c.limited.AdmitFor(string(id))
 		}
 		done()
 	}

@@ -53,6 +53,7 @@
 //
 // One agent can hurt only itself: messages, calls, reports, lines of the log about what it sends,
 // streams and connections are bounded, and the calls of one agent are served one after the other.
+// Of the connections of one agent the newest four stay, and none for much longer than half a day.
 // The interval that agents are asked for grows with their number, so that the heartbeats of a
 // second stay below Config.HeartbeatsPerSecond. The BMDB is told the longest interval that an
 // agent may be following, and never declares silence below three of them.

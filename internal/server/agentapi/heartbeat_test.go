@@ -1,6 +1,8 @@
 package agentapi_test
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -181,6 +183,37 @@ func TestOneAgentHurtsOnlyItself(t *testing.T) {
 	huge.AgentVersion = strings.Repeat("x", 2<<20)
 	if _, err := quiet.Heartbeat(t.Context(), huge); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a huge message: %v", err)
+	}
+}
+
+// TestOneAgentHasFewConnections: whoever has the key of one agent, and holds on to more connections
+// than there may be, keeps no other agent out, and not even that one. However the certificate
+// spells the machine, it is one.
+func TestOneAgentHasFewConnections(t *testing.T) {
+	t.Parallel()
+	const connections = 20
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.MaxConnections = connections })
+	hosts := h.machines(2, nil)
+	for i := range 2 * connections {
+		//nolint:gosec // whom it trusts does not matter
+		config := &tls.Config{
+			InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+			Certificates: []tls.Certificate{selfSigned(t, strings.Repeat(" ", i)+string(hosts[0].id), hosts[0].key)},
+		}
+		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", h.address)
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { conn.Close() })
+		h.must(conn.SetDeadline(time.Now().Add(30 * time.Second)))
+		unfinished(conn, 1, 256<<10) // that is more than is read of a stranger
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for i, m := range hosts {
+		if _, err := h.dialNamed(string(m.id), m.key).Heartbeat(ctx, m.beat()); err != nil {
+			t.Errorf("agent %d: %v", i, err)
+		}
 	}
 }
 

@@ -182,16 +182,22 @@ const (
 	// connectionAge makes agents connect anew, so that they spread over several control planes. gRPC
 	// jitters it.
 	connectionAge = 12 * time.Hour
+	// ageGrace is how long the calls of a connection may go on after that; an agent waits less long.
+	ageGrace = time.Minute
 )
 
 func (s *Server) grpcServer(ctx context.Context) *grpc.Server {
-	recognized := func(machine string, key ed25519.PublicKey) bool { return s.recognized(ctx, machine, key) }
+	recognized := func(machine string, key ed25519.PublicKey) (fleet.MachineID, bool) {
+		return s.recognized(ctx, machine, key)
+	}
 	srv := grpc.NewServer(
 		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate, recognized)),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(s.config.AdmitWithin),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: connectionAge}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: connectionAge, MaxConnectionAgeGrace: ageGrace,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minimumPing, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.observed),
 		grpc.WaitForHandlers(true),
