@@ -321,6 +321,20 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 ) (again time.Duration, err error) {
 	refused := fleet.Errorf(fleet.KindForbidden, "no such install of machine %s", machine)
 	hash := sha256.Sum256(secret)
+	// Anybody may call: only who has the secret locks the machine, and keeps others from writing.
+	ok, err := read(ctx, db.view, "look for an installed system", func(ctx context.Context, t *transaction) (bool, error) {
+		m, err := t.load(ctx, machine)
+		if err != nil {
+			return false, err
+		}
+		return t.hasSecret(ctx, m.record, generation, attempt, hash[:])
+	})
+	switch {
+	case err == nil && !ok, fleet.KindOf(err) == fleet.KindNotFound:
+		return 0, refused
+	case err != nil:
+		return 0, err
+	}
 	err = db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
 		again = 0
 		a := m.record.InstallAttempt

@@ -46,15 +46,17 @@ type fixture struct {
 	stop         func() error
 }
 
-// counter counts statements by the kind of their transaction.
+// counter counts transactions, and their statements, by the kind of the transaction.
 type counter struct {
-	mu         sync.Mutex
-	statements map[string]int
+	mu           sync.Mutex
+	transactions map[string]int
+	statements   map[string]int
 }
 
 func (c *counter) Transaction(kind string, _ time.Duration, statements int, _ error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.transactions[kind]++
 	c.statements[kind] += statements
 }
 
@@ -72,6 +74,13 @@ func (c *counter) of(kinds ...string) int {
 	return sum
 }
 
+// took returns how many transactions of a kind there were.
+func (c *counter) took(kind string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.transactions[kind]
+}
+
 func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
 	return newFixtureOn(tb, sqlitetest.Open(tb, filepath.Join(tb.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), adapt)
@@ -79,7 +88,7 @@ func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fix
 
 func newFixtureOn(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
-	h := &fixture{t: tb, counter: &counter{statements: map[string]int{}}}
+	h := &fixture{t: tb, counter: &counter{transactions: map[string]int{}, statements: map[string]int{}}}
 	var err error
 	h.db, err = bmdb.Open(tb.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
 	h.must(err)

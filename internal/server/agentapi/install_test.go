@@ -2,10 +2,13 @@ package agentapi_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
@@ -101,6 +107,73 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	}
 	if known, err := h.db.HostKeys(t.Context(), m.id); err != nil || !slices.Equal(known.Known, []string{key}) {
 		t.Errorf("known are %q, %v", known.Known, err)
+	}
+}
+
+// TestWhoHasNoSecretWritesNothing: anybody may say that a system is up. Without its secret nobody
+// keeps others from writing, whatever machine and attempt is named.
+func TestWhoHasNoSecretWritesNothing(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	m := h.machines(1, image())[0]
+	secret := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest().GetBootToken().GetSecret()
+	client := h.dial(nil)
+	report := func(machine fleet.MachineID, attempt int32, secret []byte) error {
+		_, err := client.ReportUp(t.Context(), &agentv1.ReportUpRequest{
+			MachineId: string(machine), InstallGeneration: 1, Attempt: attempt, Secret: secret, BootId: "new",
+		})
+		return err
+	}
+	for name, err := range map[string]error{
+		"wrong secret":    report(m.id, 1, make([]byte, 32)),
+		"wrong attempt":   report(m.id, 2, secret),
+		"unknown machine": report(fleet.NewMachineID(), 1, secret),
+	} {
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := h.counter.took("installed"); n != 0 {
+		t.Errorf("%d transactions that write", n)
+	}
+	h.must(report(m.id, 1, secret))
+	if n := h.counter.took("installed"); n != 1 {
+		t.Errorf("%d transactions that write for who has the secret", n)
+	}
+}
+
+// meanwhile is an engine on which something else happens before the next write.
+type meanwhile struct {
+	bmdb.Engine
+	happens atomic.Pointer[func()]
+}
+
+func (m *meanwhile) Update(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
+	if happens := m.happens.Swap(nil); happens != nil {
+		(*happens)()
+	}
+	return m.Engine.Update(ctx, fn)
+}
+
+// TestASecretThatGoesOutOfDateMeanwhile: that it was the newest a moment ago does not count.
+func TestASecretThatGoesOutOfDateMeanwhile(t *testing.T) {
+	t.Parallel()
+	engine := &meanwhile{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
+	h := newFixtureOn(t, engine, nil)
+	m := h.machines(1, image())[0]
+	lost := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest()
+	h.must(h.stop()) // from here on nothing else writes
+	agent, err := h.db.Agent(t.Context(), m.id)
+	h.must(err)
+	happens := func() {
+		if next, err := h.db.HandOutInstall(t.Context(), agent, 0, 0); err != nil || next == nil || next.Attempt != 2 {
+			t.Errorf("handed out %+v, %v", next, err)
+		}
+	}
+	engine.happens.Store(&happens)
+	_, err = h.db.RecordInstalled(t.Context(), m.id, 1, 1, lost.GetBootToken().GetSecret(), "new")
+	if i := h.record(m).Installed; fleet.KindOf(err) != fleet.KindForbidden || i != nil || engine.happens.Load() != nil {
+		t.Errorf("got %v, recorded %+v", err, i)
 	}
 }
 
