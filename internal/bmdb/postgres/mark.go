@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,8 +49,37 @@ func storedMark(ctx context.Context, q querier) (m mark, found bool, err error) 
 	return m, err == nil, err
 }
 
+// tableNote begins the comment on the table of the mark. The OID of that table follows. Whoever
+// puts a dump back makes the table anew, under another OID, and the dump carries the comment with
+// the old one. TRUNCATE and VACUUM FULL keep the OID.
+const tableNote = "Ironherd tells by this comment that a dump was put back; leave it as it is. OID "
+
+// readTable returns the OID of the mark's table, and the one that its comment names; "" when the
+// comment names none, as where an older version made the mark.
+func readTable(ctx context.Context, q querier) (is, was string, err error) {
+	var comment string
+	err = q.QueryRow(ctx, `SELECT CAST(oid AS TEXT), COALESCE(obj_description(oid, 'pg_class'), '') FROM pg_class
+		WHERE oid = CAST('database_mark' AS REGCLASS)`).Scan(&is, &comment)
+	if oid, ok := strings.CutPrefix(comment, tableNote); ok {
+		was = oid
+	}
+	return is, was, err
+}
+
 // compareMark returns in what the database differs from the one that was here last; "" in nothing.
 func (e *Engine) compareMark(ctx context.Context, q querier) (evidence string, err error) {
+	if evidence, err = e.compareServer(ctx, q); err != nil || evidence != "" {
+		return evidence, err
+	}
+	is, was, err := readTable(ctx, q)
+	if err != nil || was == "" || was == is {
+		return "", err
+	}
+	return fmt.Sprintf("a dump was put back in the place of the database: its table database_mark had OID %s, and has %s", was, is), nil
+}
+
+// compareServer compares the row of the mark.
+func (e *Engine) compareServer(ctx context.Context, q querier) (evidence string, err error) {
 	is, known, err := readMark(ctx, q)
 	if err != nil || !known {
 		return "", err
@@ -112,8 +142,13 @@ func (e *Engine) AcceptRestore(ctx context.Context) error {
 	return e.storeMark(ctx, is, true)
 }
 
-// storeMark writes the mark; one that is there stays, unless it is to be replaced.
+// storeMark writes the mark; one that is there stays, unless it is to be replaced. A mark of an
+// older version gets the comment that it lacks.
 func (e *Engine) storeMark(ctx context.Context, m mark, replace bool) error {
+	table, noted, err := readTable(ctx, e.transactions)
+	if err != nil {
+		return classify(err)
+	}
 	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		if replace {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM database_mark"); err != nil {
@@ -122,6 +157,10 @@ func (e *Engine) storeMark(ctx context.Context, m mark, replace bool) error {
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO database_mark (id, clock, counter)
 			SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM database_mark) ON CONFLICT (id) DO NOTHING`, m.id, tx.Now().UnixMicro(), m.timeline)
+		if err != nil || noted == table || noted != "" && !replace {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, fmt.Sprintf("COMMENT ON TABLE database_mark IS '%s%s'", tableNote, table))
 		return err
 	})
 }
