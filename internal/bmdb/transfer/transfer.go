@@ -49,6 +49,9 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 	if err := quiet(ctx, source); err != nil {
 		return r, err
 	}
+	if err := deaf(ctx, from); err != nil {
+		return r, err
+	}
 	if err := sameSchema(ctx, from, to); err != nil {
 		return r, err
 	}
@@ -88,6 +91,25 @@ func quiet(ctx context.Context, source *bmdb.DB) error {
 			s.Component, s.Host, s.PID, len(live)-1, s.Deadline.Format(time.TimeOnly))
 	}
 	return nil
+}
+
+// deaf fails while an agent API counts as up. It has no session; the row of the listeners is its
+// proof of life. That of an embedded database is of no account: whoever has it open has it alone.
+func deaf(ctx context.Context, from bmdb.Engine) error {
+	if from.Properties().SingleProcess {
+		return nil
+	}
+	return from.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		var until int64
+		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(valid_until), 0) FROM listener").Scan(&until); err != nil {
+			return err
+		}
+		if until < tx.Now().UnixMicro() {
+			return nil
+		}
+		return fleet.Errorf(fleet.KindInUse, "the source is in use, by an agent API: stop every control plane that has the role %s on it; one that has stopped counts until %s",
+			fleet.RoleAgentAPI, time.UnixMicro(until).UTC().Format(time.TimeOnly))
+	})
 }
 
 func sameSchema(ctx context.Context, from, to bmdb.Engine) error {

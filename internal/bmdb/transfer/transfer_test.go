@@ -94,7 +94,7 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 		ids[i] = fleet.NewMachineID()
 	}
 	must(bmdbtest.Stock(ctx, db, "p1", ids, &fleet.InstallRequest{Image: fleet.Image{URL: "http://x/y"}, FirstBootData: []byte("ü\x00")}))
-	must(db.ListenerAlive(ctx, time.Minute, 30*time.Second))
+	must(db.ListenerAlive(ctx, 0, 30*time.Second)) // it was up, and is no more
 	s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "initializer", Lease: time.Minute})
 	must(err)
 	c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 5})
@@ -288,10 +288,45 @@ func TestCopyOfADatabaseInUse(t *testing.T) {
 	if fleet.KindOf(err) != fleet.KindInUse || !strings.Contains(err.Error(), "updater on ctl1 (pid 7)") {
 		t.Fatalf("%v", err)
 	}
-	if err := s.Close(ctx, "done"); err != nil {
+	if err := errors.Join(s.Close(ctx, "done"), db.ListenerAlive(ctx, time.Minute, 30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
+	_, err = transfer.Copy(ctx, source.Open(t), target.Open(t), transfer.Options{})
+	if fleet.KindOf(err) != fleet.KindInUse || !strings.Contains(err.Error(), "by an agent API: stop every control plane that has the role agent-api") {
+		t.Fatalf("beside an agent API: %v", err)
+	}
+	if evidence := restored(t, source); evidence != "" {
+		t.Fatalf("a source that was refused is marked: %s", evidence)
+	}
+	lapse(t, source)
 	if _, err := transfer.Copy(ctx, source.Open(t), target.Open(t), transfer.Options{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lapse has the time go by in which the agent API that was stopped still counts as up.
+func lapse(t *testing.T, d engines.Database) {
+	t.Helper()
+	e := d.Open(t)
+	defer e.Close()
+	err := e.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE listener SET valid_until = $1", tx.Now().UnixMicro()-1)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCopyOfAnEmbeddedDatabase does not wait for the agent API that had it open last.
+func TestCopyOfAnEmbeddedDatabase(t *testing.T) {
+	t.Parallel()
+	source, target := engines.SQLite().New(t), engines.SQLite().New(t)
+	db := open(t, source)
+	if err := errors.Join(db.ListenerAlive(t.Context(), time.Minute, 30*time.Second), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transfer.Copy(t.Context(), source.Open(t), target.Open(t), transfer.Options{}); err != nil {
 		t.Fatal(err)
 	}
 }
