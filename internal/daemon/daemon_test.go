@@ -326,6 +326,22 @@ func TestOpenRefuses(t *testing.T) {
 			func(c *config.Config) { c.OperatorAPI.TokensFile = c.Initializer.AgentExecutable },
 			fleet.KindInvalid, "operator_api.tokens_file: ",
 		},
+		"an address that this host does not have yet": {
+			func(c *config.Config) { c.AgentAPI.Listen = "192.0.2.1:1234" },
+			fleet.KindTemporary, "agent API: cannot listen on 192.0.2.1:1234: this host does not have that address",
+		},
+		"a key that is not there yet": {
+			func(c *config.Config) {
+				c.OperatorAPI.TLS.Certificate, c.OperatorAPI.TLS.Key = c.Initializer.AgentExecutable, "/nowhere/key"
+			},
+			fleet.KindTemporary, "the file /nowhere/key cannot be read: no such file or directory",
+		},
+		"a password that is not there yet": {
+			func(c *config.Config) {
+				c.Database.URL, c.Database.PasswordFile = "postgres://ironherd@localhost/ironherd", "/nowhere/password"
+			},
+			fleet.KindTemporary, "database.password_file: the file /nowhere/password cannot be read: no such file or directory",
+		},
 		"no agent": {
 			func(c *config.Config) { c.Initializer.AgentExecutable = "/nowhere" },
 			fleet.KindInvalid, "agent_executable: ",

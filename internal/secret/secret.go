@@ -6,6 +6,7 @@
 //     knows who has read it before.
 //   - What the control plane keeps for itself is closed to others, whatever its mode was before.
 //   - No error quotes a file.
+//   - What may be over by itself can be told from what a person has to mend (Passes).
 package secret
 
 import (
@@ -67,7 +68,7 @@ func ReadKeyPair(certificate, key string) (tls.Certificate, error) {
 	}
 	chain, err := os.ReadFile(certificate)
 	if err != nil {
-		return tls.Certificate{}, err
+		return tls.Certificate{}, unreadable(certificate, err)
 	}
 	return tls.X509KeyPair(chain, private)
 }
@@ -110,7 +111,35 @@ func unreadable(path string, err error) error {
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
 		err = cause.Err // the sentence names the path already
 	}
-	return fleet.Errorf(fleet.KindInvalid, "the file %s cannot be read: %w", path, err)
+	return fleet.Errorf(fleet.KindInvalid, "the file %s cannot be read: %w", path, told(err))
+}
+
+// passing marks what may be over by itself.
+type passing struct{ error }
+
+// Unwrap returns what may be over.
+func (p passing) Unwrap() error { return p.error }
+
+// Passes reports whether an error comes from a fault of the system that may be over by itself: a
+// file that is not there yet, a disk or a file server that does not answer. Modes, permissions,
+// kinds of files and their contents stay as they are until somebody changes them.
+func Passes(err error) bool {
+	_, ok := errors.AsType[passing](err)
+	return ok
+}
+
+// stay are the faults of the system that only a person ends.
+var stay = []syscall.Errno{
+	syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL,
+}
+
+// told marks a fault of the system for Passes.
+func told(err error) error {
+	number, ok := errors.AsType[syscall.Errno](err)
+	if !ok || slices.Contains(stay, number) {
+		return err
+	}
+	return passing{err}
 }
 
 // MakeDir makes a directory that only its owner may enter, parents included, and closes one that
@@ -118,11 +147,11 @@ func unreadable(path string, err error) error {
 // closing that would take it from them. An error is of kind Invalid.
 func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "make directory: %w", err)
+		return fleet.Errorf(fleet.KindInvalid, "make directory: %w", told(err))
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "look at directory: %w", err)
+		return fleet.Errorf(fleet.KindInvalid, "look at directory: %w", told(err))
 	}
 	if Shared(path, info) {
 		return fleet.Errorf(fleet.KindInvalid, "%s is a directory that all share: name one of its own in it", path)
@@ -155,7 +184,7 @@ func Close(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "look at file: %w", err)
+		return fleet.Errorf(fleet.KindInvalid, "look at file: %w", told(err))
 	}
 	if !info.Mode().IsRegular() {
 		return nil
@@ -168,7 +197,7 @@ func closeTo(path string, info fs.FileInfo, mode fs.FileMode) error {
 		return nil
 	}
 	if err := os.Chmod(path, mode); err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "%s has mode %04o and must have %04o: %w", path, info.Mode().Perm(), mode, cause(err))
+		return fleet.Errorf(fleet.KindInvalid, "%s has mode %04o and must have %04o: %w", path, info.Mode().Perm(), mode, told(cause(err)))
 	}
 	return nil
 }

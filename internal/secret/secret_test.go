@@ -1,6 +1,7 @@
 package secret_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,6 +63,42 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := secret.Read("/dev/null", 1); err != nil {
 		t.Errorf("what is no regular file: %v", err)
+	}
+}
+
+// TestPasses holds to it what is looked at again, and what is a person's to mend.
+func TestPasses(t *testing.T) {
+	t.Parallel()
+	path, loop := write(t, 0o600), filepath.Join(t.TempDir(), "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	pair := func(certificate, key string) error {
+		_, err := secret.ReadKeyPair(certificate, key)
+		return err
+	}
+	for name, test := range map[string]struct {
+		err    error
+		passes bool
+	}{
+		"not there":                {secret.Check(path + ".not"), true},
+		"directory not there":      {secret.Check("/nowhere/x"), true},
+		"key not there":            {pair(path, path+".not"), true},
+		"certificate not there":    {pair(path+".not", path), true},
+		"below a file":             {secret.Check(path + "/x"), false},
+		"a directory":              {secret.Check(filepath.Dir(path)), false},
+		"open to others":           {secret.Check(write(t, 0o644)), false},
+		"a link to itself":         {secret.Check(loop), false},
+		"no certificate":           {pair(path, path), false},
+		"a directory below a file": {secret.MakeDir(path + "/x"), false},
+	} {
+		if got := secret.Passes(fmt.Errorf("token: %w", test.err)); test.err == nil || got != test.passes {
+			t.Errorf("%s: %v passes: %v", name, test.err, got)
+		}
+	}
+	// It is open, and the disk does not give what is in it: nothing is mapped at its beginning.
+	if _, err := secret.Read("/proc/self/mem", 1); fleet.KindOf(err) != fleet.KindInvalid || !secret.Passes(err) {
+		t.Errorf("a fault of the disk: %v", err)
 	}
 }
 

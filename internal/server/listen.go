@@ -25,7 +25,8 @@ type Listener struct {
 }
 
 // Listen takes an address: "host:port" for TCP (port 0: any free port), or "unix:PATH" for a Unix
-// socket, which is made with mode 0600. An address that another process holds is KindInUse, and a
+// socket, which is made with mode 0600. An address that another process holds is KindInUse. One
+// that this host does not have (yet), or whose name cannot be resolved, is KindTemporary, and a
 // malformed one KindInvalid. A Unix socket that nobody answers on is left over from a process that
 // died, and is replaced.
 func Listen(ctx context.Context, address string) (*Listener, error) {
@@ -90,8 +91,13 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
 		return listenUnix(ctx, path)
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "%q is not an address to listen on: use host:port or unix:PATH", address)
+	}
+	// A port that is none looks like a name that cannot be resolved.
+	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil && ctx.Err() == nil {
+		return nil, fleet.Errorf(fleet.KindInvalid, "%q is not an address to listen on: %q is not a port", address, port)
 	}
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", address)
@@ -155,10 +161,10 @@ func explain(address string, err error) error {
 	case errors.Is(err, syscall.EACCES):
 		return fleet.Errorf(fleet.KindForbidden, "not allowed to listen on %s: %w", address, cause)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fleet.Errorf(fleet.KindInvalid, "cannot listen on %s: this host does not have that address", address)
+		return fleet.Errorf(fleet.KindTemporary, "cannot listen on %s: this host does not have that address: is its network up?", address)
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return fleet.Errorf(fleet.KindInvalid, "cannot listen on %s: %w", address, cause)
+		return fleet.Errorf(fleet.KindTemporary, "cannot listen on %s: %w", address, cause)
 	}
 	return fmt.Errorf("listen on %s: %w", address, cause)
 }

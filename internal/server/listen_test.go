@@ -27,9 +27,12 @@ func TestListenTellsWhoIsThere(t *testing.T) {
 	}
 	for address, kind := range map[string]fleet.Kind{
 		"nonsense":        fleet.KindInvalid,
-		"192.0.2.1:1234":  fleet.KindInvalid, // not of this host
+		"192.0.2.1:1234":  fleet.KindTemporary, // not of this host, or not yet
 		"unix:":           fleet.KindInvalid,
-		"no.invalid:1234": fleet.KindInvalid,
+		"no.invalid:1234": fleet.KindTemporary, // its name server may be away
+
+		"127.0.0.1:65536":  fleet.KindInvalid,
+		"127.0.0.1:nosuch": fleet.KindInvalid,
 	} {
 		if _, err := server.Listen(t.Context(), address); fleet.KindOf(err) != kind {
 			t.Errorf("%s: got %v, want kind %s", address, err, kind)
