@@ -186,8 +186,9 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	return errors.Join(err, d.Close())
 }
 
-// Running reports whether everything has been started and nothing is being stopped.
-func (d *Daemon) Running(ctx context.Context) bool { return d.tree.Ready(ctx) }
+// Running reports whether everything has been started and nothing is being stopped. A part that
+// fails and is started again counts, which /readyz sees otherwise.
+func (d *Daemon) Running(ctx context.Context) bool { return d.tree.Started(ctx) }
 
 // Alive returns nil when the control plane answers: on the operators' socket where it has one. What
 // the answer says does not count, because another start would not help against what is ill

@@ -62,6 +62,9 @@ type Health struct {
 	Restarts int       `json:"restarts"`
 	// Error is what it last failed with, or what its check says.
 	Error string `json:"error,omitempty"`
+	// works: it runs and its check passed, however short a while ago it failed; or it has nothing left
+	// to do.
+	works bool
 }
 
 // settled is how long a component must have run after a failure before it counts as healthy again.
@@ -130,8 +133,9 @@ func (m *member) current(ctx context.Context) Health {
 	m.mu.Unlock()
 	switch h.Condition {
 	case Stopped:
-		h.Healthy = true
+		h.Healthy, h.works = true, true
 	case Running:
+		h.works = true
 		h.Healthy = h.Restarts == 0 || time.Since(h.Since) >= settled
 		if h.Healthy {
 			h.Error = ""
@@ -139,7 +143,7 @@ func (m *member) current(ctx context.Context) Health {
 	}
 	if h.Condition == Running && m.Check != nil {
 		if err := m.Check(ctx); err != nil {
-			h.Healthy, h.Error = false, err.Error()
+			h.Healthy, h.works, h.Error = false, false, err.Error()
 		}
 	}
 	return h

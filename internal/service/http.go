@@ -21,19 +21,19 @@ func (t *Tree) HealthHandler() http.Handler {
 	return t.handler(func(h Health) bool { return h.Healthy }, false)
 }
 
-// ReadyHandler serves /readyz: 200 when every component runs and the tree is not being stopped, 503
-// otherwise.
+// ReadyHandler serves /readyz: 200 when every component runs, or has nothing left to do, with a
+// check that passed, and the tree is not being stopped; 503 otherwise.
 func (t *Tree) ReadyHandler() http.Handler {
-	return t.handler(ready, true)
+	return t.handler(func(h Health) bool { return h.works }, true)
 }
 
-// Ready reports whether every component runs and the tree is not being stopped, as ReadyHandler
-// does.
-func (t *Tree) Ready(ctx context.Context) bool {
-	return !t.Draining() && !slices.ContainsFunc(t.Health(ctx), func(h Health) bool { return !ready(h) })
+// Started reports whether every component has been started and the tree is not being stopped. One
+// that failed and is started again counts: whoever waits for the start of all must not wait for it.
+func (t *Tree) Started(ctx context.Context) bool {
+	return !t.Draining() && !slices.ContainsFunc(t.Health(ctx), func(h Health) bool { return !started(h) })
 }
 
-func ready(h Health) bool {
+func started(h Health) bool {
 	return h.Condition != Waiting && (h.Healthy || h.Restarts > 0)
 }
 

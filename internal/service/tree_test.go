@@ -187,6 +187,54 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
+// TestReadiness is that of a component that failed: it is not ready while it is down, and not while
+// its check fails. That it was started once is enough for Started.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sick error
+		calls := 0
+		tree := newTree(t, service.Options{Pause: time.Minute}, service.Component{
+			Name: "shaky", Check: func(context.Context) error { return sick },
+			Serve: func(ctx context.Context) error {
+				if calls++; calls < 4 {
+					return errors.New("not yet")
+				}
+				<-ctx.Done()
+				return nil
+			},
+		}, service.Component{Name: "done", Serve: func(context.Context) error { return nil }})
+		expect := func(when string, code int, started bool) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			tree.ReadyHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			if got := tree.Started(t.Context()); w.Code != code || got != started {
+				t.Errorf("%s: %d, started %v: %s", when, w.Code, got, w.Body)
+			}
+		}
+		expect("before the start", 503, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- tree.Run(ctx) }()
+		synctest.Wait()
+		expect("it is down, and waits for another start", 503, true)
+		for calls < 4 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		expect("it runs again", 200, true)
+		sick = errors.New("no answer")
+		expect("it runs again, and its check fails", 503, true)
+		sick = nil
+		cancel()
+		synctest.Wait()
+		expect("it is stopped", 503, false)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	serve := func(context.Context) error { return nil }
