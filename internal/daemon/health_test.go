@@ -1,6 +1,8 @@
 package daemon_test
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"os/signal"
 	"strings"
@@ -55,6 +57,39 @@ func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code, body := await(t, client, path, http.StatusOK); code != http.StatusOK {
 			t.Errorf("%s afterwards: %d, %s", path, code, body)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHealthIsAskedWithGet: whoever may ask for health gets nothing else at its paths.
+func TestHealthIsAskedWithGet(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	c.Roles = []fleet.Role{fleet.RoleOperatorAPI}
+	d := open(t, c)
+	stop := start(t, d)
+	stranger := overTLS(t, c, "")
+	defer stranger.CloseIdleConnections()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodHead} {
+			request, err := http.NewRequestWithContext(t.Context(), method, d.Addresses().OperatorURL+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := stranger.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			// The words tell it from an answer of the page, which refuses methods, too.
+			refused := response.StatusCode == http.StatusMethodNotAllowed && response.Header.Get("Allow") == "GET, HEAD" &&
+				string(body) == "health is asked for with GET or HEAD\n"
+			if err := errors.Join(err, response.Body.Close()); err != nil || refused != (method != http.MethodHead) {
+				t.Errorf("%s %s: %s, Allow %q, %s, %v", method, path, response.Status, response.Header.Get("Allow"), body, err)
+			}
 		}
 	}
 	if err := stop(); err != nil {

@@ -53,8 +53,8 @@ func (d *Daemon) buildOperators(parts *components) error {
 	mux.Handle("GET /metrics", d.metrics.Handler())
 	access := server.NewAccess(tokens)
 	mux.Handle("/", page(access, fleetService, d.loggerOf("web")))
-	mux.Handle("GET /healthz", d.health((*service.Tree).HealthHandler))
-	mux.Handle("GET /readyz", d.health((*service.Tree).ReadyHandler))
+	mux.Handle("/healthz", d.health((*service.Tree).HealthHandler))
+	mux.Handle("/readyz", d.health((*service.Tree).ReadyHandler))
 	handler := access.Identify(server.Guard(fleetapi.Needs(), mux))
 	logger := d.loggerOf("operator-api")
 	socket := server.NewHTTP(handler, server.HTTPOptions{Logger: logger})
@@ -105,7 +105,15 @@ func (d *Daemon) openOperatorCertificates() (*server.Certificates, error) {
 }
 
 // health serves a question for health. It looks at the tree when it is asked, because the tree is
-// made after the mux.
+// made after the mux. It answers other methods itself: anybody may ask these paths, and the mux
+// would hand what they leave to the page, which only some may see.
 func (d *Daemon) health(of func(*service.Tree) http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of(d.tree).ServeHTTP(w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "health is asked for with GET or HEAD", http.StatusMethodNotAllowed)
+			return
+		}
+		of(d.tree).ServeHTTP(w, r)
+	})
 }
