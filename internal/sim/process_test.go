@@ -41,17 +41,17 @@ func agentProcess(args []string) int {
 		if err := os.WriteFile(filepath.Join(root, "run/agent"), []byte(fmt.Sprint(os.Getpid())), 0o600); err != nil {
 			return 1
 		}
-		select {}
+		<-time.After(time.Hour) // it is killed before
 	case "reboot":
 		if err := os.WriteFile(filepath.Join(root, "proc/sysrq-trigger"), []byte("b"), 0); err != nil {
 			return 1
 		}
-		select {}
+		<-time.After(time.Hour) // it is killed before
 	case "exit":
 		return 42
 	case "hang":
 		fmt.Print("hanging")
-		select {}
+		<-time.After(time.Hour) // it is killed before
 	}
 	return 0
 }

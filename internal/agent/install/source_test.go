@@ -201,6 +201,7 @@ func TestCutAtTheVeryEnd(t *testing.T) {
 		}
 	}
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	//nolint:bodyclose // what cannot be satisfied has no body
 	for name, test := range map[string]struct {
 		// answers follow each other; the last one is repeated.
 		answers  []*http.Response

@@ -52,11 +52,12 @@
 // # Which database this is
 //
 // The server's system identifier, the database's OID and the server's timeline are kept in the
-// database and compared at open and on each new connection (rule 11). A dump put into another
-// database, a copy under another server, a recovery to an earlier point and a promoted standby are
-// recognised: whatever destroys or reboots waits for `ironherd db accept-restore`. A file system
-// snapshot put back under the same server is not. A server that does not tell (one that is only
-// compatible with PostgreSQL) is trusted.
+// database, with the OID of the table that has them, and compared at open and on each new
+// connection (rule 11). A dump put into another database or back in place, a copy under another
+// server, a recovery to an earlier point and a promoted standby are recognised: whatever destroys
+// or reboots waits for `ironherd db accept-restore`. A file system snapshot put back under the same
+// server is not. A server that does not tell (one that is only compatible with PostgreSQL) is
+// trusted.
 //
 // # What happens when
 //
