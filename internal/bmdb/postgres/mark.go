@@ -54,16 +54,25 @@ func storedMark(ctx context.Context, q querier) (m mark, found bool, err error) 
 // the old one. TRUNCATE and VACUUM FULL keep the OID.
 const tableNote = "Ironherd tells by this comment that a dump was put back; leave it as it is. OID "
 
-// readTable returns the OID of the mark's table, and the one that its comment names; "" when the
-// comment names none, as where an older version made the mark.
-func readTable(ctx context.Context, q querier) (is, was string, err error) {
+// markTable is what the server says of the table of the mark.
+type markTable struct {
+	oid string
+	// noted is the OID that its comment names; "" when the comment names none, as where an older
+	// version made the mark.
+	noted string
+	// owned: we may comment on it.
+	owned bool
+}
+
+func readTable(ctx context.Context, q querier) (t markTable, err error) {
 	var comment string
-	err = q.QueryRow(ctx, `SELECT CAST(oid AS TEXT), COALESCE(obj_description(oid, 'pg_class'), '') FROM pg_class
-		WHERE oid = CAST('database_mark' AS REGCLASS)`).Scan(&is, &comment)
-	if oid, ok := strings.CutPrefix(comment, tableNote); ok {
-		was = oid
+	err = q.QueryRow(ctx, `SELECT CAST(oid AS TEXT), COALESCE(obj_description(oid, 'pg_class'), ''), pg_has_role(relowner, 'USAGE')
+		FROM pg_class WHERE oid = CAST('database_mark' AS REGCLASS)`).Scan(&t.oid, &comment, &t.owned)
+	t.noted, _ = strings.CutPrefix(comment, tableNote)
+	if t.noted == comment {
+		t.noted = ""
 	}
-	return is, was, err
+	return t, err
 }
 
 // compareMark returns in what the database differs from the one that was here last; "" in nothing.
@@ -71,11 +80,11 @@ func (e *Engine) compareMark(ctx context.Context, q querier) (evidence string, e
 	if evidence, err = e.compareServer(ctx, q); err != nil || evidence != "" {
 		return evidence, err
 	}
-	is, was, err := readTable(ctx, q)
-	if err != nil || was == "" || was == is {
+	table, err := readTable(ctx, q)
+	if err != nil || table.noted == "" || table.noted == table.oid {
 		return "", err
 	}
-	return fmt.Sprintf("a dump was put back in the place of the database: its table database_mark had OID %s, and has %s", was, is), nil
+	return fmt.Sprintf("a dump was put back in the place of the database: its table database_mark had OID %s, and has %s", table.noted, table.oid), nil
 }
 
 // compareServer compares the row of the mark.
@@ -143,12 +152,14 @@ func (e *Engine) AcceptRestore(ctx context.Context) error {
 }
 
 // storeMark writes the mark; one that is there stays, unless it is to be replaced. A mark of an
-// older version gets the comment that it lacks.
+// older version gets the comment that it lacks, from whoever owns the table. Without it a dump that
+// is put back in place is not recognised.
 func (e *Engine) storeMark(ctx context.Context, m mark, replace bool) error {
-	table, noted, err := readTable(ctx, e.transactions)
+	table, err := readTable(ctx, e.transactions)
 	if err != nil {
 		return classify(err)
 	}
+	comments := table.owned && table.noted == "" || replace && table.noted != "" && table.noted != table.oid
 	return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		if replace {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM database_mark"); err != nil {
@@ -157,10 +168,9 @@ func (e *Engine) storeMark(ctx context.Context, m mark, replace bool) error {
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO database_mark (id, clock, counter)
 			SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT 1 FROM database_mark) ON CONFLICT (id) DO NOTHING`, m.id, tx.Now().UnixMicro(), m.timeline)
-		if err != nil || noted == table || noted != "" && !replace {
-			return err
+		if err == nil && comments {
+			_, err = tx.ExecContext(ctx, fmt.Sprintf("COMMENT ON TABLE database_mark IS '%s%s'", tableNote, table.oid))
 		}
-		_, err = tx.ExecContext(ctx, fmt.Sprintf("COMMENT ON TABLE database_mark IS '%s%s'", tableNote, table))
 		return err
 	})
 }

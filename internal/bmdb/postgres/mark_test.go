@@ -77,6 +77,24 @@ func TestAMarkOfAnOlderVersion(t *testing.T) {
 	}
 }
 
+// TestAMarkOfAnotherOwner: a role that may not comment on the table works with the database all the
+// same.
+func TestAMarkOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	s, options := pgserver.Shared(t), postgres.Options{Silent: true}
+	url, name := own(t)
+	guest := "guest_" + name
+	if err := s.Exec(t.Context(), name, "CREATE ROLE "+guest+" LOGIN", "GRANT USAGE ON SCHEMA public TO "+guest,
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+guest,
+		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO "+guest); err != nil {
+		t.Fatal(err)
+	}
+	p := join(t, strings.Replace(url, "//"+pgserver.User+"@", "//"+guest+"@", 1), options)
+	if got := restored(t, p); got != "" {
+		t.Errorf("opened: %q", got)
+	}
+}
+
 // TestDataPutBackByHand is what docs/ops/database.md has people do after a restore that nothing
 // tells.
 func TestDataPutBackByHand(t *testing.T) {
