@@ -66,7 +66,7 @@ func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, erro
 	claim := func(providers []fleet.ProviderName, n int) (bmdb.Claim, error) {
 		start := time.Now()
 		claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{
-			Process: l.scope.Process, Providers: providers, Limit: n, Kept: n - min(n, failing),
+			Process: l.scope.Process, Providers: providers, Limit: n, Kept: n - min(n, max(failing, 0)),
 		})
 		l.observer.Claimed(l.scope.Process, len(claim.Works), time.Since(start), err)
 		for _, work := range claim.Works {
