@@ -45,7 +45,7 @@ func New(version string) *Metrics {
 	m.janitor.register(m)
 	m.agents.register(m)
 	m.hands.register(m)
-	m.refused = m.counter("refusals_total", "Callers that are not admitted and were turned away, by listener and why.", "listener", "why")
+	m.refused = m.counter("refusals_total", "Callers that were turned away, by listener and why.", "listener", "why")
 	return m
 }
 
