@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,11 +194,11 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var sick error
-		calls := 0
+		var calls atomic.Int32
 		tree := newTree(t, service.Options{Pause: time.Minute}, service.Component{
 			Name: "shaky", Check: func(context.Context) error { return sick },
 			Serve: func(ctx context.Context) error {
-				if calls++; calls < 4 {
+				if calls.Add(1) < 4 {
 					return errors.New("not yet")
 				}
 				<-ctx.Done()
@@ -218,7 +219,7 @@ func TestReadiness(t *testing.T) {
 		go func() { ended <- tree.Run(ctx) }()
 		synctest.Wait()
 		expect("it is down, and waits for another start", 503, true)
-		for calls < 4 {
+		for calls.Load() < 4 {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
