@@ -60,10 +60,10 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 
 .PHONY: test
 test: setup build kube vm-disk ## Run every test; with the race detector but for the largest, and those of the source (PKG=./internal/bmdb/... for some)
-	@$(PLAIN) vet -trimpath ./...
-	@go test $(RACE) -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
-	@$(if $(PKG),,$(PLAIN) test -trimpath ./internal/arch ./test/mutants) # they read the source
-	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
+	@$(PLAIN) vet -trimpath ./... # so that no test run has to vet again
+	@go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
+	@$(if $(PKG),,$(PLAIN) test -vet=off -trimpath ./internal/arch ./test/mutants) # they read the source
+	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -vet=off -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
