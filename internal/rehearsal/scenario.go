@@ -79,14 +79,15 @@ func (s Scenario) Plan(seed uint64, machines, controllers int, lasts time.Durati
 	return p, p.Validate()
 }
 
-// tenthFails lets the agents of a tenth of the machines die, and half of their hosts hang.
+// tenthFails lets the agents of a tenth of each provider's machines die, and of one at least. Every
+// second of their hosts hangs, from the first on.
 func (w *world) tenthFails() {
 	for _, p := range w.providers {
 		for i, d := range p.base().devices {
 			switch i % 20 {
-			case 3:
+			case 0:
 				d.host.strike(HostHangs)
-			case 13:
+			case 10:
 				d.host.strike(AgentDies)
 			}
 		}

@@ -73,20 +73,24 @@ func TestScenarios(t *testing.T) {
 }
 
 // TestScenariosReachTheFleet: a scenario has its effect also where max_machines leaves most of the
-// capacity unused, and where the machines are installed already.
+// capacity unused, where the machines are installed already, and where there are two of them.
 func TestScenariosReachTheFleet(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
 		return // TestScenarios runs one
 	}
-	for name, want := range map[string]string{"lose-rack": " silent", "deploy": "8 installing"} {
+	for name, want := range map[string]string{"lose-rack": " silent", "deploy": "8 installing", "agents-die": "1 silent"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, err := FindScenario(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := s.Plan(1, 40, 1, 8*time.Hour)
+			machines := 40
+			if name == "agents-die" {
+				machines = 2
+			}
+			plan, err := s.Plan(1, machines, 1, 8*time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,10 +43,14 @@ func (l *layout) nameHost(network *agentv1.Network) (err error) {
 	if bringsNetwork(l.request.GetFirstBootData()) {
 		return nil
 	}
-	if l.networkConfig, err = networkConfig(network); err != nil {
-		return fmt.Errorf("the installed system is not told the machine's network: %w", err)
+	l.networkConfig, err = networkConfig(network)
+	switch {
+	case err == nil:
+		return nil
+	case len(l.networkConfig) > 0:
+		return fmt.Errorf("the installed system is not told the whole of the machine's network: %w", err)
 	}
-	return nil
+	return fmt.Errorf("the installed system is not told the machine's network: %w", err)
 }
 
 // room is how much of the disk the image may have, in bytes from its beginning.

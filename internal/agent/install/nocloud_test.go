@@ -261,7 +261,7 @@ func TestNameAndNetwork(t *testing.T) {
 		},
 		"a VLAN of 802.1ad": {
 			noCloud, "", service, id + "local-hostname: \"herd-0007\"\n", true,
-			"the installed system is not told the machine's network: what is on VLANs of 802.1ad is left out, because a network-config does not know them: eno2.5",
+			"the installed system is not told the whole of the machine's network: what is on VLANs of 802.1ad is left out, because a network-config does not know them: eno2.5",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
