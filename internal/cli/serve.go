@@ -58,6 +58,9 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 			}
 		}
 		loaded, err := a.loadConfig(overrides)
+		if faults, ok := errors.AsType[config.Faults](err); ok && faults.Pass() {
+			return fleet.Errorf(fleet.KindTemporary, "%w", err) // whoever supervises us tries again
+		}
 		if err != nil {
 			return err
 		}

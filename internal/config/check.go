@@ -99,6 +99,19 @@ func (d *document) keyFault(key, format string, args ...any) {
 	}
 }
 
+// fileFault records what is wrong with the file that a key names, unless the key has a fault
+// already.
+func (d *document) fileFault(key string, err error) {
+	if !d.reported(key) {
+		d.fileFaultAt(d.nearest(key), key, err)
+	}
+}
+
+func (d *document) fileFaultAt(at place, key string, err error) {
+	d.faultAt(at, key, "%s", err)
+	d.faults[len(d.faults)-1].Passes = secret.Passes(err)
+}
+
 func (d *document) checkGeneral(c Config) {
 	if c.Dir == "" {
 		d.keyFault("dir", "must be set to a directory for database, certificates and keys")
@@ -206,7 +219,7 @@ func (d *document) checkOwnKeys(c Config) {
 			continue
 		}
 		if err := secret.Check(path); err != nil {
-			d.faultAt(d.nearest("dir"), "dir", "%s", err)
+			d.fileFaultAt(d.nearest("dir"), "dir", err)
 		}
 	}
 }
@@ -216,7 +229,7 @@ func (d *document) checkOwnKeys(c Config) {
 func (d *document) checkTokens(o OperatorAPI) {
 	all, err := token.Read(o.TokensFile)
 	if err != nil {
-		d.keyFault("operator_api.tokens_file", "%s", err)
+		d.fileFault("operator_api.tokens_file", err)
 		return
 	}
 	now := time.Now()
@@ -225,8 +238,11 @@ func (d *document) checkTokens(o OperatorAPI) {
 		slices.ContainsFunc(all, func(t token.Token) bool { return !t.Expired(now) }) {
 		return
 	}
-	d.keyFault("operator_api.listen", "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
-		"or listen on 127.0.0.1", o.Listen)
+	if key := "operator_api.listen"; !d.reported(key) {
+		d.keyFault(key, "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
+			"or listen on 127.0.0.1", o.Listen)
+		d.faults[len(d.faults)-1].Passes = secret.Passes(secret.Check(o.TokensFile)) // if it is not there
+	}
 }
 
 func (d *document) checkProvider(section string, p Provider, catalogue []fleet.Image) {
@@ -311,7 +327,7 @@ func (d *document) checkFileBy(key, path string, check func(string) error) {
 		d.checkFile(key, path)
 	case path != "":
 		if err := check(path); err != nil {
-			d.keyFault(key, "%s", err)
+			d.fileFault(key, err)
 		}
 	}
 }
@@ -334,7 +350,7 @@ func (d *document) checkFile(key, path string) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		d.keyFault(key, "the file %s cannot be read: %s", path, pathCause(err))
+		d.fileFault(key, secret.Unreadable(path, err))
 		return
 	}
 	info, err := file.Stat()

@@ -116,8 +116,7 @@ func (d *document) checkDatabase(c Database) {
 		d.keyFault("database.path", "is for SQLite, and database.url names a PostgreSQL database: keep one of them")
 	}
 	if _, err := c.ReadPassword(); err != nil {
-		_, problem, _ := strings.Cut(err.Error(), ": ")
-		d.keyFault("database.password_file", "%s", problem)
+		d.faultsOf("", err)
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil || !strings.HasPrefix(c.URL, schemePostgres) && !strings.HasPrefix(c.URL, schemePostgreSQL) {

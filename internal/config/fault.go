@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -19,6 +20,8 @@ type Fault struct {
 	// Problem says what is wrong and what would be right, in one sentence that begins with the key
 	// where there is one.
 	Problem string
+	// Passes says that it may be over by itself, as a file that is not there yet (secret.Passes).
+	Passes bool
 }
 
 // Error returns the place, then the problem.
@@ -43,6 +46,12 @@ func (f Faults) Error() string {
 		lines[i] = fault.Error()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Pass reports whether all of them may be over by themselves: whoever loads the configuration again
+// may find none.
+func (f Faults) Pass() bool {
+	return !slices.ContainsFunc(f, func(fault Fault) bool { return !fault.Passes })
 }
 
 // Unwrap makes the faults an error of kind Invalid.

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // Install is an operating system that every new machine gets.
@@ -56,7 +57,7 @@ func (i Install) ReadFirstBootData() ([]byte, error) {
 	data, err := os.ReadFile(i.FirstBootDataFile)
 	switch {
 	case err != nil:
-		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file cannot be read: %w", err)
+		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file: %w", secret.Unreadable(i.FirstBootDataFile, err))
 	case len(data) > fleet.MaxFirstBootData:
 		return nil, fleet.Errorf(fleet.KindInvalid, "first_boot_data_file has %d bytes: at most %d are possible", len(data),
 			fleet.MaxFirstBootData)
@@ -74,7 +75,7 @@ func (i Install) seenUp() (fleet.SeenUp, error) {
 	if i.SeenUpCAFile != "" {
 		ca, err := os.ReadFile(i.SeenUpCAFile)
 		if err != nil {
-			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file cannot be read: %w", err)
+			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file: %w", secret.Unreadable(i.SeenUpCAFile, err))
 		}
 		if s.CA = string(ca); s.CA == "" {
 			return s, fleet.Errorf(fleet.KindInvalid, "seen_up_ca_file must hold certificates in PEM form, and is empty")

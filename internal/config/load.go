@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -250,7 +251,7 @@ func (d *document) faultsOf(section string, err error) {
 			continue // it could not be decoded, so Validate has seen the default
 		}
 		at := d.nearest(path)
-		d.faults = append(d.faults, Fault{Source: at.source, Line: at.line, Key: path, Problem: join(section, text)})
+		d.faults = append(d.faults, Fault{Source: at.source, Line: at.line, Key: path, Problem: join(section, text), Passes: secret.Passes(fault)})
 	}
 }
 

@@ -39,7 +39,7 @@ func Read(path string, most int) ([]byte, error) {
 	defer func() { _ = file.Close() }() // only read
 	content, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, Unreadable(path, err)
 	}
 	if len(content) > most {
 		return nil, fleet.Errorf(fleet.KindInvalid, "%s has more than %d bytes", path, most)
@@ -68,7 +68,7 @@ func ReadKeyPair(certificate, key string) (tls.Certificate, error) {
 	}
 	chain, err := os.ReadFile(certificate)
 	if err != nil {
-		return tls.Certificate{}, unreadable(certificate, err)
+		return tls.Certificate{}, Unreadable(certificate, err)
 	}
 	return tls.X509KeyPair(chain, private)
 }
@@ -77,12 +77,12 @@ func ReadKeyPair(certificate, key string) (tls.Certificate, error) {
 func open(path string) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, Unreadable(path, err)
 	}
 	info, err := file.Stat()
 	switch {
 	case err != nil:
-		err = unreadable(path, err)
+		err = Unreadable(path, err)
 	case info.IsDir():
 		err = fleet.Errorf(fleet.KindInvalid, "%s is a directory, and a file is expected", path)
 	default:
@@ -107,7 +107,9 @@ func private(path string, info fs.FileInfo) error {
 	return nil
 }
 
-func unreadable(path string, err error) error {
+// Unreadable returns the error of Read for a file that the system does not open or read, whether it
+// holds a secret or not.
+func Unreadable(path string, err error) error {
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
 		err = cause.Err // the sentence names the path already
 	}
