@@ -381,7 +381,7 @@ func TestRoles(t *testing.T) {
 func TestDatabaseCommands(t *testing.T) {
 	t.Parallel()
 	c := settings(t)
-	if _, err := daemon.CheckDatabase(t.Context(), c); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "there is no database at") {
+	if _, err := daemon.CheckDatabase(t.Context(), c); fleet.KindOf(err) != fleet.KindNotFound || !strings.Contains(err.Error(), "there is no database at") {
 		t.Errorf("no database: %v", err)
 	}
 	d := open(t, c)

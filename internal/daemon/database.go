@@ -62,21 +62,21 @@ func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bm
 	return engine, nil
 }
 
-// requireFile fails when the file of the configured database is not there.
-func requireFile(c config.Config) error {
-	if _, err := os.Stat(c.Database.Path); err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "there is no database at %s", c.Database.Path)
-	}
-	return nil
-}
-
 // openExisting opens a database that must be there, and leaves its schema as it is, also that of
-// SQLite: whoever only looks at it, perhaps before an upgrade, does not change it for good.
-func openExisting(ctx context.Context, c config.Config) (bmdb.Engine, error) {
+// SQLite: whoever only looks at it, perhaps before an upgrade, does not change it for good. It is
+// KindNotFound when a SQLite file is not there or, unless mayBeEmpty, has no BMDB in it.
+func openExisting(ctx context.Context, c config.Config, mayBeEmpty bool) (bmdb.Engine, error) {
 	if c.Database.URL != "" {
 		return openPostgres(ctx, c, nil)
 	}
-	if err := requireFile(c); err != nil {
+	have, _, err := sqlite.SchemaOf(ctx, c.Database.Path)
+	if err == nil && have == 0 && !mayBeEmpty {
+		err = noBMDB(c.Database.Path)
+	}
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		err = fmt.Errorf("%w: name the file that has it as database.path, or let `ironherd serve` make a new one", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	engine, err := sqlite.Open(ctx, c.Database.Path, sqlite.Options{})
@@ -86,11 +86,15 @@ func openExisting(ctx context.Context, c config.Config) (bmdb.Engine, error) {
 	return engine, nil
 }
 
+func noBMDB(path string) error {
+	return fleet.Errorf(fleet.KindNotFound, "there is no Bare Metal Database in %s", path)
+}
+
 // CheckDatabase looks for contradictions in a database. An embedded one must not be in use:
 // KindInUse, naming the process, when it is. KindConflict, saying what to do, when its schema is
-// older or newer than that of this binary.
+// older or newer than that of this binary; KindNotFound when there is none.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
-	engine, err := openExisting(ctx, c)
+	engine, err := openExisting(ctx, c, false)
 	if err != nil {
 		return nil, err
 	}
@@ -110,9 +114,10 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 }
 
 // AcceptRestore records that a database which looks restored or copied is the one to go on with. It
-// returns the evidence; "" when the database does not look so. KindConflict as of CheckDatabase.
+// returns the evidence; "" when the database does not look so. Its errors are those of
+// CheckDatabase.
 func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence string, err error) {
-	engine, err := openExisting(ctx, c)
+	engine, err := openExisting(ctx, c, false)
 	if err != nil {
 		return "", err
 	}
@@ -131,7 +136,7 @@ func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence
 // Migrate brings the schema of a database to the version of this binary, and returns the versions
 // before and after. A SQLite file must be there; a PostgreSQL database may be empty.
 func Migrate(ctx context.Context, c config.Config) (from, to int64, err error) {
-	engine, err := openExisting(ctx, c)
+	engine, err := openExisting(ctx, c, true)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -45,6 +45,80 @@ func schemaOf(t *testing.T, db *sql.DB) (all []string) {
 	return all
 }
 
+// filesIn returns what is in a directory, by name.
+func filesIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = string(content)
+	}
+	return all
+}
+
+// foreign makes a database of another program.
+func foreign(t *testing.T, path, journal string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"PRAGMA journal_mode = " + journal, "CREATE TABLE song (title TEXT)", "INSERT INTO song VALUES ('x')"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNothingIsWrittenWhereThereIsNoBMDB, and the sentence says what to do.
+func TestNothingIsWrittenWhereThereIsNoBMDB(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(path string){
+		"no file": func(string) {},
+		"empty": func(path string) {
+			if err := os.WriteFile(path, nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another program's":        func(path string) { foreign(t, path, "DELETE") },
+		"another program's, a WAL": func(path string) { foreign(t, path, "WAL") },
+	} {
+		dir := t.TempDir()
+		c := config.Config{Database: config.Database{Path: filepath.Join(dir, "bmdb")}}
+		prepare(c.Database.Path)
+		before := filesIn(t, dir)
+		for command, run := range map[string]func() error{
+			"db check":          func() error { _, err := daemon.CheckDatabase(t.Context(), c); return err },
+			"db accept-restore": func() error { _, err := daemon.AcceptRestore(t.Context(), c, "op"); return err },
+		} {
+			err := run()
+			if fleet.KindOf(err) != fleet.KindNotFound || !strings.Contains(err.Error(), c.Database.Path+": name the file that has it as database.path, or let") {
+				t.Errorf("%s, %s: %v", command, name, err)
+			}
+			if diff := cmp.Diff(before, filesIn(t, dir)); diff != "" {
+				t.Errorf("%s, %s, changed:\n%s", command, name, diff)
+			}
+		}
+	}
+	c := config.Config{Database: config.Database{Path: filepath.Join(t.TempDir(), "bmdb")}}
+	if err := os.WriteFile(c.Database.Path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != 0 || to == 0 {
+		t.Errorf("a schema for an empty file: %d to %d, %v", from, to, err)
+	}
+}
+
 // TestWhoeverOnlyLooksMigratesNothing: db check and db accept-restore leave the schema of an
 // embedded database as it is, and say what to do where it is another one than theirs.
 func TestWhoeverOnlyLooksMigratesNothing(t *testing.T) {

@@ -2,22 +2,29 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-func (e *Engine) migrations() (*goose.Provider, error) {
+func (e *Engine) migrations() (*goose.Provider, error) { return migrationsOf(e.pool) }
+
+func migrationsOf(db *sql.DB) (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, e.pool, files)
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files)
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
@@ -36,14 +43,44 @@ func (e *Engine) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Schema implements bmdb.Engine.
+// Schema implements bmdb.Engine. It changes nothing.
 func (e *Engine) Schema(ctx context.Context) (have, want int64, err error) {
-	p, err := e.migrations()
-	if err != nil {
-		return 0, 0, err
-	}
-	if have, want, err = p.GetVersions(ctx); err != nil {
+	if have, want, err = schemaOf(ctx, e.pool); err != nil {
 		return 0, 0, fmt.Errorf("read the schema version of %s: %w", e.path, err)
 	}
 	return have, want, nil
+}
+
+// SchemaOf returns the schema version of the database in a file, which it leaves as it is, and the
+// one that this binary wants. have is 0 when no database of ours is in the file. KindNotFound when
+// there is no file.
+func SchemaOf(ctx context.Context, path string) (have, want int64, err error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, fleet.Errorf(fleet.KindNotFound, "there is no database at %s", path)
+	}
+	err = withFile(ctx, path, func(db *sql.DB) error {
+		have, want, err = schemaOf(ctx, db)
+		return err
+	})
+	if err != nil {
+		return 0, 0, classify(path, err)
+	}
+	return have, want, nil
+}
+
+// schemaOf asks in its own words: goose would make its table to find nothing in it.
+func schemaOf(ctx context.Context, db *sql.DB) (have, want int64, err error) {
+	p, err := migrationsOf(db)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range p.ListSources() {
+		want = max(want, s.Version)
+	}
+	var there bool
+	err = db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM sqlite_schema WHERE name = $1", goose.DefaultTablename).Scan(&there)
+	if err == nil && there {
+		err = db.QueryRowContext(ctx, "SELECT COALESCE(max(version_id), 0) FROM "+goose.DefaultTablename).Scan(&have)
+	}
+	return have, want, err
 }
