@@ -180,7 +180,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"config check " + empty, 2, empty + ":1: agent_api.endpoint must be set"},
 		{"db check --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist"},
 		{"db copy --to postgres://h/d", 2, "--from must be set to the database that has the fleet"},
-		{"db copy --from sqlite:/nowhere.db --to postgres://h/d", 3, "there is no database at /nowhere.db"},
+		{"db copy --from sqlite:/nowhere.db --to postgres://h/d", 3, "there is no Bare Metal Database at sqlite:/nowhere.db: --from must name the database that has the fleet"},
 		{"db copy --from postgres://u:secret@h/d --to sqlite:/nowhere/x", 2, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass"},
 		{"db backup", 2, "FILE is missing (see ironherd db backup --help)"},
 		{"rehearse", 2, "--scenario must name what is to happen; `ironherd rehearse --help` lists the scenarios"},

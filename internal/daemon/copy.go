@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -22,18 +21,20 @@ type CopiedTable struct {
 }
 
 // CopyDatabase copies a fleet between databases that URLs name: sqlite:FILE or postgres://….
-// Neither database may be in use, and the target must be new. CopyDatabase calls progress after
-// each batch. replaced counts the texts that the target could not store as they were.
+// Neither database may be in use, the source must have the schema of this binary, and the target
+// must be new. When a schema is another one, the copy is KindConflict, and migrates neither.
+// CopyDatabase calls progress after each batch. replaced counts the texts that the target could not
+// store as they were.
 func CopyDatabase(ctx context.Context, from, to string, progress func(table string, rows, of int64)) (tables []CopiedTable, replaced int64, err error) {
-	source, err := openURL(ctx, from, true)
+	source, err := openURL(ctx, from, isSource)
 	if err != nil {
 		return nil, 0, err
 	}
-	target, err := openURL(ctx, to, false)
+	target, err := openURL(ctx, to, isTarget)
 	if err != nil {
 		return nil, 0, errors.Join(err, source.Close())
 	}
-	if err := migrateBoth(ctx, source, target); err != nil {
+	if err := target.Migrate(ctx); err != nil {
 		return nil, 0, errors.Join(err, source.Close(), target.Close())
 	}
 	r, err := transfer.Copy(ctx, source, target, transfer.Options{From: withoutParameters(from), To: withoutParameters(to), Progress: progress})
@@ -43,21 +44,39 @@ func CopyDatabase(ctx context.Context, from, to string, progress func(table stri
 	return tables, r.Replaced, err
 }
 
-// migrateBoth migrates the target. It also migrates an embedded source, which nobody else can use.
-func migrateBoth(ctx context.Context, source, target bmdb.Engine) error {
-	if source.Properties().SingleProcess {
-		if err := source.Migrate(ctx); err != nil {
-			return err
-		}
+// isSource refuses what nothing is copied from. An older one is not migrated on the way: a copy
+// leaves its source as it is.
+func isSource(name string, have, want int64) error {
+	switch {
+	case have == 0:
+		return fleet.Errorf(fleet.KindNotFound, "there is no Bare Metal Database at %s: --from must name the database that has the fleet", name)
+	case have < want:
+		return fleet.Errorf(fleet.KindConflict, "the schema of %s (version %d) is older than this binary needs (version %d): "+
+			"let `ironherd db migrate` bring it there first, with database in the configuration set to it", name, have, want)
+	case have > want:
+		return fleet.Errorf(fleet.KindConflict, "the schema of %s (version %d) is newer than this binary knows (version %d): use a newer binary", name, have, want)
 	}
-	return target.Migrate(ctx)
+	return nil
 }
 
-// openURL opens a database by its URL; an embedded one that is to be read must be there.
-func openURL(ctx context.Context, address string, mustExist bool) (bmdb.Engine, error) {
+// isTarget refuses what has the schema of another release: it is not new, whatever else it has.
+func isTarget(name string, have, want int64) error {
+	if have != 0 && have != want {
+		return fleet.Errorf(fleet.KindConflict, "%s is not new, its schema has version %d already: a copy goes into a new database", name, have)
+	}
+	return nil
+}
+
+// openURL opens a database by its URL, if the version of its schema will do beside the one that is
+// wanted; 0: there is no BMDB. Otherwise it leaves the database as it is.
+func openURL(ctx context.Context, address string, willDo func(name string, have, want int64) error) (bmdb.Engine, error) {
 	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
-		if _, err := os.Stat(path); err != nil && mustExist {
-			return nil, fleet.Errorf(fleet.KindNotFound, "there is no database at %s", path)
+		have, want, err := sqlite.SchemaOf(ctx, path)
+		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+			return nil, err
+		}
+		if err := willDo(address, have, want); err != nil {
+			return nil, err
 		}
 		return sqlite.Open(ctx, path, sqlite.Options{})
 	}
@@ -69,7 +88,18 @@ func openURL(ctx context.Context, address string, mustExist bool) (bmdb.Engine, 
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass")
 	}
-	return postgres.Open(ctx, address, postgres.Options{Silent: true})
+	engine, err := postgres.Open(ctx, address, postgres.Options{Silent: true})
+	if err != nil {
+		return nil, err
+	}
+	have, want, err := engine.Schema(ctx)
+	if err == nil {
+		err = willDo(withoutParameters(address), have, want)
+	}
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return engine, nil
 }
 
 // withoutParameters is a URL for people, and for what a database records of its origin.

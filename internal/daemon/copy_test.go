@@ -1,6 +1,8 @@
 package daemon_test
 
 import (
+	"database/sql"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,6 +59,49 @@ func TestCopyDatabase(t *testing.T) {
 		_, _, err := daemon.CopyDatabase(t.Context(), url, "sqlite:"+to+"y", nil)
 		if err == nil || fleet.KindOf(err) != want || strings.Contains(err.Error(), "u:p@") {
 			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+	}
+}
+
+// TestCopyMigratesNeither: a copy that does not go leaves both databases as they are.
+func TestCopyMigratesNeither(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		from, to func(t *testing.T, path string) *sql.DB
+		want     string
+	}{
+		"older source": {makeOlder, nil, "older than this binary needs (version "},
+		"newer source": {makeNewer, nil, "newer than this binary knows (version "},
+		"older target": {nil, makeOlder, "a copy goes into a new database"},
+		"newer target": {nil, makeNewer, "a copy goes into a new database"},
+	} {
+		dirs := map[string]string{"from": t.TempDir(), "to": t.TempDir()}
+		from, to := filepath.Join(dirs["from"], "bmdb"), filepath.Join(dirs["to"], "bmdb")
+		if test.from == nil {
+			stocked(t, from)
+		}
+		for path, prepare := range map[string]func(t *testing.T, path string) *sql.DB{from: test.from, to: test.to} {
+			if prepare == nil {
+				continue
+			}
+			if err := prepare(t, path).Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := map[string]map[string]string{"from": filesIn(t, dirs["from"]), "to": filesIn(t, dirs["to"])}
+		_, _, err := daemon.CopyDatabase(t.Context(), "sqlite:"+from, "sqlite:"+to, nil)
+		if fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, side := range []string{"from", "to"} {
+			after := filesIn(t, dirs[side])
+			if side == "from" && test.from == nil { // whoever opens a good source holds its lock
+				delete(after, "bmdb.lock")
+				delete(before[side], "bmdb.lock")
+			}
+			if !maps.Equal(before[side], after) {
+				t.Errorf("%s: the files of %q changed", name, side)
+			}
 		}
 	}
 }

@@ -119,41 +119,59 @@ func TestNothingIsWrittenWhereThereIsNoBMDB(t *testing.T) {
 	}
 }
 
+// makeSchema makes an embedded database in a new file. bring makes its schema, being told the
+// last version.
+func makeSchema(t *testing.T, path string, bring func(p *goose.Provider, db *sql.DB, last int64) error) *sql.DB {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("../bmdb/sqlite/migrations"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := p.ListSources()
+	if err := bring(p, db, sources[len(sources)-1].Version); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func makeOlder(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	return makeSchema(t, path, func(p *goose.Provider, _ *sql.DB, last int64) error {
+		_, err := p.UpTo(t.Context(), last-1)
+		return err
+	})
+}
+
+func makeNewer(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	return makeSchema(t, path, func(p *goose.Provider, db *sql.DB, last int64) error {
+		_, err := p.Up(t.Context())
+		_, insertErr := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (?, 1)", last+1)
+		return errors.Join(err, insertErr)
+	})
+}
+
 // TestWhoeverOnlyLooksMigratesNothing: db check and db accept-restore leave the schema of an
 // embedded database as it is, and say what to do where it is another one than theirs.
 func TestWhoeverOnlyLooksMigratesNothing(t *testing.T) {
 	t.Parallel()
 	const older, newer = "is older than this binary needs", "is newer than this binary knows"
 	for name, test := range map[string]struct {
-		make func(p *goose.Provider, db *sql.DB, last int64) error
+		make func(t *testing.T, path string) *sql.DB
 		want []string
 	}{
-		"older": {func(p *goose.Provider, _ *sql.DB, last int64) error {
-			_, err := p.UpTo(t.Context(), last-1)
-			return err
-		}, []string{older, "run `ironherd db migrate`"}},
-		"newer": {func(p *goose.Provider, db *sql.DB, last int64) error {
-			_, err := p.Up(t.Context())
-			_, insertErr := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (?, 1)", last+1)
-			return errors.Join(err, insertErr)
-		}, []string{newer, "use a newer binary"}},
+		"older": {makeOlder, []string{older, "run `ironherd db migrate`"}},
+		"newer": {makeNewer, []string{newer, "use a newer binary"}},
 	} {
 		c := config.Config{Database: config.Database{Path: filepath.Join(t.TempDir(), "bmdb")}}
-		if err := os.WriteFile(c.Database.Path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		db, err := sql.Open("sqlite", c.Database.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("../bmdb/sqlite/migrations"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources := p.ListSources()
-		if err := test.make(p, db, sources[len(sources)-1].Version); err != nil {
-			t.Fatal(err)
-		}
+		db := test.make(t, c.Database.Path)
 		before := schemaOf(t, db)
 		for command, run := range map[string]func() error{
 			"db check":          func() error { _, err := daemon.CheckDatabase(t.Context(), c); return err },
