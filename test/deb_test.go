@@ -171,7 +171,7 @@ func TestUnitsAreStartedAgain(t *testing.T) {
 // hear returns what the supervisor was told, each state once, in order. When it hears that all has
 // started and that it is alive, it opens the pipe.
 func hear(ctx context.Context, supervisor *net.UnixConn, pipe string) string {
-	words := map[string]string{"READY=1": "ready", "WATCHDOG=1": "alive", "STOPPING=1": "stopping"}
+	words := map[string]string{"READY=1": "ready", "WATCHDOG=1": "alive", "STOPPING=1\nEXTEND_TIMEOUT_USEC=45000000": "stopping"}
 	var told []string
 	message := make([]byte, 1024)
 	for {

@@ -75,7 +75,7 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 		ended, told := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(told)
-			s := supervisor{notify: a.env.Notify, watchdog: a.env.Watchdog, logger: logger}
+			s := supervisor{notify: a.env.Notify, watchdog: a.env.Watchdog, drain: loaded.DrainTimeout, logger: logger}
 			s.follow(context.WithoutCancel(cmd.Context()), cmd.Context(), d, ended)
 		}()
 		err = d.Run(cmd.Context(), func() { a.announce(d) })

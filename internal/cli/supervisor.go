@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -13,7 +14,9 @@ type supervisor struct {
 	notify func(state string) error
 	// watchdog is within which time it wants to hear a sign of life; zero: it does not.
 	watchdog time.Duration
-	logger   *slog.Logger
+	// drain is how long an orderly stop may take.
+	drain  time.Duration
+	logger *slog.Logger
 }
 
 // The states.
@@ -22,6 +25,15 @@ const (
 	stateAlive    = "WATCHDOG=1"
 	stateStopping = "STOPPING=1"
 )
+
+// stopMargin is added to the time of an orderly stop, for what comes before and after the draining.
+const stopMargin = 15 * time.Second
+
+// stops is what it is told at the beginning of a stop. It waits for that long then, unless it waits
+// for longer by itself (TimeoutStopSec).
+func (s supervisor) stops() string {
+	return fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", stateStopping, (s.drain + stopMargin).Microseconds())
+}
 
 // readyPoll is how often it is asked whether all has been started.
 const readyPoll = 50 * time.Millisecond
@@ -54,7 +66,7 @@ func (s supervisor) follow(ctx, stopping context.Context, served serviced, ended
 		case <-stop:
 			stop = nil
 			ready.Stop()
-			s.tell(stateStopping)
+			s.tell(s.stops())
 		case <-ready.C:
 			if served.Running(ctx) {
 				ready.Stop()
