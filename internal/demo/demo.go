@@ -32,6 +32,8 @@ type Demo struct {
 	daemon  *daemon.Daemon
 	config  config.Config
 	ownsDir bool
+	// lock is that of a directory of its own.
+	lock *os.File
 
 	closeOnce sync.Once
 	closeErr  error
@@ -48,7 +50,7 @@ func Open(ctx context.Context, options Options, logger *slog.Logger) (*Demo, err
 }
 
 func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
-	if err := d.makeDir(); err != nil {
+	if err := d.makeDir(logger); err != nil {
 		return err
 	}
 	if d.options.Virtual > 0 {
@@ -149,13 +151,12 @@ func Describe(world *sim.World, tokenFile string) WorldAddress {
 	return w
 }
 
-func (d *Demo) makeDir() (err error) {
+func (d *Demo) makeDir(logger *slog.Logger) (err error) {
 	if d.options.Dir == "" {
+		removeRemains(os.TempDir(), logger)
 		d.ownsDir = true
-		if d.dir, err = os.MkdirTemp("", "ironherd-demo-"); err != nil {
-			return fmt.Errorf("make a directory: %w", err)
-		}
-		return nil
+		d.dir, d.lock, err = makeOwn(os.TempDir())
+		return err
 	}
 	if d.dir, err = filepath.Abs(d.options.Dir); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "--dir: %w", err)
@@ -248,6 +249,9 @@ func (d *Demo) Close() error {
 		}
 		if d.ownsDir && d.dir != "" {
 			errs = append(errs, removeAll(d.dir))
+		}
+		if d.lock != nil {
+			errs = append(errs, d.lock.Close())
 		}
 		d.closeErr = errors.Join(errs...)
 	})

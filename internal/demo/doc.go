@@ -15,5 +15,6 @@
 //   - Run returns when its context ends, or when the function that it was given returns.
 //   - Whatever it started has ended by then, machines' processes included. These end as well when
 //     this process is killed.
-//   - Without a directory of the caller's, nothing is left on disk after Close.
+//   - Without a directory of the caller's, nothing is left on disk after Close. What is left when
+//     this process is killed is removed by the user's next demo.
 package demo

@@ -19,19 +19,28 @@ import (
 	"github.com/ironherd/ironherd/internal/demo"
 )
 
-// demoProcess is a demo in that directory, in a process of its own. It lives until it is killed.
+// ownDir stands for a directory of the demo's own.
+const ownDir = "-"
+
+// demoProcess is a demo in that directory, in a process of its own. It says where the directory is,
+// and lives until it is killed.
 func demoProcess(dir string) int {
 	self, err := os.Executable()
 	if err != nil {
 		return 1
 	}
-	d, err := demo.Open(context.Background(), demo.Options{
+	o := demo.Options{
 		Machines: 1, RealAgents: 1, Seed: 1, Speed: 10, ImageSize: 4 << 20, AgentExecutable: self, PreloadAgent: true, Dir: dir, Version: "test",
-	}, slog.New(slog.DiscardHandler))
+	}
+	if dir == ownDir {
+		o.Dir, o.RealAgents = "", 0
+	}
+	d, err := demo.Open(context.Background(), o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	fmt.Println(d.Dir())
 	fmt.Fprintln(os.Stderr, d.Run(context.Background(), func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
@@ -112,5 +121,53 @@ func TestAgentsEndWithAKilledDemo(t *testing.T) {
 		if number, err := strconv.Atoi(strings.TrimSpace(pid)); err == nil {
 			_ = syscall.Kill(number, syscall.SIGKILL)
 		}
+	}
+}
+
+// TestAKilledDemoIsTidiedUp by the next one, and one that runs is not.
+func TestAKilledDemoIsTidiedUp(t *testing.T) {
+	parent := t.TempDir()
+	t.Setenv("TMPDIR", parent)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	other := exec.CommandContext(t.Context(), self)
+	other.Env, other.Stderr, other.WaitDelay = append(os.Environ(), "IRONHERD_DEMO_TEST="+ownDir), &said, time.Second
+	stdout, err := other.StdoutPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	dir := strings.TrimSpace(line)
+	if err != nil || filepath.Dir(dir) != parent {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+		t.Fatalf("the demo does not begin in %s: %q, %v: %s", parent, line, err, said.String())
+	}
+	o := options(t)
+	next := func() {
+		t.Helper()
+		d, err := demo.Open(t.Context(), o, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = d.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	next()
+	if _, err := os.Stat(filepath.Join(dir, "herd")); err != nil {
+		t.Errorf("a running demo lost its files: %v", err)
+	}
+	_ = other.Process.Kill()
+	_ = other.Wait()
+	next()
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
