@@ -372,6 +372,32 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestAListThatIsNotThere: no call takes a 404 or 410 of the URL for an answer about a host. The
+// sentence names the list and what the server said.
+func TestAListThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	for status, says := range map[int]string{http.StatusNotFound: "404 Not Found", http.StatusGone: "410 Gone"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		defer server.Close()
+		p := newProvider(t, Config{URL: server.URL + "/hosts.yaml?key=hidden"})
+		want := "fetch host list " + server.URL + "/hosts.yaml: the answer is " + says
+		for name, call := range map[string]func() error{
+			"List":         func() error { _, err := p.List(t.Context()); return err },
+			"ListMachines": func() error { _, err := p.ListMachines(t.Context()); return err },
+			"Get":          func() error { _, err := p.Get(t.Context(), "a"); return err },
+			"FindByToken":  func() error { _, err := p.FindByToken(t.Context(), "a", "token"); return err },
+			"Create": func() error {
+				_, err := p.Create(t.Context(), provider.CreateRequest{Capacity: "a", Token: "token"})
+				return err
+			},
+		} {
+			if err := call(); err == nil || err.Error() != want || fleet.KindOf(err) != fleet.KindInvalid {
+				t.Errorf("%s: %v (%s), want %q", name, err, fleet.KindOf(err), want)
+			}
+		}
+	}
+}
+
 func TestErrorsHideWhatTheURLHides(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, Config{URL: "http://127.0.0.1:1/hosts?key=hidden"})
