@@ -88,6 +88,14 @@ func newFixture(tb testing.TB, adapt func(*agentapi.Config, *fleet.Policy)) *fix
 
 func newFixtureOn(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
+	h := newIdleFixture(tb, engine, adapt)
+	h.start()
+	return h
+}
+
+// newIdleFixture is a fixture that serves nobody yet.
+func newIdleFixture(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
+	tb.Helper()
 	h := &fixture{t: tb, counter: &counter{transactions: map[string]int{}, statements: map[string]int{}}}
 	var err error
 	h.db, err = bmdb.Open(tb.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
@@ -108,7 +116,6 @@ func newFixtureOn(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config
 	_, err = h.db.SetPolicy(tb.Context(), policy)
 	h.must(err)
 	h.api = agentapi.New(h.db, config, agentapi.Options{Logger: discard, Certificates: h.certificates})
-	h.start()
 	return h
 }
 
@@ -212,16 +219,22 @@ func (h *fixture) dial(key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 // dialNamed is dial with a certificate that names its owner, as those of agents name their machine.
 func (h *fixture) dialNamed(name string, key ed25519.PrivateKey) agentv1.AgentCallbackClient {
 	h.t.Helper()
+	return agentv1.NewAgentCallbackClient(h.connect(name, key))
+}
+
+// connect returns the connection of dialNamed.
+func (h *fixture) connect(name string, key ed25519.PrivateKey, options ...grpc.DialOption) *grpc.ClientConn {
+	h.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(h.certificates.Authority())
 	config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}
 	if key != nil {
 		config.Certificates = []tls.Certificate{selfSigned(h.t, name, key)}
 	}
-	conn, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	conn, err := grpc.NewClient(h.address, append(options, grpc.WithTransportCredentials(credentials.NewTLS(config)))...)
 	h.must(err)
 	h.t.Cleanup(func() { conn.Close() })
-	return agentv1.NewAgentCallbackClient(conn)
+	return conn
 }
 
 func selfSigned(tb testing.TB, name string, key ed25519.PrivateKey) tls.Certificate {
