@@ -43,7 +43,8 @@ func (e *Engine) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Schema implements bmdb.Engine. It changes nothing.
+// Schema implements bmdb.Engine. It changes nothing. KindInvalid when the file has tables of
+// somebody else.
 func (e *Engine) Schema(ctx context.Context) (have, want int64, err error) {
 	if have, want, err = schemaOf(ctx, e.pool); err != nil {
 		return 0, 0, fmt.Errorf("read the schema version of %s: %w", e.path, err)
@@ -52,8 +53,8 @@ func (e *Engine) Schema(ctx context.Context) (have, want int64, err error) {
 }
 
 // SchemaOf returns the schema version of the database in a file, which it leaves as it is, and the
-// one that this binary wants. have is 0 when no database of ours is in the file. KindNotFound when
-// there is no file.
+// one that this binary wants. have is 0 when the file has no tables, and it is KindInvalid when it
+// has those of somebody else. KindNotFound when there is no file.
 func SchemaOf(ctx context.Context, path string) (have, want int64, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, fleet.Errorf(fleet.KindNotFound, "there is no database at %s", path)
@@ -82,5 +83,20 @@ func schemaOf(ctx context.Context, db *sql.DB) (have, want int64, err error) {
 	if err == nil && there {
 		err = db.QueryRowContext(ctx, "SELECT COALESCE(max(version_id), 0) FROM "+goose.DefaultTablename).Scan(&have)
 	}
-	return have, want, err
+	if err != nil || have != 0 {
+		return have, want, err
+	}
+	return 0, want, empty(ctx, db)
+}
+
+// empty fails when a file without a schema of ours has tables of somebody else, which it would be
+// mixed up with.
+func empty(ctx context.Context, db *sql.DB) error {
+	var table string
+	err := db.QueryRowContext(ctx, `SELECT COALESCE(min(name), '') FROM sqlite_schema
+		WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\' AND name NOT LIKE 'goose%'`).Scan(&table)
+	if err == nil && table != "" {
+		err = fleet.Errorf(fleet.KindInvalid, "it belongs to another program (it has a table %s): name a file of its own as database.path", table)
+	}
+	return err
 }
