@@ -315,7 +315,10 @@ func TestOpenRefuses(t *testing.T) {
 			fleet.KindInUse, "database " + first.Database.Path + " is in use by another process",
 		},
 		"another program's database": {
-			func(c *config.Config) { c.Database.Path = filepath.Join(t.TempDir(), "songs"); foreign(t, c.Database.Path, "WAL") },
+			func(c *config.Config) {
+				c.Database.Path = filepath.Join(t.TempDir(), "songs")
+				foreign(t, c.Database.Path, "WAL")
+			},
 			fleet.KindInvalid, "it belongs to another program (it has a table song)",
 		},
 		"unreadable database": {
