@@ -87,13 +87,8 @@ func (b *beginning) wipe() error {
 			return err
 		}
 	}
-	for _, offset := range []int64{0, target.size - mebibyte} {
-		if err := target.makeZero(offset, mebibyte); err != nil {
-			return fmt.Errorf("wipe the disk: %w", err)
-		}
-	}
-	if err := target.sync(); err != nil {
-		return fmt.Errorf("wipe the disk: %w", err)
+	if err := target.wipe(); err != nil {
+		return err
 	}
 	if len(found) == 0 {
 		return nil

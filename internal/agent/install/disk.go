@@ -196,6 +196,16 @@ func (d *disk) sync() error {
 	return d.noted(d.medium.Sync())
 }
 
+// wipe makes whatever boots the disk zeros, and waits until that is on stable storage.
+func (d *disk) wipe() error {
+	for _, offset := range []int64{0, d.size - mebibyte} {
+		if err := d.makeZero(offset, mebibyte); err != nil {
+			return fmt.Errorf("wipe the disk: %w", err)
+		}
+	}
+	return doing("wipe the disk", d.sync())
+}
+
 // readPartitions has the kernel read the partitions of a device anew.
 func (d *disk) readPartitions() error {
 	if !d.isDevice {

@@ -22,6 +22,10 @@
 // partition table that does not fit. One that fails later leaves a wiped disk; it never leaves the
 // old system half overwritten and bootable.
 //
+// One that was given up, because its disk did not answer, does not write what boots when the disk
+// answers after all. What it was writing of that at the time, it wipes again, as one does whose
+// last writes fail. A machine that loses its power in between may boot it.
+//
 // When the disk is wiped, there is nothing to go back to. So a server that goes away then is waited
 // for until the time of the install is up, and meanwhile the progress says so. A panic fails the
 // install like any other error, because the agent may be the first process of the machine.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // broken is a medium that ponders for long over what is behind the first two MiB, and then fails.
@@ -138,4 +142,102 @@ type hung struct {
 func (m *hung) WriteAt(p []byte, offset int64) (int, error) {
 	<-m.answers
 	return m.medium.WriteAt(p, offset)
+}
+
+// TestWhatIsNotReportedAsInstalledDoesNotBoot: a disk may answer when its install was given up, or
+// fail when all but the last of it was written. Either leaves a wiped disk, which a later attempt
+// may write, also one of another boot.
+func TestWhatIsNotReportedAsInstalledDoesNotBoot(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	for name, at := range map[string]int64{
+		"first-boot area":       FirstBootOffset(bigSize),
+		"backup of the table":   bigSize - 33*512,
+		"boot sectors":          0,
+		"removal of the record": FirstBootOffset(bigSize) + begunSlots[0],
+	} {
+		for _, hangs := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, hangs: %t", name, hangs), func(t *testing.T) {
+				t.Parallel()
+				m, options := bigMachine(t)
+				options.Busy = new(atomic.Bool)
+				last := &lastWrite{at: at}
+				options.medium = func(m medium) medium { last.medium = m; return last }
+				options.Progress = func(phase agentv1.InstallProgress_Phase, _ int64) {
+					last.finishing.Store(phase == agentv1.InstallProgress_PHASE_FINISHING)
+				}
+				request := requestFor("http://host/image", image)
+				request.RootDisk = &agentv1.DiskSelector{Grow: true}
+				request.BootToken.InstallGeneration, request.BootToken.Attempt = request.GetInstallGeneration(), request.GetAttempt()
+				next := proto.CloneOf(request) // the one that hangs has the other
+				next.Attempt++
+				synctest.Test(t, func(t *testing.T) {
+					last.answers = make(chan struct{})
+					if !hangs {
+						last.err = unix.EIO
+						close(last.answers)
+					}
+					options.Client = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: io.NopCloser(bytes.NewReader(image))}, nil
+					})}
+					report := Run(t.Context(), request, options)
+					if report.GetOk() || strings.Contains(report.GetError(), "a disk does not answer") != hangs {
+						t.Errorf("report: %v", report)
+					}
+					if hangs {
+						close(last.answers)
+						synctest.Wait()
+					}
+					content, err := os.ReadFile(m.disk)
+					if err != nil || len(bytes.Trim(content[:mebibyte], "\x00")) > 0 || len(bytes.Trim(content[bigSize-mebibyte:], "\x00")) > 0 {
+						t.Errorf("what was reported as failed may boot: %v", err)
+					}
+					if hangs && at == FirstBootOffset(bigSize) && last.booted.Load() {
+						t.Error("boot sectors are written although the install was given up before")
+					}
+					last.at = -1
+					if report := Run(t.Context(), next, options); !report.GetOk() {
+						t.Errorf("the next attempt: %v", report)
+					}
+				})
+			})
+		}
+	}
+}
+
+// lastWrite is a medium that does not answer a write at one place before it is let, or fails there,
+// when the install is about to end.
+type lastWrite struct {
+	medium
+	at        int64
+	err       error
+	answers   chan struct{}
+	finishing atomic.Bool
+	// booted says that the boot sectors were written.
+	booted atomic.Bool
+}
+
+func (m *lastWrite) await(offset int64) error {
+	if offset != m.at || !m.finishing.CompareAndSwap(true, false) {
+		return nil
+	}
+	<-m.answers
+	return m.err
+}
+
+func (m *lastWrite) WriteAt(p []byte, offset int64) (int, error) {
+	if err := m.await(offset); err != nil {
+		return 0, err
+	}
+	if offset == 0 {
+		m.booted.Store(true)
+	}
+	return m.medium.WriteAt(p, offset)
+}
+
+func (m *lastWrite) Zero(mode uint32, offset, length int64) error {
+	if err := m.await(offset); err != nil {
+		return err
+	}
+	return m.medium.Zero(mode, offset, length)
 }

@@ -65,6 +65,9 @@ type Options struct {
 
 	// medium stands between the install and the disk, where it is not nil.
 	medium func(medium) medium
+	// settled is set by whoever says how the install ends: the install that it has ended well, or Run
+	// that it has given it up.
+	settled *atomic.Bool
 }
 
 // NewClient returns an HTTP client for images. It speaks HTTP/1.1, because one file at a time gains
@@ -136,6 +139,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 		begun.Store(disk)
 		return nil
 	}
+	options.settled = new(atomic.Bool)
 	busy := cmp.Or(options.Busy, new(atomic.Bool))
 	done := make(chan error, 1)
 	if busy.CompareAndSwap(false, true) {
@@ -147,7 +151,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	} else {
 		done <- errors.New("nothing was written: an earlier install still waits for a disk that does not answer; restart the machine if it never does")
 	}
-	hangs, err := await(ctx, done)
+	hangs, err := await(ctx, done, options.settled)
 	switch {
 	case hangs: // it still has its report
 		report = &agentv1.InstallReport{
@@ -169,7 +173,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 }
 
 // await waits for an install, and gives one up that does not end within patience after ctx.
-func await(ctx context.Context, done <-chan error) (hangs bool, err error) {
+func await(ctx context.Context, done <-chan error, settled *atomic.Bool) (hangs bool, err error) {
 	select {
 	case err := <-done:
 		return false, err
@@ -181,8 +185,11 @@ func await(ctx context.Context, done <-chan error) (hangs bool, err error) {
 	case err := <-done:
 		return false, err
 	case <-timer.C:
-		return true, fmt.Errorf("%w; a disk does not answer", context.Cause(ctx))
 	}
+	if !settled.CompareAndSwap(false, true) {
+		return false, <-done // it has ended well at this moment
+	}
+	return true, fmt.Errorf("%w; a disk does not answer", context.Cause(ctx))
 }
 
 // ended says why an install has ended whose context has. What its disk has said is told besides: a
@@ -283,20 +290,40 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if err := finish(request, target, b.changes, s); err != nil {
 		return err
 	}
-	// The system is installed. What comes now helps the firmware and the kernel to see it.
+	if options.settled.Load() {
+		return context.Cause(ctx)
+	}
+	return b.conclude(nameless, report)
+}
+
+// conclude makes the disk boot, and wipes it again unless the install is reported as one that has
+// ended well. nameless is why the system is not told its name or its network.
+func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) error {
+	options, target := b.options, b.target
 	warn := func(err error) {
 		if err != nil {
 			options.Warn(err)
 			report.Warnings = append(report.Warnings, clip(err.Error()))
 		}
 	}
-	warn(source.longWaited())
+	installed := false
+	defer func() {
+		if !installed {
+			warn(target.wipe())
+		}
+	}()
+	if err := makeBoot(target, b.changes); err != nil {
+		return err
+	}
+	// The system is installed. What comes now helps the firmware and the kernel to see it.
+	warn(b.source.longWaited())
 	warn(doing("make the NoCloud seed", nameless))
 	warn(b.doubtful)
 	entry := bootByEFI(options.Root, b.esp)
 	warn(doing("make a boot entry", entry))
-	warn(bootsInstead(options, chosen, b.esp, entry == nil))
+	warn(bootsInstead(options, b.chosen, b.esp, entry == nil))
 	warn(doing("have the kernel read the partitions", target.readPartitions()))
+	installed = options.settled.CompareAndSwap(false, true)
 	return nil
 }
 
@@ -388,8 +415,8 @@ func checkLength(image *agentv1.Image, s *stream) error {
 	return nil
 }
 
-// finish writes the first-boot area and the seed, and then what makes the disk boot. It does not
-// stop half-way when the time is up.
+// finish writes the first-boot area and the seed, and waits until all but what makes the disk boot
+// is on stable storage. It does not stop half-way when the time is up.
 func finish(request *agentv1.InstallRequest, target *disk, c changes, s *stream) error {
 	content, err := contentOf(finished{target.file, c.head}, target.size)
 	if err != nil {
@@ -419,9 +446,11 @@ func finish(request *agentv1.InstallRequest, target *disk, c changes, s *stream)
 			return fmt.Errorf("write the NoCloud seed: %w", err)
 		}
 	}
-	if err := target.sync(); err != nil {
-		return fmt.Errorf("sync the disk: %w", err)
-	}
+	return doing("sync the disk", target.sync())
+}
+
+// makeBoot writes what makes the disk boot, and removes the record that an install has begun.
+func makeBoot(target *disk, c changes) error {
 	if c.backup != nil {
 		if err := target.write(c.backup, target.size-int64(len(c.backup))); err != nil {
 			return fmt.Errorf("write the backup of the partition table: %w", err)
