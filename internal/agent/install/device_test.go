@@ -172,6 +172,30 @@ func TestDeviceIsLeftHarmless(t *testing.T) {
 	}
 }
 
+// TestADeviceIsHeldBeforeItIsLookedAt: what makes a file system opens a device for nobody else, as
+// the kernel does to mount it. While the image is opened, which may take its time, nobody can:
+// otherwise what is made then would be wiped, although the request does not allow it.
+func TestADeviceIsHeldBeforeItIsLookedAt(t *testing.T) {
+	t.Parallel()
+	d := newDevice(t, make([]byte, deviceSize))
+	image := partitioned(t)
+	var made atomic.Bool
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		file, err := os.OpenFile(filepath.Join(d.root, "dev", d.name), os.O_RDWR|unix.O_EXCL, 0)
+		if err == nil {
+			_, err = file.WriteAt([]byte("\x53\xef"), 1080)
+			made.Store(errors.Join(err, file.Close()) == nil)
+		} else if !errors.Is(err, unix.EBUSY) {
+			t.Errorf("open the device: %v", err)
+		}
+		http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader(image))
+	})
+	report := Run(t.Context(), requestFor(url, image), d.options())
+	if made.Load() || !report.GetOk() {
+		t.Errorf("somebody made a file system: %t; report: %v", made.Load(), report)
+	}
+}
+
 // TestServerThatStopsInTheMiddle cuts every connection after some bytes, at another place each
 // time.
 func TestServerThatStopsInTheMiddle(t *testing.T) {

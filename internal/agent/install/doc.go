@@ -2,7 +2,7 @@
 //
 // # Order
 //
-//	choose the disk → may be erased? → open it for nobody else
+//	choose the disk → open it for nobody else → may be erased?
 //	                → fetch and decode the image's first MiB → does it fit, and boot this machine?
 //	                → wipe the first and the last MiB of the disk
 //	                → stream the rest of the image → all its digests match

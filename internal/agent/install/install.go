@@ -245,7 +245,14 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if err := refuseHeld(request, chosen, options, marks, report); err != nil {
 		return err
 	}
-	if err := refuseForeign(request, options, chosen, marks); err != nil {
+	// Nobody else can use it from now on, and have what is made there wiped.
+	target, err := openTarget(chosen, options)
+	if err != nil {
+		return err
+	}
+	defer target.close()
+	defer func() { err = target.withFault(err) }()
+	if err := refuseForeign(request, options, chosen, target, marks); err != nil {
 		return err
 	}
 	source, err := openSource(ctx, options, request.GetImage().GetUrl())
@@ -256,14 +263,6 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if file, err = source.fileDigest(file); err != nil {
 		return err
 	}
-	// Nobody else can use it from now on.
-	target, err := openTarget(chosen, options)
-	if err != nil {
-		return err
-	}
-	defer target.close()
-	defer func() { err = target.withFault(err) }()
-
 	buffer := heads.Get().(*[mebibyte]byte)
 	defer heads.Put(buffer)
 	l, nameless := newLayout(request, chosen, target.size, options.Network)

@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -146,19 +142,13 @@ func hasMBR(head []byte) bool {
 	return used
 }
 
-// refuseForeign fails when the disk holds something that the request does not allow to be
+// refuseForeign fails when the open disk holds something that the request does not allow to be
 // destroyed.
-func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice, marks marks) error {
+func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice, target *disk, marks marks) error {
 	if request.GetRootDisk().GetErase() {
 		return nil
 	}
-	path := filepath.Join(options.Root, devicePath(chosen.GetName()))
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("open the disk: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	found, why, err := foreign(file, chosen.GetSizeBytes(), options.MachineID, marks.newestBeside(chosen, options.MachineID))
+	found, why, err := foreign(target.file, target.size, options.MachineID, marks.newestBeside(chosen, options.MachineID))
 	if err != nil {
 		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
 	}
