@@ -12,8 +12,9 @@
 // is told. A run that was cut short in the midst of that is made up for by the next one.
 //
 // The data is kept in /var/lib/ironherd/first-boot, for root alone. Where it begins with "#!", it
-// is run once: again only if the machine went down while it ran. That it failed is logged, and does
-// not hold back the report, because the system is up.
+// is started once: not again if the machine goes down while it runs, because it may be what
+// restarts the machine. That it failed, took longer than an hour or was cut short is logged, and
+// does not hold back the report, because the system is up.
 //
 // The report is repeated until it is acknowledged, at intervals of up to a minute. A control plane
 // that does not admit it may be getting a new database, so that is no reason to stop. Then

@@ -2,6 +2,7 @@ package firstboot
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,10 @@ const (
 	watchedFile = stateDir + "/watched"
 )
 
+// defaultProgramLimit is how long first-boot data that is a program may take. Mostly the control
+// plane has the machine restarted long before.
+const defaultProgramLimit = time.Hour
+
 // Options are the machine.
 type Options struct {
 	// Root is put before every path; "/" on a real machine.
@@ -37,6 +42,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Reload has sshd read its host keys again. Nil: nobody needs to be told.
 	Reload func(ctx context.Context) error
+
+	// programLimit is how long first-boot data that is a program may take; 0: defaultProgramLimit.
+	programLimit time.Duration
 }
 
 // Run does everything, and returns when it is done. When ctx ends before, that is an error, but not
@@ -157,7 +165,8 @@ func ReloadSSH(ctx context.Context) error {
 	return nil
 }
 
-// takeData keeps the data, and runs it once where it is a program.
+// takeData keeps the data, and starts it once where it is a program: one that is cut short is not
+// started again, because it may be what restarts the machine.
 func takeData(ctx context.Context, options Options, data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -170,13 +179,42 @@ func takeData(ctx context.Context, options Options, data []byte) error {
 	if err := writeFile(path, data, mode); err != nil {
 		return fmt.Errorf("keep the first-boot data: %w", err)
 	}
-	ran := filepath.Join(options.Root, ranFile)
-	if _, err := os.Lstat(ran); !program || err == nil {
+	if !program {
 		return nil
 	}
+	ran := filepath.Join(options.Root, ranFile)
+	if was, err := os.ReadFile(ran); !errors.Is(err, fs.ErrNotExist) {
+		if string(was) == started {
+			options.Logger.Warn("the first-boot data is a program that was cut short; it is not started again")
+		}
+		return nil
+	}
+	if err := writeFile(ran, []byte(started), 0o600); err != nil {
+		return fmt.Errorf("record that the first-boot data is started: %w", err)
+	}
+	err := runProgram(ctx, options, path)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		options.Logger.Error("the first-boot data is a program that failed", slog.Any("err", err))
+	}
+	return writeFile(ran, nil, 0o600)
+}
+
+// started is what is in ranFile until the program has ended.
+const started = "started\n"
+
+// runProgram runs the first-boot data, and kills it with what it has started when ctx ends, or it
+// takes too long.
+func runProgram(ctx context.Context, options Options, path string) error {
+	limit := cmp.Or(options.programLimit, defaultProgramLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Dir = options.Root
-	cmd.WaitDelay = 10 * time.Second
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	// The output stays out of the log, because the data may hold secrets.
 	if err := writeFile(path+".log", nil, 0o600); err != nil {
 		options.Logger.Error("the output of the first-boot data cannot be kept", slog.Any("err", err))
@@ -185,13 +223,10 @@ func takeData(ctx context.Context, options Options, data []byte) error {
 		cmd.Stdout, cmd.Stderr = log, log
 	}
 	err := cmd.Run()
-	if ctx.Err() != nil {
-		return context.Cause(ctx) // it runs again
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	if err != nil {
-		options.Logger.Error("the first-boot data is a program that failed", slog.Any("err", err))
-	}
-	return writeFile(ran, nil, 0o600)
+	return err
 }
 
 // keepFile writes a file, unless it has that content.

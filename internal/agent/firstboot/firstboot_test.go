@@ -8,6 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"math/big"
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -106,6 +109,8 @@ type system struct {
 	token *agentv1.BootToken
 	// reloads counts how often sshd was told of its keys.
 	reloads int
+	// limit is how long a program may take; 0: as ever.
+	limit time.Duration
 }
 
 func newSystem(t *testing.T, p *plane, data string) *system {
@@ -186,7 +191,7 @@ func (s *system) run(t *testing.T) error {
 
 func (s *system) runUntil(ctx context.Context) error {
 	return Run(ctx, Options{
-		Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler),
+		Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler), programLimit: s.limit,
 		Reload: func(context.Context) error {
 			s.reloads++
 			return nil
@@ -318,6 +323,63 @@ func TestProgramRunsOnce(t *testing.T) {
 	}
 	if len(p.reports) != 2 {
 		t.Errorf("%d reports: a program that failed must not hold the report back", len(p.reports))
+	}
+}
+
+// fifo is what a program writes to when it goes on, and the test reads from.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestAProgramThatIsCutShortIsNotStartedAgain: one that restarts the machine would do so on every
+// boot.
+func TestAProgramThatIsCutShortIsNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	going := fifo(t)
+	s := newSystem(t, p, "#!/bin/sh\necho ran >>runs\necho >"+going+"\nexec sleep 1000\n")
+	ctx, restart := context.WithCancel(t.Context())
+	defer restart()
+	go func() {
+		_, _ = os.ReadFile(going)
+		restart()
+	}()
+	if err := s.runUntil(ctx); !errors.Is(err, context.Canceled) || p.calls() != 0 {
+		t.Fatalf("it ended with %v after %d calls", err, p.calls())
+	}
+	if err := s.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.read(t, "runs"); got != "ran\n" || p.calls() != 1 {
+		t.Errorf("the program was started: %q; %d calls", got, p.calls())
+	}
+}
+
+// TestAProgramThatHangsIsKilled with what it has started, and does not hold back the report.
+func TestAProgramThatHangsIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	held := fifo(t)
+	file, err := os.OpenFile(held, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	s := newSystem(t, p, "#!/bin/sh\nexec >"+held+"\nsleep 1000\n")
+	s.limit = time.Second
+	if err := s.run(t); err != nil || p.calls() != 1 {
+		t.Fatalf("it ended with %v after %d calls", err, p.calls())
+	}
+	if err := file.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := file.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("what the program has started goes on: %d, %v", n, err)
 	}
 }
 
