@@ -28,8 +28,6 @@ type beginning struct {
 	changes  changes
 	esp      partition
 	doubtful error
-	// begun says that something may have been written.
-	begun bool
 }
 
 // begin looks at the first MiB, or at all of a smaller image, and wipes the disk where it is of
@@ -59,7 +57,6 @@ func (b *beginning) begin(ctx context.Context, head []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	b.begun = true
 	b.source.patient.Store(true)
 	return b.wipe()
 }

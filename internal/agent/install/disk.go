@@ -272,6 +272,8 @@ type writer struct {
 	put func(data []byte, offset int64) error
 	// zeroFrom to zeroTo is a run of zeros that is not on the disk yet.
 	zeroFrom, zeroTo int64
+	// zeroed is how many zeros are.
+	zeroed int64
 }
 
 // write takes the chunk at the offset, which must be where the last one ended.
@@ -305,7 +307,11 @@ func (w *writer) write(chunk []byte, offset int64) error {
 func (w *writer) flush() error {
 	from, to := w.zeroFrom, w.zeroTo
 	w.zeroFrom, w.zeroTo = 0, 0
-	return w.disk.makeZero(from, to-from)
+	if err := w.disk.makeZero(from, to-from); err != nil {
+		return err
+	}
+	w.zeroed += to - from
+	return nil
 }
 
 // leading returns how many bytes at the beginning of a chunk are all blocks of zeros, or all other

@@ -272,9 +272,7 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	b := &beginning{request: request, options: options, chosen: chosen, target: target, layout: l, stream: s, source: source, raw: raw, file: file, fileHash: file.hash()}
 	s.begin = b.begin
 	err = transfer(ctx, request.GetImage(), source, s, b.fileHash)
-	if b.begun {
-		report.BytesWritten = s.total
-	}
+	report.BytesWritten = s.written.Load() // the first MiB comes last
 	if err != nil {
 		return err
 	}
@@ -314,6 +312,7 @@ func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) erro
 	if err := makeBoot(target, b.changes); err != nil {
 		return err
 	}
+	report.BytesWritten = b.stream.total
 	// The system is installed. What comes now helps the firmware and the kernel to see it.
 	warn(b.source.longWaited())
 	warn(doing("make the NoCloud seed", nameless))

@@ -452,13 +452,13 @@ func TestCalledOffSaysWhatIsOnTheDisk(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancelCause(t.Context())
 	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) {
-		if phase == agentv1.InstallProgress_PHASE_WRITING && done > 0 {
+		if phase == agentv1.InstallProgress_PHASE_WRITING && done > mebibyte {
 			cancel(ErrCalledOff)
 		}
 	}
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "4000000")
-		_, _ = w.Write(make([]byte, 3000000))
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 3000000)) // which the old data has nowhere
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
@@ -466,6 +466,9 @@ func TestCalledOffSaysWhatIsOnTheDisk(t *testing.T) {
 	if report.GetOk() || report.GetBytesWritten() == 0 || report.GetDisk() != "/dev/sda" || !strings.HasPrefix(report.GetError(), "called off: /dev/sda was wiped and ") ||
 		!strings.HasSuffix(report.GetError(), fmt.Sprintf(" %d bytes of the image were written, so what it holds is undefined", report.GetBytesWritten())) {
 		t.Errorf("in the middle: %v", report)
+	}
+	if n := bytes.Count(m.content(t)[:FirstBootOffset(diskSize)], []byte("x")); int64(n) != report.GetBytesWritten() {
+		t.Errorf("the disk holds %d bytes of the image, and the report says %d", n, report.GetBytesWritten())
 	}
 	m.mustNotBoot(t)
 }

@@ -62,6 +62,8 @@ type stream struct {
 
 	hash  hash.Hash
 	total int64
+	// written is how many bytes of it the disk has.
+	written atomic.Int64
 	// ended says that the whole image is in head.
 	ended bool
 }
@@ -188,12 +190,14 @@ func (s *stream) write(ctx context.Context, start func(do func() error), toDisk 
 			if err := s.disk.write(data, offset); err != nil {
 				return writeError(err)
 			}
+			s.written.Add(int64(len(data)))
 			c.done()
 			<-slots
 			return nil
 		})
 		return nil
 	}}
+	defer func() { s.written.Add(w.zeroed) }()
 	for c = range toDisk {
 		if err := w.write(c.data, c.offset); err != nil {
 			return writeError(err)
