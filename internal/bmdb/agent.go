@@ -244,3 +244,28 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 		return t.q.SetListener(ctx, l)
 	})
 }
+
+// ListenerFull says that an agent listener has no room for agents. Until so long from now no
+// silence is declared: whoever was turned away, by whichever listener, must have called again by
+// then. While the next call comes before the end of the last one, it is one time without room.
+func (db *DB) ListenerFull(ctx context.Context, lasting time.Duration) error {
+	return db.update(ctx, "listener full", func(ctx context.Context, t *transaction) error {
+		if err := t.q.InsertListener(ctx); err != nil {
+			return err
+		}
+		if err := t.q.LockListener(ctx); err != nil { // several listeners
+			return err
+		}
+		was, err := t.q.GetListener(ctx)
+		if err != nil {
+			return err
+		}
+		now := t.Now()
+		full := statement.SetListenerFullParams{FullSince: micros(now), FullUntil: micros(now.Add(lasting))}
+		if was.FullUntil >= micros(now) {
+			full.FullSince = was.FullSince
+			full.FullUntil = max(full.FullUntil, was.FullUntil)
+		}
+		return t.q.SetListenerFull(ctx, full)
+	})
+}

@@ -109,9 +109,15 @@ func (t *transaction) notUp(ctx context.Context, env fleet.Environment, provider
 		row, err := t.q.CountNotUp(ctx, statement.CountNotUpParams{Provider: provider, State: string(state)})
 		return row.N, row.Oldest, err
 	}
-	since := t.Now().Add(-env.Policy.BootTimeout)
+	boot := env.Policy.BootTimeout
+	since := t.Now().Add(-boot)
 	if env.ListenerUpSince.IsZero() || env.ListenerUpSince.After(since) || env.Restored != "" {
 		return 0, 0, nil // nobody listened in their time, or probes wait for an operator
+	}
+	if t.Now().Before(env.ListenerFullUntil) { // whose time has ended since may have found no room
+		if before := env.ListenerFullSince.Add(-boot); before.Before(since) {
+			since = before
+		}
 	}
 	row, err := t.q.CountNotCalled(ctx, statement.CountNotCalledParams{Provider: provider, State: string(state), Since: micros(since)})
 	return row.N, row.Oldest, err

@@ -177,6 +177,7 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 	if row.ValidUntil >= micros(t.Now()) {
 		env.ListenerUpSince = instant(row.UpSince)
 	}
+	env.ListenerFullSince, env.ListenerFullUntil = instant(row.FullSince), instant(row.FullUntil)
 	if row.HoldAt != 0 {
 		env.RecoveryHold = &fleet.RecoveryHold{
 			At: instant(row.HoldAt), Until: instantPointer(row.HoldUntil), Actor: row.HoldActor, Reason: row.HoldReason,

@@ -211,6 +211,10 @@ type Environment struct {
 	// ListenerUpSince is since when agents have been able to reach a listener without interruption;
 	// zero while none is up.
 	ListenerUpSince time.Time
+	// ListenerFullSince and ListenerFullUntil are the newest time in which a listener had no room for
+	// agents, with as long as it takes until they have called again. Silence that becomes due in it is
+	// due at its end. Zero: there was none.
+	ListenerFullSince, ListenerFullUntil time.Time
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
 	// Silence is never declared below three of them.
 	PromisedInterval time.Duration

@@ -289,7 +289,7 @@ func (c judgement) agentAgain() want {
 	if !any || !t.agent {
 		return started
 	}
-	again := dueAt(t.at, "when %s, it is started again", t.reason)
+	again := c.sayRoom(dueAt(t.at, "when %s, it is started again", t.reason))
 	again.deadline = true
 	return again
 }

@@ -162,6 +162,21 @@ var wayOfAMachine = []scenario{
 		want:  []due{{agentStart, lifecycle.Later, 65, "silent for 10m0s"}},
 	},
 	{
+		name: "silence is not declared while a listener has no room", steps: known, now: 60, env: full(12, 61),
+		state: fleet.StateAvailable,
+		want:  []due{{agentStart, lifecycle.Later, 61, "it is started again; not before then, because an agent listener turns callers away"}},
+	},
+	{
+		name: "silence is declared when there was room for long enough", steps: known, now: 61, env: full(12, 61),
+		state: fleet.StateSilent,
+		want:  []due{{agentStart, lifecycle.Due, 61, "silent for 10m0s"}},
+	},
+	{
+		name: "who was silent before there was no room is so still", steps: known, now: 60, env: full(14, 61),
+		state: fleet.StateSilent, reason: "silent for 10m0s",
+		want: []due{{agentStart, lifecycle.Later, 61, "silent for 10m0s"}},
+	},
+	{
 		name: "silence is never declared below three promised intervals", steps: known, now: 20,
 		env:   func(e *fleet.Environment) { e.PromisedInterval = 10 * time.Minute },
 		state: fleet.StateAvailable,

@@ -257,6 +257,11 @@ func record(steps ...step) fleet.Record {
 	return r
 }
 
+// full is a listener that had no room in that time.
+func full(since, until float64) func(*fleet.Environment) {
+	return func(e *fleet.Environment) { e.ListenerFullSince, e.ListenerFullUntil = at(since), at(until) }
+}
+
 func environment() fleet.Environment {
 	return fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: at(-60), PromisedInterval: 30 * time.Second}
 }

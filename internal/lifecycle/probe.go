@@ -39,7 +39,7 @@ func (c judgement) probe() want {
 		return dueAt(c.nextProbe(c.r.InstallReport.At, policy.ProbeInterval), "the installed system is asked by %s whether it is up",
 			c.r.InstallRequest.SeenUp.Asks())
 	case c.watched():
-		return dueAt(c.nextLook(), "the installed system is watched by %s", c.r.Installed.SeenUp.Asks())
+		return c.sayRoom(dueAt(c.nextLook(), "the installed system is watched by %s", c.r.Installed.SeenUp.Asks()))
 	case c.installedCurrent():
 		return notWanted("the installed system is not watched")
 	case c.returning():
@@ -74,7 +74,7 @@ func (c judgement) nextLook() time.Time {
 		return c.nextProbe(c.r.Installed.At.Add(interval), interval)
 	}
 	late := c.silentSince(c.lastCall()).Add(2 * interval)
-	return c.nextProbe(late, interval)
+	return c.withRoom(c.nextProbe(late, interval))
 }
 
 // lastCall is when the unit of a watched system has last called.

@@ -143,6 +143,11 @@ var probes = []scenario{
 		want:  []due{{probe, lifecycle.Later, 8, "is watched by calls of its unit"}},
 	},
 	{
+		name: "no call is missed while a listener has no room", steps: with(watched, byUnit, probed(10, 0, 1)), now: 60, env: full(11, 61),
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 61, "is watched by calls of its unit; not before then"}},
+	},
+	{
 		name: "calls are missed only while somebody listens", steps: with(watched, byUnit, probed(10, 0, 1)), now: 60,
 		env:   func(e *fleet.Environment) { e.ListenerUpSince = at(59.5) },
 		state: fleet.StateInstalled, reason: "its unit calls",

@@ -91,6 +91,10 @@ func drawEnvironment(t *rapid.T) fleet.Environment {
 	case 1:
 		env.ListenerUpSince = at(float64(rapid.IntRange(-60, 120).Draw(t, "up since")))
 	}
+	if rapid.Bool().Draw(t, "full") {
+		since := rapid.IntRange(0, 120).Draw(t, "full since")
+		full(float64(since), float64(since+rapid.IntRange(1, 60).Draw(t, "full for")))(&env)
+	}
 	if rapid.Bool().Draw(t, "stopped") {
 		hold(float64(rapid.IntRange(0, 120).Draw(t, "stopped until")))(&env)
 	}

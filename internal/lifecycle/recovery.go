@@ -51,6 +51,10 @@ func (c judgement) restartPause() time.Duration {
 type trouble struct {
 	at   time.Time
 	kind string // one of Troubles
+	// step is when recovery may take its first step.
+	step time.Time
+	// unheard: it is our listener that has heard nothing.
+	unheard bool
 	// agent: an agent was in charge, and may be started again.
 	agent  bool
 	reason string
@@ -59,6 +63,16 @@ type trouble struct {
 // trouble returns the trouble that the machine is in, or will be in if nothing is heard of it;
 // false for a machine of which nothing is expected.
 func (c judgement) trouble() (trouble, bool) {
+	t, any := c.expected()
+	t.step = t.at.Add(c.env.Policy.RecoveryStepTimeout)
+	if t.unheard {
+		t.at, t.step = c.withRoom(t.at), c.withRoom(t.step)
+	}
+	return t, any
+}
+
+// expected is trouble as if all listeners always had room.
+func (c judgement) expected() (trouble, bool) {
 	policy := c.env.Policy
 	switch {
 	case c.unusable() != "" || c.installedRunning() || c.returning():
@@ -70,19 +84,19 @@ func (c judgement) trouble() (trouble, bool) {
 		}, c.foundSilent(at)
 	case c.awaitingBoot():
 		return trouble{
-			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout),
+			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout), unheard: true,
 			reason: fmt.Sprintf("the installed system has not come up %s after the install", policy.BootTimeout),
 		}, true
 	case c.agent() == nil:
 		return c.unanswered()
 	case !c.spoken():
 		return trouble{
-			kind: "never-spoke", at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), agent: true,
+			kind: "never-spoke", at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), unheard: true, agent: true,
 			reason: fmt.Sprintf("the agent has not spoken %s after its start", policy.NeverSpokeAfter),
 		}, true
 	}
 	return trouble{
-		kind: "silent", at: c.silentSince(c.r.AgentSeen.LastAt).Add(c.silentAfter()), agent: true,
+		kind: "silent", at: c.silentSince(c.r.AgentSeen.LastAt).Add(c.silentAfter()), unheard: true, agent: true,
 		reason: fmt.Sprintf("the agent has been silent for %s", c.silentAfter()),
 	}, true
 }
@@ -178,7 +192,7 @@ func (c judgement) recovery() want {
 		if c.heardAfter(r.At) {
 			return c.notMoved(*r, rung)
 		}
-		return c.stopped(dueAt(c.silentSince(r.At).Add(timeout), "%s was done at %s; without a sign of life %s later: %s",
+		return c.stopped(dueAt(c.silentFor(r.At, timeout), "%s was done at %s; without a sign of life %s later: %s",
 			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
 	}
 	t, any := c.trouble()
@@ -196,11 +210,11 @@ func (c judgement) recovery() want {
 	case t.agent && !failed:
 		return waiting("when %s, it is started again first", t.reason)
 	case t.agent:
-		return c.stopped(dueAt(t.at.Add(timeout), "%s, and starting it again fails; without a sign of life at that time: %s", t.reason,
+		return c.stopped(dueAt(t.step, "%s, and starting it again fails; without a sign of life at that time: %s", t.reason,
 			c.step(rung)), rung)
 	}
 	// Many that are silent together show that the fault may be ours, before the first is restarted.
-	return c.stopped(dueAt(t.at.Add(timeout), "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
+	return c.stopped(dueAt(t.step, "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
 }
 
 // onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that
@@ -234,10 +248,10 @@ func (c judgement) untried() bool {
 func (c judgement) notMoved(step fleet.Repair, next fleet.Rung) want {
 	done, last, timeout := step.At.Format(time.TimeOnly), c.r.AgentSeen.LastAt, c.env.Policy.RecoveryStepTimeout
 	if c.now.Before(last.Add(c.heardFor())) {
-		return c.stopped(dueAt(c.silentSince(step.At).Add(timeout),
+		return c.stopped(dueAt(c.silentFor(step.At, timeout),
 			"%s was done at %s, and the machine is heard with the same boot ID; if it is so still %s later, it was not restarted", step.Rung, done, timeout), "")
 	}
-	return c.stopped(dueAt(c.silentSince(later(step.At, last)).Add(max(timeout, c.heardFor())),
+	return c.stopped(dueAt(c.silentFor(later(step.At, last), max(timeout, c.heardFor())),
 		"%s was done at %s, and the machine was heard last at %s; without a sign of life %s later: %s", step.Rung, done, last.Format(time.TimeOnly),
 		max(timeout, c.heardFor()), c.step(next)), next)
 }
@@ -247,7 +261,7 @@ func (c judgement) notMoved(step fleet.Repair, next fleet.Rung) want {
 func StepOver(r fleet.Record, env fleet.Environment, now time.Time) string {
 	c := judgement{r: r, env: env, now: now}
 	step := c.repairing()
-	if step == nil || c.notRestarted() == "" || now.Before(c.silentSince(step.At).Add(env.Policy.RecoveryStepTimeout)) {
+	if step == nil || c.notRestarted() == "" || now.Before(c.silentFor(step.At, env.Policy.RecoveryStepTimeout)) {
 		return ""
 	}
 	return fmt.Sprintf("the %s of %s had no effect: %s", step.Rung, step.At.Format(time.TimeOnly), c.notRestarted())
@@ -294,6 +308,7 @@ func RestartVerb(r fleet.Record) string {
 
 // stopped makes a step wait while the line is stopped.
 func (c judgement) stopped(w want, rung fleet.Rung) want {
+	w = c.sayRoom(w)
 	w.rung, w.deadline = rung, true
 	h := c.env.RecoveryHold
 	if h == nil {
@@ -456,36 +471,4 @@ func restarts(r fleet.Repair) (n int) {
 		}
 	}
 	return n
-}
-
-// silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
-// for.
-func (c judgement) silentAfter() time.Duration {
-	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
-}
-
-// workedOn returns from when on it counts that a host does not answer: not during a maintenance or
-// a quarantine, whose end is recorded as that of a maintenance, nor before the machine was last
-// restarted on purpose.
-func (c judgement) workedOn(since time.Time) time.Time {
-	if m := c.r.Maintenance; m != nil && m.Until != nil {
-		since = later(since, *m.Until)
-	}
-	return later(since, c.restartedAt())
-}
-
-// silentSince returns from when on silence counts. It does not count while no agent listener is up,
-// nor where workedOn says so.
-func (c judgement) silentSince(since time.Time) time.Time {
-	since = c.workedOn(since)
-	if c.env.ListenerUpSince.IsZero() {
-		return later(since, c.now)
-	}
-	return later(since, c.env.ListenerUpSince)
-}
-
-// silent reports whether the machine is in trouble now.
-func (c judgement) silent() bool {
-	t, any := c.trouble()
-	return any && !t.at.After(c.now)
 }

@@ -18,6 +18,27 @@ var recoveryLadder = []scenario{
 		},
 	},
 	{
+		name: "no step is taken while a listener has no room", steps: with(broken, allLevers), now: 24, env: full(20, 61),
+		state: fleet.StateSilent,
+		want:  []due{{agentStart, lifecycle.Later, 61, "started again"}, {recovery, lifecycle.Later, 61, "metal reboots it"}},
+	},
+	{
+		name: "nor the next one", steps: with(broken, allLevers, repair(24, fleet.RungReboot, nil)), now: 40, env: full(30, 61),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Later, 61, "metal reboots it; not before then, because an agent listener"}},
+	},
+	{
+		name: "nor one for an installed system that may have found no room", steps: with(written, allLevers), now: 31, env: full(25, 61),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Later, 61, "metal reboots it"}},
+	},
+	{
+		name: "whether a host answers has nothing to do with the room of a listener", now: 43, env: full(1, 100),
+		steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 42, "metal reboots it"}},
+	},
+	{
 		name: "what the provider cannot do is no step", steps: with(broken, levers(fleet.LeverPower)), now: 24,
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},

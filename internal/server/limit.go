@@ -123,11 +123,25 @@ func (l *limitedListener) enter(c *LimitedConn, from netip.Prefix) (victim *Limi
 		return nil, true
 	}
 	if victim == nil {
+		if l.refusals != nil && l.full(s) {
+			l.refusals.full.Store(true)
+		}
 		return nil, false
 	}
 	l.remove(victim)
 	l.add(c, s)
 	return victim, true
+}
+
+// full reports whether a caller from s, for whom there is no room, may be one that this server is
+// for. So it is where more connections are admitted from there than one owner has, and where nobody
+// else would find room either. A source that fills its own share, and has none or one owner, does
+// so only to itself.
+func (l *limitedListener) full(s *source) bool {
+	if s.total-len(s.unadmitted) > l.limit.PerOwner {
+		return true
+	}
+	return (reached(l.total, l.limit.Total) || reached(l.unadmitted, l.limit.Unadmitted)) && l.yielding(&source{}) == nil
 }
 
 func reached(n, limit int) bool { return limit > 0 && n >= limit }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +28,7 @@ type door struct {
 	t        *testing.T
 	incoming chan net.Conn
 	limited  net.Listener
+	all      *server.Refusals
 	log      bytes.Buffer
 
 	mu      sync.Mutex
@@ -36,12 +38,12 @@ type door struct {
 func newDoor(t *testing.T, limit server.Limit) *door {
 	t.Helper()
 	d := &door{t: t, incoming: make(chan net.Conn)}
-	refusals := server.NewRefusals(slog.New(slog.NewTextHandler(&d.log, nil)), func(why string) {
+	d.all = server.NewRefusals(slog.New(slog.NewTextHandler(&d.log, nil)), func(why string) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.refused = append(d.refused, why)
 	})
-	d.limited = server.LimitConnections(d, limit, refusals)
+	d.limited = server.LimitConnections(d, limit, d.all)
 	return d
 }
 
@@ -301,6 +303,51 @@ func TestTheManyMakeRoomForTheFew(t *testing.T) {
 			t.Error("one of each, and yet one more is let in")
 		}
 	})
+}
+
+// TestNoRoomForThoseItIsFor: it is told apart from strangers who crowd out only each other.
+func TestNoRoomForThoseItIsFor(t *testing.T) {
+	t.Parallel()
+	limit := server.Limit{Total: 8, Unadmitted: 4, UnadmittedPerSource: 2, PerOwner: 1}
+	for name, c := range map[string]struct {
+		admitted, waiting []string // where the connections are from, each of an owner of its own
+		next              string
+		want              bool
+	}{
+		"a stranger fills its share":              {nil, []string{"192.0.2.1", "192.0.2.1"}, "192.0.2.1", false},
+		"beside one agent":                        {[]string{"192.0.2.1"}, []string{"192.0.2.1", "192.0.2.1"}, "192.0.2.1", false},
+		"where several agents come from":          {[]string{"192.0.2.1", "192.0.2.1"}, []string{"192.0.2.1", "192.0.2.1"}, "192.0.2.1", true},
+		"strangers fill all, and would make room": {nil, []string{"192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"}, "192.0.2.2", false},
+		"strangers from everywhere fill all":      {nil, []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"}, "192.0.2.5", true},
+		"agents fill all": {
+			[]string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.8"}, nil, "192.0.2.9", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newDoor(t, limit)
+				for i, from := range c.admitted {
+					d.visit(from).server.AdmitFor(strconv.Itoa(i))
+				}
+				for _, from := range c.waiting {
+					d.visit(from)
+				}
+				if d.all.Full() {
+					t.Error("there is no room, and nobody was refused")
+				}
+				if v := d.visit(c.next); v.server != nil {
+					t.Error("there is room")
+				}
+				if got := d.all.Full(); got != c.want {
+					t.Errorf("there is no room for whom it is for: %v", got)
+				}
+				if d.all.Full() {
+					t.Error("it is told again")
+				}
+			})
+		})
+	}
 }
 
 // TestStrangersConnectionsEnd: over HTTP, a connection stays only if its caller may read.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type Refusals struct {
 	unlogged map[Refusal]int
 	from     net.Addr // of the newest
 	pending  bool     // a line is due
+
+	full atomic.Bool
 }
 
 // NewRefusals returns a count. It tells observe, which may be nil, of each refusal.
@@ -67,6 +70,10 @@ func (r *Refusals) Count(why Refusal, from net.Addr) {
 	}
 	r.log()
 }
+
+// Full reports whether somebody found no room, since it was called last, who may be one that the
+// server is for. Strangers who crowd out only each other do not count.
+func (r *Refusals) Full() bool { return r.full.Swap(false) }
 
 // log writes the line. The caller holds the lock.
 func (r *Refusals) log() {

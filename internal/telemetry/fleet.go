@@ -39,6 +39,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
+		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room, or did minutes ago. While one does, no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
 		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
@@ -50,7 +51,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
-	listener, missing, failures                                                               *prometheus.Desc
+	listener, full, missing, failures                                                         *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -103,7 +104,7 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 // Describe implements prometheus.Collector.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.missing, c.failures,
+		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.failures,
 	} {
 		ch <- d
 	}
@@ -127,6 +128,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	send(c.stopped, one[r.summary.RecoveryHold != nil])
 	send(c.restored, one[r.env.Restored != ""])
 	send(c.listener, one[!r.env.ListenerUpSince.IsZero()])
+	send(c.full, one[now.Before(r.env.ListenerFullUntil)])
 	for _, role := range fleet.Roles() {
 		if role != fleet.RoleAgentAPI && role != fleet.RoleOperatorAPI { // the former has its listener
 			send(c.missing, one[slices.Contains(summary.Missing, role)], string(role))

@@ -234,7 +234,12 @@ func TestWhoIsMissingIsSeen(t *testing.T) {
 			must(err)
 		}
 		must(db.ListenerAlive(t.Context(), time.Minute, time.Second))
-		shown("somebody is there", `ironherd_role_missing{role="janitor"} 0`, `ironherd_role_missing{role="provisioner"} 0`, `ironherd_agent_listener_up 1`)
+		shown("somebody is there", `ironherd_role_missing{role="janitor"} 0`, `ironherd_role_missing{role="provisioner"} 0`, `ironherd_agent_listener_up 1`,
+			`ironherd_agent_listener_full 0`)
+		must(db.ListenerFull(t.Context(), 4*time.Minute))
+		shown("there is no room", `ironherd_agent_listener_full 1`)
+		time.Sleep(5 * time.Minute)
+		shown("there is room again", `ironherd_agent_listener_full 0`)
 		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "provision", Lease: time.Hour})
 		must(err)
 		for n := range 3 {

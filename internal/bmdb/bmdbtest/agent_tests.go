@@ -109,6 +109,41 @@ var agentTests = []test{
 			w.Fatal("a listener that stopped counts as up")
 		}
 	}},
+	{"silence is not declared while a listener has no room", func(w *world) {
+		a := w.ready("c1", false)
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
+		state := func() fleet.State {
+			w.judgeAgain()
+			return w.state(a.Machine)
+		}
+		full := func(since, until time.Duration) {
+			w.Helper()
+			env, err := w.db.Environment(w.ctx)
+			w.must(err)
+			now := w.now()
+			if s, u := now.Sub(env.ListenerFullSince), env.ListenerFullUntil.Sub(now); (s-since).Abs() > time.Second || (u-until).Abs() > time.Second {
+				w.Fatalf("no room for %s, and for %s more; want %s and %s", s, u, since, until)
+			}
+		}
+		w.shift.Advance(9 * time.Minute)
+		w.must(w.db.ListenerFull(w.ctx, 4*time.Minute))
+		full(0, 4*time.Minute)
+		w.shift.Advance(3 * time.Minute)
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second)) // another one, or the same
+		w.must(w.db.ListenerFull(w.ctx, 2*time.Minute))
+		full(3*time.Minute, 2*time.Minute)
+		w.must(w.db.ListenerFull(w.ctx, time.Second)) // another one has room sooner
+		full(3*time.Minute, 2*time.Minute)
+		if s := state(); s != fleet.StateAvailable {
+			w.Fatalf("it is %s because it found no room", s)
+		}
+		w.shift.Advance(2*time.Minute + time.Second)
+		if s := state(); s != fleet.StateSilent {
+			w.Fatalf("there was room for long enough, and it is %s", s)
+		}
+		w.must(w.db.ListenerFull(w.ctx, 2*time.Minute))
+		full(0, 2*time.Minute)
+	}},
 	{"a shorter promise makes silence due earlier, everywhere", func(w *world) {
 		a := w.startAgent(w.machine("c1"))
 		s := w.session("recoverer")

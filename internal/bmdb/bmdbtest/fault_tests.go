@@ -72,6 +72,7 @@ func (w *world) wayWithFaults(reply, probed bool) {
 			return work.Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey}))
 		}},
 		{"listener", func() error { return w.db.ListenerAlive(w.ctx, time.Hour, time.Minute) }},
+		{"listener full", func() error { return w.db.ListenerFull(w.ctx, time.Minute) }},
 		{"spoken", func() error { return w.db.RecordSpoken(w.ctx, a, "b1") }},
 		{"hardware", func() error { return w.db.RecordHardware(w.ctx, a, []byte("r")) }},
 		{"hand out", func() (err error) {

@@ -85,7 +85,7 @@ func (x *random) walk() {
 		"end again": x.end, "take over": x.takeOver, "extend": x.extend, "collect": x.collect, "close": x.close, "provider": x.provide,
 		"speak": x.speak, "speak again": x.speak, "flush": x.flush, "report hardware": x.reportHardware, "hand out": x.handOutSome, "report install": x.reportInstall,
 		"come up": x.comeUp, "expire installs": x.expireInstalls, "quarantine": x.quarantine, "ask for install": x.askInstall,
-		"retry": x.retry, "listener": x.listener, "policy": x.policy, "janitor": x.janitor,
+		"retry": x.retry, "listener": x.listener, "no room": x.noRoom, "policy": x.policy, "janitor": x.janitor,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for range rapid.IntRange(1, 40).Draw(x.r, "steps") {
@@ -433,6 +433,8 @@ func (x *random) listener() {
 	x.must(x.db.ListenerAlive(x.ctx, rapid.SampledFrom([]time.Duration{time.Minute, time.Hour}).Draw(x.r, "interval"), promised))
 	x.janitor()
 }
+
+func (x *random) noRoom() { x.must(x.db.ListenerFull(x.ctx, 4*time.Minute)) }
 
 func (x *random) policy() {
 	p := fleet.DefaultPolicy()

@@ -87,6 +87,25 @@ var silenceTests = []test{
 		w.shift.Advance(p.BootTimeout + time.Minute)
 		w.watch("5 of 8 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
+	{"installed systems whose time ends while a listener has no room say nothing", func(w *world) {
+		p := w.suspecting(2)
+		w.listening()
+		w.written("c1", "c2")
+		w.shift.Advance(p.BootTimeout - time.Minute)
+		w.must(w.db.ListenerFull(w.ctx, 5*time.Minute))
+		w.shift.Advance(4 * time.Minute)
+		w.watch("")
+		w.shift.Advance(2 * time.Minute)
+		w.watch("2 of 2 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
+	}},
+	{"installed systems whose time was over before a listener had no room say as much as ever", func(w *world) {
+		p := w.suspecting(2)
+		w.listening()
+		w.written("c1", "c2")
+		w.shift.Advance(p.BootTimeout + time.Minute)
+		w.must(w.db.ListenerFull(w.ctx, 5*time.Minute))
+		w.watch("2 of 2 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
+	}},
 	{"agents that speak do not excuse installed systems that do not come up", func(w *world) {
 		p := w.suspecting(2)
 		w.listening()

@@ -23,7 +23,9 @@ func (q *Queries) DeleteRestored(ctx context.Context) (int64, error) {
 
 const getEnvironment = `-- name: GetEnvironment :one
 SELECT p.number, CAST(COALESCE(l.up_since, 0) AS BIGINT) AS up_since, CAST(COALESCE(l.valid_until, 0) AS BIGINT) AS valid_until,
-  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised, CAST(COALESCE(r.evidence, '') AS TEXT) AS restored,
+  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised,
+  CAST(COALESCE(l.full_since, 0) AS BIGINT) AS full_since, CAST(COALESCE(l.full_until, 0) AS BIGINT) AS full_until,
+  CAST(COALESCE(r.evidence, '') AS TEXT) AS restored,
   CAST(COALESCE(h.at, 0) AS BIGINT) AS hold_at, CAST(COALESCE(h.until, 0) AS BIGINT) AS hold_until,
   CAST(COALESCE(h.actor, '') AS TEXT) AS hold_actor, CAST(COALESCE(h.reason, '') AS TEXT) AS hold_reason
 FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1 LEFT JOIN recovery_hold h ON h.id = 1
@@ -35,6 +37,8 @@ type GetEnvironmentRow struct {
 	UpSince    int64
 	ValidUntil int64
 	Promised   int64
+	FullSince  int64
+	FullUntil  int64
 	Restored   string
 	HoldAt     int64
 	HoldUntil  int64
@@ -52,6 +56,8 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 		&i.UpSince,
 		&i.ValidUntil,
 		&i.Promised,
+		&i.FullSince,
+		&i.FullUntil,
 		&i.Restored,
 		&i.HoldAt,
 		&i.HoldUntil,
@@ -62,19 +68,27 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 }
 
 const getListener = `-- name: GetListener :one
-SELECT up_since, valid_until, promised FROM listener WHERE id = 1
+SELECT up_since, valid_until, promised, full_since, full_until FROM listener WHERE id = 1
 `
 
 type GetListenerRow struct {
 	UpSince    int64
 	ValidUntil int64
 	Promised   int64
+	FullSince  int64
+	FullUntil  int64
 }
 
 func (q *Queries) GetListener(ctx context.Context) (GetListenerRow, error) {
 	row := q.db.QueryRowContext(ctx, getListener)
 	var i GetListenerRow
-	err := row.Scan(&i.UpSince, &i.ValidUntil, &i.Promised)
+	err := row.Scan(
+		&i.UpSince,
+		&i.ValidUntil,
+		&i.Promised,
+		&i.FullSince,
+		&i.FullUntil,
+	)
 	return i, err
 }
 
@@ -191,5 +205,19 @@ type SetListenerParams struct {
 
 func (q *Queries) SetListener(ctx context.Context, arg SetListenerParams) error {
 	_, err := q.db.ExecContext(ctx, setListener, arg.UpSince, arg.ValidUntil, arg.Promised)
+	return err
+}
+
+const setListenerFull = `-- name: SetListenerFull :exec
+UPDATE listener SET full_since = $1, full_until = $2 WHERE id = 1
+`
+
+type SetListenerFullParams struct {
+	FullSince int64
+	FullUntil int64
+}
+
+func (q *Queries) SetListenerFull(ctx context.Context, arg SetListenerFullParams) error {
+	_, err := q.db.ExecContext(ctx, setListenerFull, arg.FullSince, arg.FullUntil)
 	return err
 }

@@ -205,6 +205,8 @@ type Listener struct {
 	UpSince    int64
 	ValidUntil int64
 	Promised   int64
+	FullSince  int64
+	FullUntil  int64
 }
 
 type Machine struct {

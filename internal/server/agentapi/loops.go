@@ -15,6 +15,9 @@ const (
 	sweepInterval = 30 * time.Second // the most
 	sweepPage     = 1000
 	forgetAfter   = 10 * time.Minute
+	// callAgain is how long it may take until an agent has called that found no room: gRPC connects
+	// again at the latest after 144 s, the agent calls again at the latest after 30 s.
+	callAgain = 4 * time.Minute
 )
 
 // flushEvery flushes again and again until ctx ends.
@@ -65,7 +68,8 @@ func (s *Server) aliveEvery(ctx context.Context) {
 
 // alive follows the policy and the size of the fleet, and records what agents are promised. Whoever
 // connects refuses a certificate that has expired. A process that knows that of its own is no
-// listener, so that it is not the machines that count as silent.
+// listener, so that it is not the machines that count as silent. Nor do they while it has no room
+// for all.
 func (s *Server) alive(ctx context.Context) error {
 	env, err := s.db.Environment(ctx)
 	if err != nil {
@@ -78,6 +82,12 @@ func (s *Server) alive(ctx context.Context) error {
 			s.options.Logger.Error("agents cannot connect, and their silence does not count", slog.String("cause", fault))
 		})
 		return nil
+	}
+	if s.full = s.refusals.Full() || s.full; s.full {
+		if err := s.db.ListenerFull(ctx, callAgain); err != nil {
+			return err
+		}
+		s.full = false
 	}
 	return s.db.ListenerAlive(ctx, aliveInterval, s.pace.promised())
 }

@@ -66,6 +66,8 @@ type Server struct {
 	unservedCalls atomic.Int64
 	// invalid bounds those about a certificate that no agent accepts.
 	invalid rate.Sometimes
+	// full: agents may have found no room, and the BMDB is not told yet. Only alive uses it.
+	full bool
 }
 
 // New returns a server. It does nothing until Serve is called.

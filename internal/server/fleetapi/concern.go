@@ -51,7 +51,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 	if err != nil {
 		return nil, err
 	}
-	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), s.certificates(time.Now()), missing(summary))
+	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), missing(summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
 	}
@@ -138,6 +138,20 @@ func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
 	return []*fleetv1.Concern{{
 		Kind: concernListener, Count: int64(agents),
 		Text: fmt.Sprintf("no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines")),
+	}}
+}
+
+// crowded returns a concern while an agent listener has no room for agents, or had none until a few
+// minutes ago. The states of the machines do not show it, because none becomes silent meanwhile.
+func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
+	if !now.Before(env.ListenerFullUntil) {
+		return nil
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernListener, Subject: "room", Count: 1,
+		Text: fmt.Sprintf("an agent listener has turned callers away for want of room since %s: no silence counts, and recovery waits; "+
+			"raise agent_api.max_connections, max_connections_per_address (a fleet behind one address) or max_unadmitted, or keep out the strangers that its log names",
+			clock(env.ListenerFullSince, now)),
 	}}
 }
 

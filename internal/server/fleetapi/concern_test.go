@@ -90,6 +90,14 @@ func TestConcerns(t *testing.T) {
 	if got := deaf(fleet.StateAvailable); got != "" {
 		t.Errorf("a listener is up: %q", got)
 	}
+	must(db.ListenerFull(t.Context(), 4*time.Minute))
+	if got := after(3 * time.Minute); !strings.Contains(got, "listener: an agent listener has turned callers away for want of room since ") ||
+		!strings.Contains(got, " UTC: no silence counts, and recovery waits; raise agent_api.max_connections, ") {
+		t.Errorf("there is no room: %s", got)
+	}
+	if got := after(5 * time.Minute); strings.Contains(got, "listener: ") {
+		t.Errorf("there was no room: %s", got)
+	}
 	if got := after(3 * time.Hour); !strings.Contains(got, "late: 1 creating for more than an hour, the oldest for 3 hours") {
 		t.Errorf("a machine that does not get on: %s", got)
 	}
@@ -318,6 +326,12 @@ func TestWhatToCheckWhenManyAreSilent(t *testing.T) {
 		}
 		expect(fleet.Environment{ListenerUpSince: time.Now()},
 			"whether machines reach the listener at herd.example:7443: one is up since 00:00:00 UTC",
+			"its certificate: it expires at 2000-12-31 00:00:00 UTC",
+			"the clocks: it is 2000-01-01 00:00:00 UTC here, and 2000-01-01 01:00:00 UTC by the database")
+		full := fleet.Environment{ListenerUpSince: time.Now(), ListenerFullSince: time.Now(), ListenerFullUntil: time.Now().Add(2 * time.Hour)}
+		expect(full,
+			"whether machines reach the listener at herd.example:7443: one is up since 00:00:00 UTC",
+			"its room: it has turned callers away since 00:00:00 UTC",
 			"its certificate: it expires at 2000-12-31 00:00:00 UTC",
 			"the clocks: it is 2000-01-01 00:00:00 UTC here, and 2000-01-01 01:00:00 UTC by the database")
 		time.Sleep(366 * 24 * time.Hour)

@@ -2,7 +2,9 @@
 -- row.
 -- name: GetEnvironment :one
 SELECT p.number, CAST(COALESCE(l.up_since, 0) AS BIGINT) AS up_since, CAST(COALESCE(l.valid_until, 0) AS BIGINT) AS valid_until,
-  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised, CAST(COALESCE(r.evidence, '') AS TEXT) AS restored,
+  CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised,
+  CAST(COALESCE(l.full_since, 0) AS BIGINT) AS full_since, CAST(COALESCE(l.full_until, 0) AS BIGINT) AS full_until,
+  CAST(COALESCE(r.evidence, '') AS TEXT) AS restored,
   CAST(COALESCE(h.at, 0) AS BIGINT) AS hold_at, CAST(COALESCE(h.until, 0) AS BIGINT) AS hold_until,
   CAST(COALESCE(h.actor, '') AS TEXT) AS hold_actor, CAST(COALESCE(h.reason, '') AS TEXT) AS hold_reason
 FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1 LEFT JOIN recovery_hold h ON h.id = 1
@@ -23,10 +25,13 @@ INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, 0, 0, 0) O
 UPDATE listener SET id = id WHERE id = 1;
 
 -- name: GetListener :one
-SELECT up_since, valid_until, promised FROM listener WHERE id = 1;
+SELECT up_since, valid_until, promised, full_since, full_until FROM listener WHERE id = 1;
 
 -- name: SetListener :exec
 UPDATE listener SET up_since = sqlc.arg(up_since), valid_until = sqlc.arg(valid_until), promised = sqlc.arg(promised) WHERE id = 1;
+
+-- name: SetListenerFull :exec
+UPDATE listener SET full_since = sqlc.arg(full_since), full_until = sqlc.arg(full_until) WHERE id = 1;
 
 -- name: PutRestored :exec
 INSERT INTO restored (id, at, evidence) VALUES (1, sqlc.arg(at), sqlc.arg(evidence))

@@ -1,0 +1,54 @@
+package lifecycle
+
+import "time"
+
+// silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
+// for.
+func (c judgement) silentAfter() time.Duration {
+	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
+}
+
+// workedOn returns from when on it counts that a host does not answer: not during a maintenance or
+// a quarantine, whose end is recorded as that of a maintenance, nor before the machine was last
+// restarted on purpose.
+func (c judgement) workedOn(since time.Time) time.Time {
+	if m := c.r.Maintenance; m != nil && m.Until != nil {
+		since = later(since, *m.Until)
+	}
+	return later(since, c.restartedAt())
+}
+
+// silentSince returns from when on silence counts. It does not count while no agent listener is up,
+// nor where workedOn says so.
+func (c judgement) silentSince(since time.Time) time.Time {
+	since = c.workedOn(since)
+	if c.env.ListenerUpSince.IsZero() {
+		return later(since, c.now)
+	}
+	return later(since, c.env.ListenerUpSince)
+}
+
+// silentFor returns when silence since an instant has lasted for so long, and counts.
+func (c judgement) silentFor(since time.Time, lasting time.Duration) time.Time {
+	return c.withRoom(c.silentSince(since).Add(lasting))
+}
+
+// withRoom puts off what becomes due because nothing was heard, to when a listener has had room for
+// agents again for long enough.
+func (c judgement) withRoom(at time.Time) time.Time { return later(at, c.env.ListenerFullUntil) }
+
+// sayRoom adds to the reason that something waits for room, where it does.
+func (c judgement) sayRoom(w want) want {
+	if until := c.env.ListenerFullUntil; c.now.Before(until) && w.dueAt.Equal(until) {
+		w.reason += "; not before then, because an agent listener turns callers away for want of room"
+	}
+	return w
+}
+
+// silent reports whether the machine is in trouble now. That a listener has no room keeps machines
+// from becoming silent, and makes none heard that was silent before.
+func (c judgement) silent() bool {
+	t, any := c.expected()
+	full := t.unheard && c.now.Before(c.env.ListenerFullUntil) && !t.at.Before(c.env.ListenerFullSince)
+	return any && !full && !t.at.After(c.now)
+}
