@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,56 @@ func TestHealthNoticesADiskThatHangs(t *testing.T) {
 		time.Sleep(commitSpacing)
 		if err := h.check(ctx); err != nil {
 			t.Errorf("the disk hangs no more, and health says: %v", err)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// reading is an engine whose reads, once it is held, wait until they are let go, and are counted.
+type reading struct {
+	bmdb.Engine
+	held  atomic.Bool
+	letGo chan struct{}
+	n     atomic.Int32
+}
+
+func (r *reading) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
+	if r.held.Load() {
+		r.n.Add(1)
+		select {
+		case <-r.letGo:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return r.Engine.View(ctx, fn)
+}
+
+// TestHealthReadsLittleAtATime, however many ask: nobody needs a token for that.
+func TestHealthReadsLittleAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := &reading{Engine: shepherdtest.OpenEngine(t), letGo: make(chan struct{})}
+		h := newDatabaseHealth(shepherdtest.OpenDB(t, engine, bmdb.Options{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.serve(ctx) }()
+		engine.held.Store(true)
+		const callers = 20
+		answers := make(chan error, callers)
+		for range callers {
+			go func() { answers <- h.check(ctx) }()
+		}
+		synctest.Wait()
+		if n := engine.n.Load(); n != readsAtATime {
+			t.Errorf("%d read at a time, want %d", n, readsAtATime)
+		}
+		close(engine.letGo)
+		for range callers {
+			if err := <-answers; err != nil {
+				t.Errorf("the database answers, and health says: %v", err)
+			}
 		}
 		cancel()
 		<-ended

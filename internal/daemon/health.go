@@ -17,6 +17,8 @@ const (
 	commitPatience = 10 * time.Second
 	// commitSpacing is the least from one commit for health to the next, however many ask.
 	commitSpacing = 2 * time.Second
+	// readsAtATime is how many questions for health, which anybody may ask, read at the same time.
+	readsAtATime = 4
 )
 
 // databaseHealth answers for the health of the database: whether it can be read, and whether it
@@ -25,6 +27,7 @@ const (
 type databaseHealth struct {
 	db    *bmdb.DB
 	asked chan chan<- struct{}
+	reads chan struct{} // those under way
 
 	mu    sync.Mutex
 	err   error     // of the newest commit
@@ -32,7 +35,7 @@ type databaseHealth struct {
 }
 
 func newDatabaseHealth(db *bmdb.DB) *databaseHealth {
-	return &databaseHealth{db: db, asked: make(chan chan<- struct{})}
+	return &databaseHealth{db: db, asked: make(chan chan<- struct{}), reads: make(chan struct{}, readsAtATime)}
 }
 
 func (h *databaseHealth) component() service.Component {
@@ -71,12 +74,24 @@ func (h *databaseHealth) commit(ctx context.Context) {
 	}
 }
 
+// read reads one row, when its turn has come.
+func (h *databaseHealth) read(ctx context.Context) error {
+	select {
+	case h.reads <- struct{}{}:
+		defer func() { <-h.reads }()
+	case <-ctx.Done():
+		return fmt.Errorf("the database has not answered others: %w", context.Cause(ctx))
+	}
+	_, err := h.db.Environment(ctx)
+	return err
+}
+
 // check reads one row, and tells what became of the newest commit. It does not wait for one that is
 // slow. One that has begun may outlast its patience: a disk that hangs keeps it for as long.
 func (h *databaseHealth) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, databasePatience)
 	defer cancel()
-	if _, err := h.db.Environment(ctx); err != nil {
+	if err := h.read(ctx); err != nil {
 		return err
 	}
 	answered := make(chan struct{})

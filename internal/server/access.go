@@ -130,7 +130,7 @@ func PeerFrom(ctx context.Context) Peer {
 func (a *Access) Identify(next http.Handler) http.Handler {
 	identified := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := a.Caller(r.Header, PeerFrom(r.Context()))
-		settle(w, r, caller)
+		defer settle(w, r, caller)()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 	return http.NewCrossOriginProtection().Handler(identified)
@@ -193,15 +193,19 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, LimitedConnOf(conn))
 }
 
-// settle admits the connection of a caller who is known. That of another one ends with the answer.
-func settle(w http.ResponseWriter, r *http.Request, caller Caller) {
+// settle admits the connection of a caller who is known, until done is called and for a while. That
+// of another one ends with the answer, unless it is shared: over HTTP/2, a proxy puts the calls of
+// many on one, and those of the others are not to be cut.
+func settle(w http.ResponseWriter, r *http.Request, caller Caller) (done func()) {
 	conn, _ := r.Context().Value(connKey{}).(*LimitedConn)
 	if caller.Role != token.None {
-		conn.Admit()
-		return
+		return conn.Carrying()
 	}
-	conn.Dismiss()
-	w.Header().Set("Connection", "close")
+	if r.ProtoMajor == 1 || !conn.Carries() {
+		conn.Dismiss()
+		w.Header().Set("Connection", "close")
+	}
+	return func() {}
 }
 
 // countRefusal counts a request that was refused.

@@ -13,6 +13,7 @@
 //     nothing, because proxies speak for others. What the caller's role does not cover is refused
 //     before the body is read.
 //   - Whoever is not admitted holds little memory and few descriptors, and keeps nobody out who is.
+//     A refused call does not cut others on the same connection.
 //   - No credential, header or query string is ever logged.
 //
 // What serves lives beneath it: agentapi for agents, fleetapi for operators and automation, webui

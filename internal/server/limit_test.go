@@ -169,6 +169,9 @@ func TestUnadmittedConnectionsAreShort(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		agent.server.Admit()
 		dismissed.server.Admit()
+		carrying := d.visit("192.0.2.4")
+		done := carrying.server.Carrying()
+		carrying.server.Dismiss()
 		d.want("before the deadline", map[string]bool{"stranger": true, "agent": true, "dismissed": true}, all)
 		time.Sleep(2 * time.Second)
 		d.want("after it", map[string]bool{"stranger": false, "agent": true, "dismissed": true}, all)
@@ -177,7 +180,16 @@ func TestUnadmittedConnectionsAreShort(t *testing.T) {
 		d.want("dismissed", map[string]bool{"stranger": false, "agent": true, "dismissed": true}, all)
 		time.Sleep(2 * time.Second)
 		d.want("dismissed for long", map[string]bool{"stranger": false, "agent": true, "dismissed": false}, all)
-		if got, want := d.refusals(), []string{"too_late", "too_late"}; !reflect.DeepEqual(got, want) {
+		if !carrying.open() {
+			t.Error("a connection that carries a call is closed")
+		}
+		done()
+		carrying.server.Dismiss()
+		time.Sleep(11 * time.Second)
+		if carrying.open() {
+			t.Error("a connection that carried a call, and was dismissed, is open")
+		}
+		if got, want := d.refusals(), []string{"too_late", "too_late", "too_late"}; !reflect.DeepEqual(got, want) {
 			t.Errorf("refused: %v, want %v", got, want)
 		}
 	})

@@ -15,6 +15,9 @@ type LimitedConn struct {
 	admitted atomic.Bool  // changes under the listener's lock
 	read     atomic.Int64 // bytes since it became unadmitted
 	served   atomic.Int32 // calls that this server works at
+	carried  atomic.Int32 // admitted ones among them, of HTTP
+	// carriedAt is when the last of those ended, as a duration since the listener started.
+	carriedAt atomic.Int64
 	// waited is how long this server has waited for the caller, and waiting since when it does now, as
 	// a duration since the listener started; zero: it does not.
 	waited  atomic.Int64
@@ -58,11 +61,18 @@ func (c *LimitedConn) AdmitFor(owner string) {
 }
 
 // Dismiss says that the caller is not, or no longer, one that this server is for. The connection
-// becomes as a new one.
+// becomes as a new one, unless it carries an admitted call.
 func (c *LimitedConn) Dismiss() {
 	if c == nil || !c.admitted.Load() {
 		return
 	}
+	c.dismiss()
+	if c.carried.Load() > 0 { // as it may since somebody looked
+		c.Admit()
+	}
+}
+
+func (c *LimitedConn) dismiss() {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	if c.open && c.admitted.Load() {
@@ -82,6 +92,32 @@ func (c *LimitedConn) Serving() (done func()) {
 	}
 	c.served.Add(1)
 	return func() { c.served.Add(-1) }
+}
+
+// shared is for how long a connection counts as one that carries admitted calls after the last one.
+const shared = time.Minute
+
+// Carrying admits the connection, and says that it carries a call that is admitted until done is
+// called.
+func (c *LimitedConn) Carrying() (done func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.carried.Add(1) // before Admit, for Dismiss
+	c.Admit()
+	return func() {
+		c.carriedAt.Store(int64(time.Since(c.listener.started)))
+		c.carried.Add(-1)
+	}
+}
+
+// Carries reports whether the connection carries admitted calls, or has lately.
+func (c *LimitedConn) Carries() bool {
+	if c == nil {
+		return false
+	}
+	last := c.carriedAt.Load()
+	return c.carried.Load() > 0 || last > 0 && time.Since(c.listener.started) < time.Duration(last)+shared
 }
 
 // Read implements net.Conn. It closes a connection that sends too much while it is unadmitted.

@@ -34,7 +34,7 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 		conn.limited.AdmitFor(string(id))
 		return a, nil
 	}
-	identity, err := s.db.Agent(ctx, id)
+	identity, err := s.identity(ctx, id)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		s.agents.dropUnless(id, bmdb.AgentIdentity{})
@@ -65,8 +65,35 @@ func (s *Server) recognized(ctx context.Context, machine string, key ed25519.Pub
 	}
 	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
 	defer cancel()
-	identity, err := s.db.Agent(ctx, id)
+	identity, err := s.identity(ctx, id)
 	return id, err == nil && fits(identity, key, identity.TakeoverGeneration)
+}
+
+// strangersAtATime is how many callers whom nobody knows yet ask the BMDB at the same time. The
+// others wait, so that however many call, those that are known find it free.
+const strangersAtATime = 8
+
+// gate lets so many in at a time, in the order in which they come.
+type gate chan struct{}
+
+// enter waits until the caller is in, or fails when ctx ends.
+func (g gate) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case g <- struct{}{}:
+		return func() { <-g }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// identity reads the agent of a machine, for a caller who may be anybody.
+func (s *Server) identity(ctx context.Context, id fleet.MachineID) (bmdb.AgentIdentity, error) {
+	leave, err := s.identities.enter(ctx)
+	if err != nil {
+		return bmdb.AgentIdentity{}, err
+	}
+	defer leave()
+	return s.db.Agent(ctx, id)
 }
 
 // nobodyID is a well-formed ID that no machine has.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -232,5 +233,73 @@ func TestAnOutageIsLoggedSparsely(t *testing.T) {
 	}
 	if n := log.with("cannot serve an agent"); n < 10 || n > calls/2 {
 		t.Errorf("%d lines about %d calls", n, calls)
+	}
+}
+
+// slow is an engine whose reads wait while it is held, and are counted.
+type slow struct {
+	bmdb.Engine
+	held  atomic.Pointer[chan struct{}]
+	reads atomic.Int32 // that wait
+	most  atomic.Int32
+}
+
+func (e *slow) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
+	if held := e.held.Load(); held != nil {
+		for n, most := e.reads.Add(1), e.most.Load(); n > most && !e.most.CompareAndSwap(most, n); {
+			most = e.most.Load()
+		}
+		<-*held
+		e.reads.Add(-1)
+	}
+	return e.Engine.View(ctx, fn)
+}
+
+// TestStrangersReadLittleAtATime: however many call, few of them ask the database at the same time.
+// An agent that is known does not wait for them.
+func TestStrangersReadLittleAtATime(t *testing.T) {
+	t.Parallel()
+	engine := &slow{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
+	h := newFixtureOn(t, engine, func(c *agentapi.Config, _ *fleet.Policy) { c.AdmitWithin = time.Minute })
+	m := h.machines(1, nil)[0]
+	agent := h.dial(m.key)
+	h.heartbeat(agent, m.beat())
+	h.heartbeat(agent, m.beat())
+	up := &agentv1.ReportUpRequest{MachineId: "00000000-0000-4000-8000-000000000001", InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b"}
+	const each = 30
+	all := make([]func(ctx context.Context) error, 0, 2*each)
+	for range each {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		h.must(err)
+		client := h.dial(key)
+		all = append(all,
+			func(ctx context.Context) error { _, err := client.Heartbeat(ctx, m.beat()); return err },
+			func(ctx context.Context) error { _, err := client.ReportUp(ctx, up); return err })
+	}
+	ask := func(patience time.Duration, want codes.Code) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var calls sync.WaitGroup
+		for _, call := range all {
+			calls.Go(func() {
+				if err := call(ctx); status.Code(err) != want {
+					t.Errorf("a stranger: %v, want %s", err, want)
+				}
+			})
+		}
+		calls.Wait()
+	}
+	ask(time.Minute, codes.PermissionDenied)
+	held := make(chan struct{})
+	engine.held.Store(&held)
+	ask(2*time.Second, codes.DeadlineExceeded)
+	h.heartbeat(agent, m.beat())
+	engine.held.Store(nil)
+	close(held)
+	ask(time.Minute, codes.PermissionDenied)
+	// Eight of each, and what the server itself reads.
+	if most := engine.most.Load(); most < 16 || most > 16+3 {
+		t.Errorf("%d strangers read at a time", most)
 	}
 }

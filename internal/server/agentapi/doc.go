@@ -17,7 +17,8 @@
 // with the first call that is admitted, and is so no longer when a call is refused. Until then it
 // costs next to nothing: such connections are few, of each address and in all, short, and sent
 // little on. When there are too many, those that do nothing are closed for new ones, so that they
-// do not keep agents out. Refusals are counted, and logged at most once a minute.
+// do not keep agents out. Refusals are counted, and logged at most once a minute. However many
+// call, few at a time have the BMDB asked who they are.
 //
 // # What is durable when
 //

@@ -25,6 +25,11 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
+	leave, err := s.ups.enter(ctx)
+	if err != nil {
+		return nil, s.failure(ctx, "record that the system is up", id, err)
+	}
+	defer leave()
 	again, err := s.db.RecordInstalled(ctx, id, fleet.InstallGeneration(req.GetInstallGeneration()), int(req.GetAttempt()), req.GetSecret(), req.GetBootId(), keys...)
 	switch kind := fleet.KindOf(err); {
 	case err == nil:

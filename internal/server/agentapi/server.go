@@ -58,6 +58,9 @@ type Server struct {
 	agents   *agentCache
 	pace     *pace
 	refusals *server.Refusals
+	// identities and ups are for what anybody can make this server ask the BMDB: who the agent of a
+	// machine is, and whether a secret is that of an install.
+	identities, ups gate
 	// oddHostKeys bounds the lines of the log about host keys that are none.
 	oddHostKeys rate.Sometimes
 	// unserved bounds those about calls that failed here, and unservedCalls counts the calls since the
@@ -75,6 +78,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	s := &Server{
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
+		identities: make(gate, strangersAtATime), ups: make(gate, strangersAtATime),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		invalid: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
