@@ -75,8 +75,11 @@ type Mirror struct {
 	// one. Only Run uses it.
 	lists bool
 
-	mu           sync.Mutex
-	objects      map[Name]*metav1.PartialObjectMetadata
+	mu      sync.Mutex
+	objects map[Name]*metav1.PartialObjectMetadata
+	// seen is the version up to which the server has told everything; empty: none. Only Run writes
+	// it.
+	seen         string
 	state        state
 	err          error         // why broken
 	stateChanged chan struct{} // closed when state changes
@@ -118,7 +121,7 @@ var (
 
 // Run keeps the mirror until ctx ends, or until its kind is gone.
 func (m *Mirror) Run(ctx context.Context) {
-	version, pause := "", minPause
+	pause := minPause
 	defer func() {
 		if ctx.Err() != nil {
 			m.setState(broken, context.Cause(ctx)) // whoever waits need not wait longer
@@ -126,9 +129,9 @@ func (m *Mirror) Run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		began := time.Now()
-		established, err := m.follow(ctx, &version)
+		established, err := m.follow(ctx)
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			version = "" // too long ago to go on from
+			m.reached("") // too long ago to go on from
 		}
 		switch {
 		case established && time.Since(began) > minWatch:
@@ -152,21 +155,21 @@ func (m *Mirror) Run(ctx context.Context) {
 
 // follow takes everything anew if there is no version to go on from, and then watches until the
 // watch ends. It reports whether a watch was established.
-func (m *Mirror) follow(ctx context.Context, version *string) (established bool, err error) {
+func (m *Mirror) follow(ctx context.Context) (established bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout := int64((watchFor + rand.N(watchFor)).Seconds())
 	options := metav1.ListOptions{LabelSelector: m.selector, AllowWatchBookmarks: true, TimeoutSeconds: &timeout}
-	anew := *version == ""
+	anew := m.seen == ""
 	switch {
 	case anew && m.lists:
-		if *version, err = m.list(ctx); err != nil {
+		if err = m.list(ctx); err != nil {
 			return false, err
 		}
 	case anew:
 		options.SendInitialEvents, options.ResourceVersionMatch = &anew, metav1.ResourceVersionMatchNotOlderThan
 	}
-	options.ResourceVersion = *version
+	options.ResourceVersion = m.seen
 	overdue := time.AfterFunc(answerFor, func() { cancel(errNoAnswer) })
 	w, err := m.reader.Watch(ctx, options)
 	if !overdue.Stop() {
@@ -180,9 +183,9 @@ func (m *Mirror) follow(ctx context.Context, version *string) (established bool,
 		return false, fmt.Errorf("watch: %w", err)
 	}
 	if options.SendInitialEvents != nil {
-		*version, err = m.initial(ctx, w)
+		err = m.initial(ctx, w)
 	} else {
-		err = m.begun(w, version)
+		err = m.begun(w)
 	}
 	if err != nil {
 		return false, err
@@ -201,26 +204,25 @@ func (m *Mirror) follow(ctx context.Context, version *string) (established bool,
 				return true, err
 			}
 			m.receive(event.Type, object)
-			*version = object.ResourceVersion
 		}
 	}
 }
 
-// list asks for everything, and returns the version to watch from.
-func (m *Mirror) list(ctx context.Context) (version string, err error) {
+// list asks for everything.
+func (m *Mirror) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listFor)
 	defer cancel()
 	list, err := m.reader.List(ctx, metav1.ListOptions{LabelSelector: m.selector})
 	if err != nil {
 		m.lists = false // the other way next time
-		return "", fmt.Errorf("list: %w", err)
+		return fmt.Errorf("list: %w", err)
 	}
-	m.replace(list.Items)
-	return list.ResourceVersion, nil
+	m.replace(list.Items, list.ResourceVersion)
+	return nil
 }
 
 // initial receives everything that there is, up to the bookmark that ends it.
-func (m *Mirror) initial(ctx context.Context, w watch.Interface) (version string, err error) {
+func (m *Mirror) initial(ctx context.Context, w watch.Interface) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, listFor, errNoAnswer)
 	defer cancel()
 	var items []metav1.PartialObjectMetadata
@@ -228,27 +230,27 @@ func (m *Mirror) initial(ctx context.Context, w watch.Interface) (version string
 		select {
 		case <-ctx.Done():
 			m.lists = true // it may be a server that does not know such bookmarks
-			return "", fmt.Errorf("watch: %w", context.Cause(ctx))
+			return fmt.Errorf("watch: %w", context.Cause(ctx))
 		case event, ok := <-w.ResultChan():
 			if !ok {
-				return "", errNoWatch
+				return errNoWatch
 			}
 			object, err := objectOf(event)
 			switch {
 			case err != nil:
-				return "", err
+				return err
 			case event.Type != watch.Bookmark:
 				items = append(items, *object)
 			case object.Annotations[metav1.InitialEventsAnnotationKey] == "true":
-				m.replace(items)
-				return object.ResourceVersion, nil
+				m.replace(items, object.ResourceVersion)
+				return nil
 			}
 		}
 	}
 }
 
 // begun returns an error if the watch has ended before it began.
-func (m *Mirror) begun(w watch.Interface, version *string) error {
+func (m *Mirror) begun(w watch.Interface) error {
 	select {
 	case event, ok := <-w.ResultChan():
 		if !ok {
@@ -259,7 +261,6 @@ func (m *Mirror) begun(w watch.Interface, version *string) error {
 			return err
 		}
 		m.receive(event.Type, object)
-		*version = object.ResourceVersion
 	default:
 	}
 	return nil
@@ -277,35 +278,44 @@ func objectOf(event watch.Event) (*metav1.PartialObjectMetadata, error) {
 	return object, nil
 }
 
+// reached keeps the version up to which the server has told everything.
+func (m *Mirror) reached(version string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen = version
+}
+
 // receive takes one event of the watch.
 func (m *Mirror) receive(kind watch.EventType, object *metav1.PartialObjectMetadata) {
 	name := Name{Namespace: object.Namespace, Name: object.Name}
-	switch kind {
-	case watch.Added, watch.Modified:
-		if m.Put(object) {
-			m.changed(name, object)
-		}
-	case watch.Deleted:
-		m.mu.Lock()
-		if have := m.objects[name]; have == nil || newer(have, object) {
-			m.mu.Unlock()
-			return
-		}
+	m.mu.Lock()
+	m.seen = object.ResourceVersion
+	have, news := m.objects[name], false
+	switch {
+	case have != nil && newer(have.ResourceVersion, object.ResourceVersion): // from Put
+	case kind == watch.Added, kind == watch.Modified:
+		news = have == nil || have.ResourceVersion != object.ResourceVersion
+		m.objects[name] = object
+	case kind == watch.Deleted:
+		news = have != nil
 		delete(m.objects, name)
-		m.mu.Unlock()
-		m.changed(name, nil)
+		object = nil
+	}
+	m.mu.Unlock()
+	if news {
+		m.changed(name, object)
 	}
 }
 
-// replace takes a list: everything that is there. What changed is told.
-func (m *Mirror) replace(items []metav1.PartialObjectMetadata) {
+// replace takes a list: everything that was there at a version. What changed is told.
+func (m *Mirror) replace(items []metav1.PartialObjectMetadata, version string) {
 	objects := make(map[Name]*metav1.PartialObjectMetadata, len(items))
 	for i := range items {
 		objects[Name{Namespace: items[i].Namespace, Name: items[i].Name}] = &items[i]
 	}
 	m.mu.Lock()
 	before := m.objects
-	m.objects = objects
+	m.objects, m.seen = objects, version
 	m.mu.Unlock()
 	for name, object := range objects {
 		if had := before[name]; had == nil || had.ResourceVersion != object.ResourceVersion {
@@ -368,17 +378,19 @@ func (m *Mirror) All() []*metav1.PartialObjectMetadata {
 	return slices.Collect(maps.Values(m.objects))
 }
 
-// Put takes what a request has returned, and reports whether that is news: the watch may have been
-// faster.
+// Put takes what a request has returned, and reports whether that is news. It is not if the watch
+// was faster: what the watch has told already, it does not tell again, so an answer as old as that
+// may be of an object that is gone. An answer whose age cannot be known waits for the watch, too.
 func (m *Mirror) Put(object *metav1.PartialObjectMetadata) bool {
 	name := Name{Namespace: object.Namespace, Name: object.Name}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if have := m.objects[name]; have != nil && (newer(have, object) || have.ResourceVersion == object.ResourceVersion) {
-		return false
+	have := m.objects[name]
+	news := newer(object.ResourceVersion, m.seen) && (have == nil || newer(object.ResourceVersion, have.ResourceVersion))
+	if news {
+		m.objects[name] = object
 	}
-	m.objects[name] = object
-	return true
+	return news
 }
 
 // Remove forgets an object that is known to be gone.
@@ -390,10 +402,10 @@ func (m *Mirror) Remove(name Name, uid types.UID) {
 	}
 }
 
-// newer reports whether a is known to be newer than b. Versions are numbers that grow (KEP-5504);
-// of a server whose are not, whatever came last counts.
-func newer(a, b *metav1.PartialObjectMetadata) bool {
-	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
-	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
+// newer reports whether version a is known to be newer than b. Versions are numbers that grow
+// (KEP-5504); of those that are none, nothing is known.
+func newer(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
 	return errX == nil && errY == nil && x > y
 }

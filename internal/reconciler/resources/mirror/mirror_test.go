@@ -370,3 +370,45 @@ func TestServerWithoutInitialEvents(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestLateAnswer: what a request returns after the watch has told more is not taken, for the object
+// may be gone, and nobody would tell that again.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, m, _ := start(t, object("a", 5))
+		if err := m.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		put := func(o *metav1.PartialObjectMetadata, news bool, when string) {
+			t.Helper()
+			if m.Put(o) != news || (version(m, o.Name) == o.ResourceVersion) != news {
+				t.Errorf("%s %s is news: %t, and then the mirror has %q", when, o.Name, !news, version(m, o.Name))
+			}
+		}
+		put(object("listed", 10), false, "as old as the list,")
+		f.events().Add(object("gone", 11))
+		f.events().Delete(object("gone", 12))
+		synctest.Wait()
+		put(object("gone", 11), false, "after its deletion,")
+		put(object("gone", 13), true, "created again,")
+		f.events().Action(watch.Bookmark, object("", 20))
+		synctest.Wait()
+		put(object("b", 20), false, "as old as a bookmark,")
+		put(object("b", 21), true, "newer than a bookmark,")
+		for _, name := range []string{"b", "c"} {
+			strange := object(name, 0)
+			strange.ResourceVersion = "x30"
+			put(strange, false, "of no known age,")
+		}
+		elapse(time.Minute)
+		f.mu.Lock()
+		f.list.Items, f.list.ResourceVersion = nil, "8" // restored from a backup
+		f.mu.Unlock()
+		expired := apierrors.NewResourceExpired("too old").Status()
+		f.events().Error(&expired)
+		elapse(time.Second)
+		put(object("b", 9), true, "newer than the last list,")
+	})
+}
