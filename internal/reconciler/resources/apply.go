@@ -91,7 +91,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		return errDeleting
 	}
 	if i.UpToDate(i.live) || i.CreateOnly() {
-		i.mirror.Put(i.live)
+		p.saw(i, i.live)
 		return nil
 	}
 	over, err := p.over(ctx, i)
@@ -147,7 +147,7 @@ func (p *pass) over(ctx context.Context, i *item) (*object.Object, error) {
 		return nil, errDeleting
 	}
 	if i.UpToDate(i.live) {
-		i.mirror.Put(i.live)
+		p.saw(i, i.live)
 		return nil, nil
 	}
 	return i.Over(whole)

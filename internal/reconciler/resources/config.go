@@ -36,6 +36,9 @@ type Options struct {
 	// one deletes it: a file that is rewritten, or moved, lacks it for a moment. Zero:
 	// DefaultAbsence.
 	Absence time.Duration
+	// LookEvery is how long an object that no watch tells of, because it does not bear our label, is
+	// taken to be as it was. Zero: DefaultLookEvery.
+	LookEvery time.Duration
 	// Selection is which parts of the release's own set are wanted.
 	Selection builtin.Selection
 	// BuiltIn replaces the release's own set; Selection means nothing then.
@@ -44,6 +47,9 @@ type Options struct {
 
 // DefaultAbsence is the default of Options.Absence.
 const DefaultAbsence = 30 * time.Second
+
+// DefaultLookEvery is the default of Options.LookEvery.
+const DefaultLookEvery = 20 * time.Second
 
 // Validate reports every fault.
 func (o Options) Validate() error {
@@ -154,7 +160,7 @@ func offline(o Options, log *slog.Logger) (*Applier, error) {
 			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
 	}
-	o.Absence = cmp.Or(o.Absence, DefaultAbsence)
+	o.Absence, o.LookEvery = cmp.Or(o.Absence, DefaultAbsence), cmp.Or(o.LookEvery, DefaultLookEvery)
 	return &Applier{
 		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),

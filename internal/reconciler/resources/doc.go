@@ -22,7 +22,8 @@
 // A pass compares what is wanted with mirrors, by who owns which field and by a hash, never by
 // value (package object says why). A pass that finds nothing to do reads only files and memory.
 // Every change in a mirror signals Changed, so a pass repairs drift as soon as the API server tells
-// of it.
+// of it. What is wanted and does not bear our label (an object of others that is left alone once it
+// is there) is in no mirror: passes ask for it anew after Options.LookEvery.
 //
 // An object whose manifest names others (object.DependsOn) is created or changed only when each of
 // those is as wanted and healthy (package health). In a pass it comes after them; while it waits,

@@ -85,7 +85,7 @@ func (p *pass) lookAtAll(ctx context.Context) {
 	}
 	var news []*item
 	for _, i := range p.located {
-		if live := i.mirror.Get(nameOf(i.Key)); live != nil {
+		if live := p.now(i); live != nil {
 			if _, known := p.known(i, live); !known {
 				news = append(news, i)
 			}
@@ -99,7 +99,7 @@ func (p *pass) lookAtAll(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, looksFor)
 	defer cancel()
 	if err := each(bounded, news, func(ctx context.Context, i *item) error {
-		if live := i.mirror.Get(nameOf(i.Key)); live != nil {
+		if live := p.now(i); live != nil {
 			p.look(ctx, i, live)
 		}
 		return ctx.Err()
@@ -116,7 +116,7 @@ func (p *pass) standings() []standing {
 		i := p.located[key]
 		switch {
 		case i != nil:
-			if live := i.mirror.Get(nameOf(key)); live != nil {
+			if live := p.now(i); live != nil {
 				v, known := p.known(i, live)
 				s.healthy, s.looked, s.unhealthy = known && v.OK, known, v.Reason
 			}

@@ -3,12 +3,15 @@ package resources_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/test/cluster"
 )
 
 // TestDeletedBeforeTheAnswer: somebody deletes an object before the answer to its creation has
@@ -41,5 +44,44 @@ func TestDeletedBeforeTheAnswer(t *testing.T) {
 	}
 	if r, err := a.pass(); err != nil || r.Created != 1 || !w.there(configMaps, "default", "ghost") {
 		t.Errorf("the pass after it: %+v, %v", r, err)
+	}
+}
+
+// TestCreateOnlyWithoutLabel: an object that is left alone once it is there, and that does not bear
+// our label, is not in what the watches tell. What depends on it is applied; when it is gone, a
+// later pass creates it.
+func TestCreateOnlyWithoutLabel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, name := range []string{"theirs", "bare"} {
+		w.remove(configMaps, "default", name)
+	}
+	w.create(configMaps, strings.TrimSuffix(configMap("theirs", "x"), "---\n"))
+	policy := func(name, annotations string) string {
+		return strings.Replace(configMap(name, "1"), "namespace: default", "namespace: default, annotations: {"+annotations+"}", 1)
+	}
+	const once = "ironherd.dev/apply: create-only"
+	w.write("a.yaml", policy("theirs", once)+policy("bare", once)+policy("after", "ironherd.dev/depends-on: ConfigMap default/theirs"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	if r, err := a.pass(); err != nil || r.Created != 2 {
+		t.Errorf("the first pass: %+v, %v", r, err)
+	}
+	before := len(w.requests())
+	w.patch(configMaps, "default", "bare", `{"metadata":{"labels":null}}`)
+	w.await("a look at what has lost its label", func() bool {
+		_, err := a.pass()
+		return err == nil && slices.ContainsFunc(w.requests()[before:], func(r cluster.Request) bool {
+			return r.Verb == "get" && strings.HasSuffix(r.RequestURI, "/configmaps/bare")
+		})
+	})
+	a.silent() // they are not asked for in each pass
+	a.stop()
+	b := w.start(resources.Options{BuiltIn: []*object.Object{}, LookEvery: time.Nanosecond})
+	b.done()
+	for _, name := range []string{"theirs", "bare"} {
+		w.remove(configMaps, "default", name)
+		if r, err := b.pass(); err != nil || r.Created != 1 || !w.there(configMaps, "default", name) {
+			t.Errorf("%s is gone: %+v, %v", name, r, err)
+		}
 	}
 }

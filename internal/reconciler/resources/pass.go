@@ -46,8 +46,8 @@ type pass struct {
 	// deleted; 0: there is none.
 	absentIn time.Duration
 
-	// results guards what workers write: report, failures, absent, foreign, failing, blocked,
-	// events, why, saying, health.
+	// results guards what workers write: report, failures, absent, foreign, unlabeled, failing,
+	// blocked, events, why, saying, health.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
@@ -115,6 +115,7 @@ func newPass(s *session, want *wanted) *pass {
 		clear(s.failures) // what failed is tried again at once, and a paused object's retry wakes nobody
 	}
 	maps.DeleteFunc(s.absent, func(key object.Key, _ time.Time) bool { return want.byKey[key] != nil || !want.whole })
+	maps.DeleteFunc(s.unlabeled, func(_ object.Key, l looked) bool { return time.Since(l.at) >= s.a.options.LookEvery })
 	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
 	return p
 }

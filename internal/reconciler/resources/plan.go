@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -240,8 +241,20 @@ func (p *pass) delete(ctx context.Context, kind api.Kind, key object.Key, live *
 // put keeps the answer to an apply.
 func (p *pass) put(i *item, live *metav1.PartialObjectMetadata) {
 	if p.plan == nil {
-		i.mirror.Put(live)
+		p.saw(i, live)
 	}
+}
+
+// saw keeps a live object as the server has it: in its mirror, if the watch will tell when it is
+// gone.
+func (p *pass) saw(i *item, live *metav1.PartialObjectMetadata) {
+	if live.Labels[object.Label] == "true" {
+		i.mirror.Put(live)
+		return
+	}
+	p.results.Lock()
+	defer p.results.Unlock()
+	p.unlabeled[i.Key] = looked{live: live, at: time.Now()}
 }
 
 // now returns a live object as the pass has left it.
@@ -249,7 +262,12 @@ func (p *pass) now(i *item) *metav1.PartialObjectMetadata {
 	if after := p.plan.planned(i.Key); after != nil || i.mirror == nil {
 		return after
 	}
-	return i.mirror.Get(nameOf(i.Key))
+	if live := i.mirror.Get(nameOf(i.Key)); live != nil {
+		return live
+	}
+	p.results.Lock()
+	defer p.results.Unlock()
+	return p.unlabeled[i.Key].live
 }
 
 // comes reports whether the definition of a kind that the server does not have is there, or would

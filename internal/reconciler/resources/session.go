@@ -47,6 +47,8 @@ type session struct {
 	checked map[object.Key]checkedVersion
 	// foreign are objects that exist and that we have not created, so that we do not try to.
 	foreign map[object.Key]bool
+	// unlabeled has live objects that do not bear our label, so that no mirror has them.
+	unlabeled map[object.Key]looked
 	// health has the health of what was looked at.
 	health map[object.Key]seenHealth
 	// said has, of each object that is not as wanted, what was told of it last.
@@ -63,12 +65,19 @@ type session struct {
 // checkedVersion tells that this version of a live object is as the configuration wants it.
 type checkedVersion struct{ version, hash string }
 
+// looked is a live object as it was when the server was asked.
+type looked struct {
+	live *metav1.PartialObjectMetadata
+	at   time.Time
+}
+
 func newSession(a *Applier) *session {
 	return &session{
 		a: a, start: make(chan *mirror.Mirror), ended: make(chan struct{}),
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
 		health: map[object.Key]seenHealth{}, said: map[object.Key]string{}, absent: map[object.Key]time.Time{},
+		unlabeled: map[object.Key]looked{},
 	}
 }
 
