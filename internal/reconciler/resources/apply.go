@@ -237,7 +237,7 @@ func answered(err error) bool {
 	if errors.As(err, &status) {
 		return true
 	}
-	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errSilent, errNotKept, errUnknown, inventory.ErrFull} {
+	for _, known := range []error{errConflict, errMeanwhile, errDeleting, errImmutable, errSilent, errNotKept, errUnknown, inventory.ErrFull, api.ErrNoKind} {
 		if errors.Is(err, known) {
 			return true
 		}

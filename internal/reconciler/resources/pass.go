@@ -224,11 +224,8 @@ func (p *pass) writeInventory(ctx context.Context) error {
 		return nil
 	}
 	stored, err := p.ledger.write(ctx)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && p.a.client.Alive(ctx) {
-		return fmt.Errorf("%w: %w", errSilent, err)
-	}
 	if err != nil {
-		return err
+		return p.unanswered(ctx, err)
 	}
 	for _, part := range stored {
 		p.mirrors[api.ConfigMap.Resource].Put(part)
@@ -438,17 +435,26 @@ func (p *pass) record(ctx context.Context) error {
 }
 
 // isolate records an error as the failure of one object. It returns an error if the pass cannot go
-// on: ctx has ended, or the server does not answer. A server that answers another question has not
-// answered because of this object: an admission webhook hangs, say.
+// on: ctx has ended, or the server does not answer.
 func (p *pass) isolate(ctx context.Context, i *item, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !answered(err) && (!errors.Is(err, context.DeadlineExceeded) || !p.a.client.Alive(ctx)) {
+	if err = p.unanswered(ctx, err); !answered(err) {
 		return fmt.Errorf("%s: %w", i.Key, err)
 	}
 	p.fail(ctx, i, err)
 	return nil
+}
+
+// unanswered makes errSilent of the lack of an answer if the server answers another question. Then
+// it is because of this request: an admission webhook hangs, or a proxy cuts off what it does not
+// like, say.
+func (p *pass) unanswered(ctx context.Context, err error) error {
+	if !answered(err) && ctx.Err() == nil && p.a.client.Alive(ctx) {
+		return fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
 }
 
 // fail records a failure of an object.

@@ -3,6 +3,7 @@ package resources_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,49 +70,68 @@ func TestTheReleaseGates(t *testing.T) {
 	a.until("everything", func(r reconciler.Report, err error) bool { return err == nil && r.Ready })
 }
 
-// TestHangingObject: a request that hangs, while the server answers others, is one object's
-// failure.
-func TestHangingObject(t *testing.T) {
+// unanswered are the ways in which a request gets no answer.
+var unanswered = map[string]func(*http.Request) error{
+	"it hangs, as behind an admission webhook that does not answer": func(r *http.Request) error {
+		<-r.Context().Done()
+		return r.Context().Err()
+	},
+	"it is cut off, as by a proxy that does not like it": func(*http.Request) error { return io.ErrUnexpectedEOF },
+}
+
+// TestUnansweredObject: a request that gets no answer, while the server answers others, is one
+// object's failure.
+func TestUnansweredObject(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	over := &wire{before: pass, after: pass}
-	over.before = func(_ int, r *http.Request) error {
-		if strings.HasSuffix(r.URL.Path, "/configmaps/hanging") {
-			<-r.Context().Done() // as behind an admission webhook that does not answer
-			return r.Context().Err()
-		}
-		return nil
-	}
-	w.write("a.yaml", configMap("hanging", "1")+"apiVersion: v1\nkind: Secret\nmetadata: {name: after, namespace: default}\n")
-	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
-	r, err := a.pass()
-	if err == nil || !r.Ready || r.Created != 1 || len(r.Failures) != 1 || !strings.Contains(r.Failures[0].Object, "ConfigMap default/hanging") {
-		t.Errorf("%+v, %v", r, err)
+	for name, send := range unanswered {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			over := &wire{before: pass, after: pass}
+			over.before = func(_ int, r *http.Request) error {
+				if strings.HasSuffix(r.URL.Path, "/configmaps/silent") {
+					return send(r)
+				}
+				return nil
+			}
+			w.write("a.yaml", configMap("silent", "1")+"apiVersion: v1\nkind: Secret\nmetadata: {name: after, namespace: default}\n")
+			a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+			r, err := a.pass()
+			if err == nil || !r.Ready || r.Created != 1 || len(r.Failures) != 1 || !strings.Contains(r.Failures[0].Object, "ConfigMap default/silent") ||
+				!strings.Contains(r.Failures[0].Reason, "the server answers other requests, but not this one") {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
 	}
 }
 
-// TestHangingInventory: while the server does not answer when it is to store the inventory, and
+// TestUnansweredInventory: while the server does not answer when it is to store the inventory, and
 // answers others, nothing is created; what is there is kept as wanted.
-func TestHangingInventory(t *testing.T) {
+func TestUnansweredInventory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.write("a.yaml", configMap("there", "1"))
-	first := w.start(resources.Options{BuiltIn: []*object.Object{}})
-	first.done()
-	first.stop()
-	over := &wire{before: pass, after: pass}
-	over.before = func(_ int, r *http.Request) error {
-		if strings.Contains(r.URL.Path, "/namespaces/"+inventory.Namespace+"/configmaps") {
-			<-r.Context().Done()
-			return r.Context().Err()
-		}
-		return nil
-	}
-	w.write("a.yaml", configMap("there", "2")+configMap("new", "1"))
-	a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
-	r, err := a.pass()
-	if err == nil || !r.Ready || r.Created != 0 || r.Updated != 1 || !strings.Contains(fmt.Sprint(r.Failures), "the server answers other requests, but not this one") {
-		t.Errorf("%+v, %v", r, err)
+	for name, send := range unanswered {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.write("a.yaml", configMap("there", "1"))
+			first := w.start(resources.Options{BuiltIn: []*object.Object{}})
+			first.done()
+			first.stop()
+			over := &wire{before: pass, after: pass}
+			over.before = func(_ int, r *http.Request) error {
+				if strings.Contains(r.URL.Path, "/namespaces/"+inventory.Namespace+"/configmaps") {
+					return send(r)
+				}
+				return nil
+			}
+			w.write("a.yaml", configMap("there", "2")+configMap("new", "1"))
+			a := w.startWith(w.wired(over), resources.Options{BuiltIn: []*object.Object{}})
+			r, err := a.pass()
+			if err == nil || !r.Ready || r.Created != 0 || r.Updated != 1 ||
+				!strings.Contains(fmt.Sprint(r.Failures), "the server answers other requests, but not this one") {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
 	}
 }
 
