@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -390,4 +391,28 @@ func receive[T any](t *testing.T, what string, from <-chan T) (value T) {
 		t.Fatalf("not within a minute and a half: %s", what)
 	}
 	return value
+}
+
+// TestTroubleFits: what failed is told however much there is to say of it.
+func TestTroubleFits(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	b := build("v1.0.0", "v1.0.0", "v1.0.0")
+	r := resources{broken: errors.New("much to say" + strings.Repeat("ü", 1<<20)), optional: true}
+	start(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 200 * time.Millisecond}, &r)
+	eventually(t, "the trouble is told", func() bool {
+		o, err := Look(t.Context(), client, layout, b, quiet(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Trouble == nil {
+			return false
+		}
+		for _, text := range []string{o.Trouble.Error, o.Trouble.Failures[0].Reason} {
+			if !strings.HasPrefix(text, "much to say") || !strings.HasSuffix(text, "ü…") || len(text) > 2*maxTroubleText {
+				t.Errorf("it is told as %q", text)
+			}
+		}
+		return true
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,7 +26,10 @@ type Trouble struct {
 }
 
 const (
-	maxFailures     = 20
+	maxFailures = 20
+	// maxTroubleText is how many bytes of a text the trouble has. With maxFailures, all of it fits
+	// into a value of etcd, whatever failed.
+	maxTroubleText  = 1 << 10
 	troubleInterval = 5 * time.Second
 )
 
@@ -54,13 +58,24 @@ func (w *troubleWriter) passEnded(ctx context.Context, t *term, report Report, e
 	if now.Sub(w.written) < troubleInterval {
 		return
 	}
-	trouble := Trouble{Node: t.config.Node, Since: w.since.UTC(), Error: err.Error(), Blocks: !report.Ready, Failures: slices.Clone(report.Failures)}
+	trouble := Trouble{Node: t.config.Node, Since: w.since.UTC(), Error: clip(err.Error()), Blocks: !report.Ready, Failures: slices.Clone(report.Failures)}
 	slices.SortStableFunc(trouble.Failures, func(a, b Failure) int { return order(b.Required) - order(a.Required) })
 	trouble.Failures = trouble.Failures[:min(len(trouble.Failures), maxFailures)]
+	for i, f := range trouble.Failures {
+		trouble.Failures[i].Object, trouble.Failures[i].Reason = clip(f.Object), clip(f.Reason)
+	}
 	text, encodeErr := json.Marshal(trouble)
 	if encodeErr == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(key, string(text))) {
 		w.text, w.written, w.clear = string(text), now, false
 	}
+}
+
+// clip shortens a text to maxTroubleText.
+func clip(text string) string {
+	if len(text) <= maxTroubleText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxTroubleText], "") + "…"
 }
 
 // order is 1 for true, so that it can be compared.
@@ -76,7 +91,7 @@ func (t *term) putIfLeading(ctx context.Context, op clientv3.Op) bool {
 	defer cancel()
 	done, err := t.client.Txn(ctx).If(t.leadership.Conditions()...).Then(op).Commit()
 	if err != nil {
-		t.logger.DebugContext(ctx, "cannot tell others how passes end", slog.Any("err", err))
+		t.logger.WarnContext(ctx, "cannot tell others how passes end", slog.Any("err", err))
 	}
 	return err == nil && done.Succeeded
 }

@@ -214,6 +214,9 @@ func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Obje
 	return nil
 }
 
+// mostFields is how many fields a conflict names.
+const mostFields = 20
+
 // conflict names the fields and who has them.
 func conflict(err error) error {
 	var status apierrors.APIStatus
@@ -223,6 +226,9 @@ func conflict(err error) error {
 			if cause.Type == metav1.CauseTypeFieldManagerConflict {
 				fields = append(fields, cause.Field+": "+cause.Message)
 			}
+		}
+		if more := len(fields) - mostFields; more > 0 {
+			fields = append(fields[:mostFields], fmt.Sprintf("and %d more", more))
 		}
 		if len(fields) > 0 {
 			return fmt.Errorf("%w: %s", errConflict, strings.Join(fields, "; "))

@@ -91,6 +91,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		p.lookAtAll(ctx)
 		p.remember()
 	}
+	shorten(p.report.Failures)
 	p.tellFaults(ctx)
 	p.rememberSaid(err == nil)
 	p.sendEvents(ctx)
@@ -461,7 +462,7 @@ func (p *pass) unanswered(ctx context.Context, err error) error {
 func (p *pass) fail(ctx context.Context, i *item, err error) {
 	p.results.Lock()
 	defer p.results.Unlock()
-	reason := err.Error()
+	reason := clip(err.Error(), maxReason)
 	p.failures.failed(i.Key, i.Hash(), i.version, reason)
 	p.stillFailing(ctx, i.Object, i.live, reason)
 }

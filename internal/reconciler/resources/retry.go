@@ -32,6 +32,17 @@ type failure struct {
 // failures are the objects that failed when they were tried last.
 type failures map[object.Key]failure
 
+// maxReason is how many bytes the reason of a failure has at most: what a server or a parser says
+// may name each of many fields.
+const maxReason = 1 << 10
+
+// shorten makes every reason at most that long.
+func shorten(all []reconciler.Failure) {
+	for n := range all {
+		all[n].Reason = clip(all[n].Reason, maxReason)
+	}
+}
+
 // inOneLine returns what failed as one error; nil: nothing. It names the first failure that API
 // servers may have to wait for, if there is one, because that is why /healthz shows the error.
 func inOneLine(all []reconciler.Failure) error {

@@ -1,11 +1,16 @@
 package resources
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
@@ -158,5 +163,28 @@ func TestNews(t *testing.T) {
 			t.Errorf("step %d: %+v: %v", n, step, p.events)
 		}
 		p.rememberSaid(step.whole)
+	}
+}
+
+// TestReasonsAreShort: a reason is of bounded length, however many fields a server has something to
+// say of.
+func TestReasonsAreShort(t *testing.T) {
+	t.Parallel()
+	var causes []metav1.StatusCause
+	for n := range 6000 {
+		causes = append(causes, metav1.StatusCause{
+			Type: metav1.CauseTypeFieldManagerConflict, Field: fmt.Sprintf(".data.key-%d", n), Message: `conflict with "gitops" using v1`,
+		})
+	}
+	text := conflict(apierrors.NewApplyConflict(causes, "conflicts")).Error()
+	if len(text) > 2*maxReason || !strings.Contains(text, ".data.key-0: conflict with") || !strings.HasSuffix(text, "; and 5980 more") {
+		t.Errorf("a conflict is told as %q", text)
+	}
+	s := &session{a: &Applier{log: slog.New(slog.DiscardHandler)}, failures: failures{}}
+	p := newPass(s, &wanted{})
+	o := &object.Object{Key: object.Key{Kind: "K", Name: "n"}}
+	p.fail(t.Context(), &item{Object: o}, errors.New(strings.Repeat("x", 1<<20)))
+	if reason := p.report.Failures[0].Reason; len(reason) > 2*maxReason || s.failures[o.Key].reason != reason {
+		t.Errorf("a reason has %d bytes, and %d later", len(reason), len(s.failures[o.Key].reason))
 	}
 }

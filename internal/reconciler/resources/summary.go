@@ -251,8 +251,13 @@ func oneLine(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > maxWhy {
-		text = strings.ToValidUTF8(text[:maxWhy], "") + "…"
+	return strings.TrimSpace(clip(text, maxWhy))
+}
+
+// clip shortens a text to a number of bytes.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return strings.TrimSpace(text)
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
