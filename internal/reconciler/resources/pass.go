@@ -25,6 +25,8 @@ import (
 type pass struct {
 	*session
 	want *wanted
+	// begun is when the pass began.
+	begun time.Time
 	// plan is set if the pass is to change nothing.
 	plan *plan
 	// todo are the objects that are not as wanted and may be tried now.
@@ -105,7 +107,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 
 func newPass(s *session, want *wanted) *pass {
 	p := &pass{
-		session: s, want: want, failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
+		session: s, want: want, begun: time.Now(), failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
 		saying: map[object.Key]string{}, ownerless: map[string]bool{},
 	}
 	s.a.mu.Lock()

@@ -71,10 +71,15 @@ func (f failures) failed(key object.Key, hash, version, reason string) {
 	f[key] = next
 }
 
-// next returns how long it takes until an object may be tried again; false if none has failed.
-func (f failures) next() (time.Duration, bool) {
+// next returns how long it takes until an object may be tried again; false if there is none. What
+// might be tried already when the pass began, and has not been, waits for something else: for what
+// it depends on, say. No pause ends that.
+func (f failures) next(begun time.Time) (time.Duration, bool) {
 	var first time.Time
 	for _, each := range f {
+		if !each.until.After(begun) {
+			continue
+		}
 		if first.IsZero() || each.until.Before(first) {
 			first = each.until
 		}
@@ -141,7 +146,7 @@ func (r repairs) next() (time.Duration, bool) {
 // wake signals the next pass for when there may be something to do that no watch will tell: an
 // object to be tried again.
 func (p *pass) wake(err error) {
-	d, any := p.failures.next()
+	d, any := p.failures.next(p.begun)
 	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
 		d, any = again, true
 	}

@@ -21,7 +21,7 @@ func TestTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, key := failures{}, object.Key{Kind: "K", Name: "n"}
-		if _, any := all.next(); any || !all.due(key, "h", "1") {
+		if _, any := all.next(time.Now()); any || !all.due(key, "h", "1") {
 			t.Error("nothing failed, and yet")
 		}
 		begin, attempts := time.Now(), 0
@@ -30,7 +30,7 @@ func TestTries(t *testing.T) {
 				attempts++
 				all.failed(key, "h", "1", "why")
 			}
-			d, any := all.next()
+			d, any := all.next(time.Now())
 			if !any || d <= 0 || d > maxPause {
 				t.Fatalf("next in %v, %t", d, any)
 			}
@@ -44,7 +44,7 @@ func TestTries(t *testing.T) {
 			t.Error("it is not due when, and only when, it or what is wanted of it has changed")
 		}
 		all.failed(key, "other", "1", "another")
-		if d, _ := all.next(); d > 2*minPause {
+		if d, _ := all.next(time.Now()); d > 2*minPause {
 			t.Errorf("what is wanted is new, and the pause is %v", d)
 		}
 		all.keepOnly(func(object.Key) bool { return false })
@@ -71,7 +71,7 @@ func TestOverridesEndTheWait(t *testing.T) {
 	if !s.failures.due(key, "h", "1") {
 		t.Error("it waits, though people have changed how it is treated")
 	}
-	if d, any := s.failures.next(); any {
+	if d, any := s.failures.next(time.Now()); any {
 		t.Errorf("the next pass is in %v, and nothing is to be tried", d)
 	}
 }
@@ -187,4 +187,34 @@ func TestReasonsAreShort(t *testing.T) {
 	if reason := p.report.Failures[0].Reason; len(reason) > 2*maxReason || s.failures[o.Key].reason != reason {
 		t.Errorf("a reason has %d bytes, and %d later", len(reason), len(s.failures[o.Key].reason))
 	}
+}
+
+// TestWhatWaitsWakesNobody: an object that failed and then waits for something else is not tried
+// when its pause is over, so its pause wakes no pass either. One that is over during a pass does.
+func TestWhatWaitsWakesNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{a: &Applier{changed: make(chan struct{}, 1)}, failures: failures{}, ended: make(chan struct{})}
+		defer s.end()
+		s.failures.failed(object.Key{Kind: "K", Name: "waits"}, "h", "1", "why")
+		woken := func(takes time.Duration) (passes int) {
+			for over := time.After(10 * time.Second); ; passes++ {
+				p := newPass(s, &wanted{})
+				time.Sleep(takes)
+				p.wake(nil) // it was not tried
+				select {
+				case <-s.a.changed:
+				case <-over:
+					return passes
+				}
+			}
+		}
+		if passes := woken(0); passes != 1 {
+			t.Errorf("%d passes, and nothing is to be tried", passes)
+		}
+		s.failures.failed(object.Key{Kind: "K", Name: "other"}, "h", "1", "why")
+		if passes := woken(minPause); passes != 1 {
+			t.Errorf("%d passes, and a pause was over during the first", passes)
+		}
+	})
 }
