@@ -308,16 +308,18 @@ settle: 5s
 manifests: {a: b}
 listen: nowhere
 min_api_server: v9.9.9
+built_in: []
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t: t, env: []string{"IRONHERD_RECONCILER_ELECTION=1s", "IRONHERD_RECONCILER_MAX_PRUNE=-1"}}
+	p := &program{t: t, env: []string{"IRONHERD_RECONCILER_ELECTION=1s", "IRONHERD_RECONCILER_MAX_PRUNE=-1", "IRONHERD_RECONCILER_BUILT_IN= ,"}}
 	_, said := p.run(2, "config", "check", "--config", file, "--election-ttl", "1500ms")
 	contains(t, "config check", said,
 		file+`:2: there is no key "kubeconfg"`, file+":3: settle must be a duration", file+":4: settle is given already in line 3",
 		file+":5: manifests must be a single value", "environment: there is no variable IRONHERD_RECONCILER_ELECTION",
 		"environment IRONHERD_RECONCILER_MAX_PRUNE: max_prune must be a number", `listen must be HOST:PORT, not "nowhere"`,
+		file+":8: built_in names no part", "environment IRONHERD_RECONCILER_BUILT_IN: built_in names no part",
 		"kubeconfig must be set", "etcd endpoints must be set", "TTL must be whole seconds", "v9.9.9 must not be above the release")
 	two := filepath.Join(dir, "two.yaml")
 	if err := os.WriteFile(two, []byte("node: n1\n---\nsettle: 5s\n"), 0o600); err != nil {

@@ -141,6 +141,9 @@ func setBuiltIn(c *config, value string) error {
 			c.selection.Names = append(c.selection.Names, name)
 		}
 	}
+	if c.selection.Names == nil { // which would mean the default
+		return errors.New("names no part: write none to keep none, or leave the key out for the default")
+	}
 	return nil
 }
 
