@@ -25,8 +25,8 @@ import (
 	"strings"
 	"syscall"
 
-	kjson "k8s.io/apimachinery/pkg/util/json"
 	kyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
@@ -166,7 +166,7 @@ func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) 
 		}
 		var content any
 		if err == nil {
-			err = kjson.Unmarshal(document, &content)
+			content, err = decode(document)
 		}
 		if err != nil {
 			faults = append(faults, Fault{Source: source, Err: err})
@@ -177,13 +177,23 @@ func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) 
 	}
 }
 
+// decode decodes JSON. A key that is there twice is a fault: one of its values would not count.
+func decode(document []byte) (content any, err error) {
+	twice, err := kjson.UnmarshalStrict(document, &content)
+	return content, errors.Join(append(twice, err)...)
+}
+
+// lineEnds are the ends of lines that the reader does not know, and the parser does.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // documentEnd is the other line between two documents. The reader does not know it, and the parser
 // reads nothing that comes after it.
-var documentEnd = regexp.MustCompile(`(?m)^\.\.\.([ \t\r]|$)`)
+var documentEnd = regexp.MustCompile(`(?m)^\.\.\.([ \t]|$)`)
 
 // yamlDocuments returns the documents one by one, as JSON. An error with a document is of that
 // document alone.
 func yamlDocuments(text []byte) func() ([]byte, error) {
+	text = []byte(lineEnds.Replace(string(text)))
 	text = documentEnd.ReplaceAll(text, []byte("---$1"))
 	documents := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	return func() ([]byte, error) {

@@ -87,6 +87,8 @@ func TestFaults(t *testing.T) {
 		"a.yaml": "a: b: c", "b.yaml": "7", "c.yaml": "- a\n- b\n", "d.json": `{"a":`, "e.yaml": "a: 1\na: 2\n", "f.yaml": "--- x\n",
 		"g.yaml": strings.Repeat(`{"kind": "List", "items": [`, 9) + strings.Repeat("]}", 9), "h.yaml": "\x00\xff",
 		"i.yaml": named("x") + "data: {<<: *nothing}\n", "j.yaml": named("ok") + "---\nkind: {\n",
+		"k.json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default"},"data":{"a":"1","a":"2"}}`,
+		"l.json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default"},"kind":"Secret"}`,
 	} {
 		if objects, faults := manifest.Parse(name, []byte(text)); len(faults) != 1 || len(objects) > 1 || !strings.HasPrefix(faults[0].Source, name+"#") {
 			t.Errorf("%s: %v, %v", name, objects, faults)
@@ -97,9 +99,12 @@ func TestFaults(t *testing.T) {
 // TestDocumentEnd: a line of three dots ends a document, and what comes after it is another one.
 func TestDocumentEnd(t *testing.T) {
 	t.Parallel()
+	oldMac := strings.ReplaceAll(named("one")+"---\n"+named("two")+"...\n"+named("three"), "\n", "\r")
 	for text, want := range map[string]string{
 		named("one") + "...\n" + named("two"):                         "one two",
 		named("one") + "...\r\n" + named("two"):                       "one two",
+		oldMac:                                                        "one two three",
+		named("one") + "---\r" + named("two"):                         "one two",
 		named("one") + "... # that was it\n---\n" + named("two"):      "one two",
 		named("one") + "...\n# nothing more\n":                        "one",
 		named("one") + "...":                                          "one",
