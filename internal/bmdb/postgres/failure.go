@@ -65,7 +65,9 @@ func classify(err error) error {
 		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
 	case code == codeNoSuchDatabase, len(code) == 5 && code[:2] == "28":
 		return fleet.Errorf(fleet.KindInvalid, "the database server refuses: %w", oneLine(err))
-	case len(code) == 5 && (code[:2] == "57" && code != codeCancelled || code[:2] == "08" || code[:2] == "53"):
+	case code == codeCancelled: // the caller's time was up, or somebody asked the server for it
+		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
+	case len(code) == 5 && (code[:2] == "57" || code[:2] == "08" || code[:2] == "53"):
 		return fleet.Errorf(fleet.KindTemporary, "the database server is not available: %w", err)
 	case errors.Is(err, driver.ErrBadConn), errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), code == "" && pgconn.SafeToRetry(err):
 		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached (is it running, and is database.url right?): %w", oneLine(err))
