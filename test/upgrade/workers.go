@@ -409,7 +409,8 @@ func (s *scene) stop(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	s.current = nil
+	return s.letRun(ctx, 2*lease) // a session that had no time to be closed ends with its lease
 }
 
 func stop(ctx context.Context, p *process.Process) error {
