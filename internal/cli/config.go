@@ -21,7 +21,8 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Short: "Check a configuration file and report every fault at once",
 		Long: `Check loads the configuration as "ironherd serve" would, the environment included, and reports all that is wrong, each with its line
 and what would be right. It reads the lists of hosts that are files, too: "ironherd serve" starts with a list that has faults, leaves
-those hosts out, and "ironherd provider show" says why. It starts nothing and asks nobody. Without FILE, it checks what
+those hosts out, and "ironherd provider show" says why. It asks for a token that counts where other hosts reach the operator API, which
+"ironherd serve" does not, because tokens expire. It starts nothing and asks nobody. Without FILE, it checks what
 "ironherd serve" would use.`,
 		Example: `  ironherd config check /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,

@@ -5,6 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // TestServeBeforeItsFilesAreThere: a mount or a credential may come after us, so serve ends as with
@@ -28,4 +33,66 @@ func TestServeBeforeItsFilesAreThere(t *testing.T) {
 			t.Errorf("%s: got %d, %q, want %d, %q", args, r.code, r.stderr, want, told)
 		}
 	}
+}
+
+// TestTokensAreAskedForByConfigCheckAlone: whoever backs up or repairs calls nobody, and a token
+// ends by itself. A file of tokens that others can read stops serve alone.
+func TestTokensAreAskedForByConfigCheckAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, tokens := filepath.Join(dir, "ironherd.yaml"), filepath.Join(dir, "tokens.yaml")
+	content := "dir: state\nagent_api: {listen: '127.0.0.1:0', endpoint: 'herd.example:1'}\ninitializer: {agent_executable: agent}\n" +
+		"operator_api: {listen: '0.0.0.0:0', tokens_file: tokens.yaml}\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "agent"), []byte("an agent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := token.Create(tokens, "ada", token.Admin, time.Nanosecond); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Sources{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.Open(t.Context(), c, daemon.Options{}) // makes the database
+	if err == nil {
+		err = d.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, "copy.db")
+	expect := func(when string, wants map[string]int) {
+		t.Helper()
+		for args, want := range wants {
+			if r := run(t, nil, strings.Fields(args)...); r.code != want {
+				t.Errorf("%s, %s: got %d, %q, want %d", when, args, r.code, r.stderr, want)
+			}
+		}
+	}
+	others := map[string]int{
+		"db migrate --config " + file:        0,
+		"db check --config " + file:          0,
+		"db accept-restore --config " + file: 0,
+		"machine list --config " + file:      7, // nobody serves
+		"config check " + file:               2,
+	}
+	expect("expired", others)
+	if r := run(t, nil, "db", "backup", copied, "--config", file); r.code != 0 {
+		t.Errorf("db backup: %d, %q", r.code, r.stderr)
+	}
+	if err := os.Chmod(tokens, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect("open to others", others)
+	told := "operator_api.tokens_file: " + tokens + " is open to others"
+	if r := run(t, nil, "serve", "--config", file); r.code != 2 || !strings.Contains(r.stderr, told) {
+		t.Errorf("serve with tokens that others can read: %d, %q", r.code, r.stderr)
+	}
+	if err := os.Remove(c.Database.Path); err != nil {
+		t.Fatal(err)
+	}
+	expect("to restore", map[string]int{"db restore " + copied + " --config " + file: 0})
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -15,9 +14,9 @@ func (a *app) tokenCommand() *cobra.Command {
 		a.tokenCreateCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
 }
 
-// loadTokensFile returns the file of tokens of the configuration, which need not have any.
+// loadTokensFile returns the name of the configuration's file of tokens.
 func (a *app) loadTokensFile() (string, error) {
-	loaded, err := a.loadConfigFrom(config.Sources{WithoutTokens: true})
+	loaded, err := a.loadConfig(nil)
 	return loaded.OperatorAPI.TokensFile, err
 }
 

@@ -224,24 +224,21 @@ func (d *document) checkOwnKeys(c Config) {
 	}
 }
 
-// checkTokens checks the file of tokens. Where other hosts can call there must be one that counts:
-// else nobody could, and whoever opened the address to them expects that somebody can.
+// checkTokens checks the file of tokens where somebody asks for contents. Where other hosts can
+// call there must be one that counts: whoever opened the address to them expects that somebody can.
 func (d *document) checkTokens(o OperatorAPI) {
+	if !d.sources.Contents {
+		return
+	}
 	all, err := token.Read(o.TokensFile)
 	if err != nil {
 		d.fileFault("operator_api.tokens_file", err)
 		return
 	}
 	now := time.Now()
-	host, _, err := net.SplitHostPort(o.Listen)
-	if err != nil || secret.StaysHere(host) || d.sources.WithoutTokens ||
-		slices.ContainsFunc(all, func(t token.Token) bool { return !t.Expired(now) }) {
-		return
-	}
-	if key := "operator_api.listen"; !d.reported(key) {
-		d.keyFault(key, "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
+	if o.Exposed() && !slices.ContainsFunc(all, func(t token.Token) bool { return !t.Expired(now) }) {
+		d.keyFault("operator_api.listen", "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
 			"or listen on 127.0.0.1", o.Listen)
-		d.faults[len(d.faults)-1].Passes = secret.Passes(secret.Check(o.TokensFile)) // if it is not there
 	}
 }
 

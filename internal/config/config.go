@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
@@ -77,7 +78,7 @@ type Log struct {
 // OperatorAPI is the listener for people.
 type OperatorAPI struct {
 	// Listen is host:port, for callers with a token, over TLS; empty: only the socket. On an address
-	// that other hosts reach, there must be a token.
+	// that other hosts reach, `ironherd config check` wants a token that counts.
 	Listen string `yaml:"listen"`
 	// Names are names and IP addresses by which callers reach it. The certificate that is made here
 	// has them besides localhost, this host's name and the address to listen on.
@@ -91,6 +92,12 @@ type OperatorAPI struct {
 	// TokensFile has the tokens of callers over TCP, hashed; `ironherd token` makes and revokes them.
 	// Default: operator-tokens.yaml in dir. Without tokens, nothing but health is served over TCP.
 	TokensFile string `yaml:"tokens_file"`
+}
+
+// Exposed reports whether other hosts can call.
+func (o OperatorAPI) Exposed() bool {
+	host, _, err := net.SplitHostPort(o.Listen)
+	return err == nil && !secret.StaysHere(host)
 }
 
 // Hosts returns the names and addresses that a certificate must carry which is made on a host of

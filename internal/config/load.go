@@ -29,10 +29,9 @@ type Sources struct {
 	// Executable is the path of the running program; the agent's executable is looked for beside it.
 	// May be empty.
 	Executable string
-	// WithoutTokens says that tokens are about to be made: it is no fault that there are none.
-	WithoutTokens bool
-	// Contents says that the content of what is named is checked, too: of a provider's list of hosts.
-	// A control plane starts with a list that has faults, and shows them.
+	// Contents says that the content of what is named is checked, too: of a provider's list of hosts,
+	// and of the file of tokens. A control plane starts with a list that has faults, or when the last
+	// token has expired, and shows it.
 	Contents bool
 }
 

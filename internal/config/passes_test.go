@@ -41,7 +41,6 @@ func TestFaultsThatPass(t *testing.T) {
 		"database password": {minimal + "database: {url: postgres://db/x, password_file: /nowhere/x}\n", []bool{true}},
 		"TLS files":         {minimal + "  tls: {certificate: /nowhere/c, key: /nowhere/k, ca_certificate: /nowhere/a}\n", []bool{true, true, true, true}},
 		"operators' TLS":    {minimal + "operator_api: {tls: {certificate: /nowhere/c, key: /nowhere/k}}\n", []bool{true, true}},
-		"tokens":            {minimal + "operator_api: {listen: '0.0.0.0:1', tokens_file: /nowhere/t}\n", []bool{true}},
 		"SSH key":           {minimal + "ssh: {key_file: /nowhere/k}\n", []bool{true}},
 		"agent":             {agent + "{agent_executable: /nowhere/a, other_agent_executables: [/nowhere/b]}\n", []bool{true, true}},
 		"authority":         {agent + "{agent_executable: /dev/null, endpoint_ca: /nowhere/c}\n", []bool{true}},
@@ -54,7 +53,6 @@ func TestFaultsThatPass(t *testing.T) {
 		"below a file":           {equinix("/dev/null/t"), []bool{false}},
 		"a directory":            {agent + "{agent_executable: /}\n", []bool{false}},
 		"an empty password":      {minimal + "database: {url: postgres://db/x, password_file: /dev/null}\n", []bool{false}},
-		"tokens without a token": {minimal + "operator_api: {listen: '0.0.0.0:1', tokens_file: " + empty(t) + "}\n", []bool{false}},
 		"a typing error as well": {equinix("/nowhere/t") + "log: {level: loud}\n", []bool{true, false}},
 		"no file":                {minimal + "session: {lease: 1ms}\n", []bool{false}},
 	} {
@@ -71,14 +69,4 @@ func TestFaultsThatPass(t *testing.T) {
 			t.Errorf("%s: %v is of kind %s", name, err, fleet.KindOf(err))
 		}
 	}
-}
-
-// empty returns a file of tokens that has none.
-func empty(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("tokens: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

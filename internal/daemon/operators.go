@@ -29,6 +29,10 @@ func (d *Daemon) buildOperators(parts *components) error {
 	if err != nil {
 		return fmt.Errorf("operator_api.tokens_file: %w", err)
 	}
+	if _, ok, _ := tokens.Last(time.Now()); !ok && d.config.OperatorAPI.Exposed() {
+		d.loggerOf("operator-api").Warn("no token counts: nobody can call from other hosts until one is made with `ironherd token create`; the Unix socket works",
+			slog.String("address", d.config.OperatorAPI.Listen))
+	}
 	var certificates *server.Certificates
 	if d.operators != nil {
 		if certificates, err = d.openOperatorCertificates(); err != nil {

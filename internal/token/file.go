@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // File is a file of tokens as a server uses it: it is read again when it has changed.
@@ -46,6 +47,20 @@ func (f *File) Find(text string) (found Token, ok bool, err error) {
 	f.refresh()
 	found, ok = f.byHash[hash]
 	return found, ok, f.err
+}
+
+// Last returns the token that counts longest; ok is false when none counts at that time. The error
+// is that of Find.
+func (f *File) Last(now time.Time) (last Token, ok bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refresh()
+	for _, t := range f.byHash {
+		if !t.Expired(now) && t.Expires.After(last.Expires) {
+			last, ok = t, true
+		}
+	}
+	return last, ok, f.err
 }
 
 // refresh reads the file if it is not as it was.

@@ -1,0 +1,80 @@
+package daemon_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/token"
+)
+
+// TestStartsWhenTheLastTokenHasExpired: a start after the end of the last token has to do with the
+// fleet, not with callers. It says that nobody can call, and lets in whoever gets a token.
+func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		listen string
+		life   time.Duration // of the token that is there; 0: none
+		warned int
+	}{
+		"no token":                  {"0.0.0.0:0", 0, 1},
+		"an expired one":            {"0.0.0.0:0", time.Nanosecond, 1},
+		"one that counts":           {"0.0.0.0:0", time.Hour, 0},
+		"no token, for this host":   {"127.0.0.1:0", 0, 0},
+		"no token, only the socket": {"", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := settings(t)
+			c.OperatorAPI.Listen = test.listen
+			if test.life > 0 {
+				if _, _, err := token.Create(c.OperatorAPI.TokensFile, "old", token.Viewer, test.life); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var log bytes.Buffer
+			d, err := daemon.Open(t.Context(), c, daemon.Options{Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := log.String() // nothing runs yet
+			t.Cleanup(func() {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			const sentence = "no token counts: nobody can call from other hosts until one is made with `ironherd token create`; the Unix socket works"
+			if n := strings.Count(told, sentence); n != test.warned {
+				t.Errorf("warned %d times, want %d: %s", n, test.warned, told)
+			}
+			if test.warned == 0 {
+				return
+			}
+			stop := start(t, d)
+			at, err := url.Parse(d.Addresses().OperatorURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			api := "https://127.0.0.1:" + at.Port()
+			stranger := overTLS(t, c, "")
+			awaitReady(t, stranger, api)
+			if code, _ := get(t, stranger, api+"/metrics"); code != http.StatusUnauthorized {
+				t.Errorf("a stranger gets %d", code)
+			}
+			if code, _ := get(t, overTLS(t, c, create(t, c, token.Metrics)), api+"/metrics"); code != http.StatusOK {
+				t.Errorf("whoever got a token gets %d", code)
+			}
+			if code, _ := get(t, overSocket(t, d), "http://herd/metrics"); code != http.StatusOK {
+				t.Errorf("the socket gives %d", code)
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
