@@ -29,7 +29,8 @@ func (d *Daemon) buildOperators(parts *components) error {
 	if err != nil {
 		return fmt.Errorf("operator_api.tokens_file: %w", err)
 	}
-	if _, ok, _ := tokens.Last(time.Now()); !ok && d.config.OperatorAPI.Exposed() {
+	exposed := d.config.OperatorAPI.Exposed()
+	if _, ok, _ := tokens.Last(time.Now()); !ok && exposed {
 		d.loggerOf("operator-api").Warn("no token counts: nobody can call from other hosts until one is made with `ironherd token create`; the Unix socket works",
 			slog.String("address", d.config.OperatorAPI.Listen))
 	}
@@ -44,6 +45,10 @@ func (d *Daemon) buildOperators(parts *components) error {
 	options := fleetapi.Options{
 		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
 		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings, Certificates: parts.certificates,
+	}
+	if exposed {
+		options.Tokens = tokens
+		d.metrics.Tokens(tokens.RunsOut)
 	}
 	if parts.agents != nil {
 		options.Progress = parts.agents.Progress

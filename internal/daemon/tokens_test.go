@@ -5,10 +5,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -66,12 +69,24 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 			if code, _ := get(t, stranger, api+"/metrics"); code != http.StatusUnauthorized {
 				t.Errorf("a stranger gets %d", code)
 			}
+			socket := overSocket(t, d)
+			concern := func(when string, wants bool) {
+				t.Helper()
+				summary, err := fleetv1connect.NewFleetServiceClient(socket, "http://herd").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+				told := slices.ContainsFunc(summary.GetConcerns(), func(c *fleetv1.Concern) bool { return c.GetKind() == "token" })
+				if err != nil || told != wants {
+					t.Errorf("%s: %v, %v", when, summary.GetConcerns(), err)
+				}
+				gauge := map[bool]string{true: "\nironherd_tokens_expire_soon 1\n", false: "\nironherd_tokens_expire_soon 0\n"}[wants]
+				if code, text := get(t, socket, "http://herd/metrics"); code != http.StatusOK || !strings.Contains(text, gauge) {
+					t.Errorf("%s: %d, no line %q", when, code, gauge)
+				}
+			}
+			concern("no token counts", true)
 			if code, _ := get(t, overTLS(t, c, create(t, c, token.Metrics)), api+"/metrics"); code != http.StatusOK {
 				t.Errorf("whoever got a token gets %d", code)
 			}
-			if code, _ := get(t, overSocket(t, d), "http://herd/metrics"); code != http.StatusOK {
-				t.Errorf("the socket gives %d", code)
-			}
+			concern("one counts", false)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}

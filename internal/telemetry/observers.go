@@ -216,6 +216,14 @@ func (m *Metrics) Certificate(listener string, expires func() time.Time, soon fu
 		func() float64 { return map[bool]float64{true: 1}[soon(time.Now())] })
 }
 
+// Tokens adds whether the tokens of callers from other hosts run out. Call it once.
+func (m *Metrics) Tokens(runOut func(now time.Time) bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "tokens_expire_soon",
+		Help: "Whether no token of the operator API counts, or the last one expires so soon that somebody should have made another.",
+	}, func() float64 { return map[bool]float64{true: 1}[runOut(time.Now())] }))
+}
+
 // ConnectedAgents adds a gauge of how many agents have spoken to this process lately, which count
 // returns. Call it once.
 func (m *Metrics) ConnectedAgents(count func() int) {

@@ -63,6 +63,12 @@ func (f *File) Last(now time.Time) (last Token, ok bool, err error) {
 	return last, ok, f.err
 }
 
+// RunsOut reports whether no token counts, or none that does not expire soon.
+func (f *File) RunsOut(now time.Time) bool {
+	last, ok, _ := f.Last(now)
+	return !ok || last.ExpiresSoon(now)
+}
+
 // refresh reads the file if it is not as it was.
 func (f *File) refresh() {
 	now, err := versionOf(f.path)

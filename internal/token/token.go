@@ -48,6 +48,15 @@ type Token struct {
 // Expired reports whether the token does not count any more.
 func (t Token) Expired(now time.Time) bool { return !now.Before(t.Expires) }
 
+// soon is when the end of a token is worth a word: when a tenth of its life is left, and at most
+// two weeks, as for certificates.
+const soon = 14 * 24 * time.Hour
+
+// ExpiresSoon reports whether the token expires soon, or has expired.
+func (t Token) ExpiresSoon(now time.Time) bool {
+	return t.Expires.Sub(now) < min(soon, t.Expires.Sub(t.Created)/10)
+}
+
 const (
 	// mark starts every token, so that people and scanners of secrets know one when they see it.
 	mark = "ironherd_"

@@ -34,13 +34,14 @@ const (
 	concernFinding     = "finding"
 	concernRole        = "role"
 	concernCertificate = "certificate"
+	concernToken       = "token"
 )
 
 // ConcernKinds lists them.
 func ConcernKinds() []string {
 	return []string{
 		concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernListener, concernRestored, concernFinding,
-		concernRole, concernCertificate,
+		concernRole, concernCertificate, concernToken,
 	}
 }
 
@@ -51,7 +52,8 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 	if err != nil {
 		return nil, err
 	}
-	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), missing(summary))
+	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
+		missing(summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
 	}
@@ -184,6 +186,25 @@ func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 		}
 	}
 	return all
+}
+
+// tokens returns a concern while nobody can call this process from other hosts because no token
+// counts, or soon will not be able to.
+func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
+	if s.options.Tokens == nil {
+		return nil
+	}
+	text := "no token counts: nobody can call from other hosts until one is made with `ironherd token create`"
+	switch last, ok, err := s.options.Tokens.Last(now); {
+	case err != nil:
+		text = fmt.Sprintf("no token counts, so nobody can call from other hosts: %s", err)
+	case ok && !last.ExpiresSoon(now):
+		return nil
+	case ok:
+		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one with `ironherd token create`", last.Name,
+			words(last.Expires.Sub(now)), clock(last.Expires, time.Time{}))
+	}
+	return []*fleetv1.Concern{{Kind: concernToken, Count: 1, Text: text}}
 }
 
 // api names the server of a certificate in a sentence.

@@ -18,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // What was seen on a running fleet: every call of the provider refused, work that nobody does, a
@@ -307,6 +308,61 @@ func TestACertificateThatExpiresIsAConcern(t *testing.T) {
 			t.Errorf("%s before its end: %q, want %q", before, got, want)
 		}
 	}
+}
+
+// TestTokensThatRunOutAreAConcern, from the last tenth of the life of the last one on.
+func TestTokensThatRunOutAreAConcern(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens.yaml")
+		tokens, err := token.Open(path, discardLog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := New(nil, Options{Tokens: tokens})
+		expect := func(when, want string) {
+			t.Helper()
+			got := ""
+			for _, c := range s.tokens(time.Now()) {
+				got += fmt.Sprintf("%s %d: %s", c.GetKind(), c.GetCount(), c.GetText())
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		const day = 24 * time.Hour
+		create := func(name string, life time.Duration) {
+			t.Helper()
+			if _, _, err := token.Create(path, name, token.Operator, life); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const none = "token 1: no token counts: nobody can call from other hosts until one is made with `ironherd token create`"
+		expect("none", none)
+		create("ada", 90*day)
+		create("ci", day)
+		expect("new ones", "")
+		time.Sleep(81 * day)
+		expect("nine days before the end", "")
+		time.Sleep(day)
+		expect("eight days before the end", "token 1: the last token that counts, ada, expires in 8 days (2000-03-31 00:00:00 UTC): "+
+			"make another one with `ironherd token create`")
+		time.Sleep(8 * day)
+		expect("expired", none)
+		create("years", 1000*day)
+		time.Sleep(986 * day)
+		expect("two weeks before the end", "")
+		time.Sleep(time.Second)
+		expect("less than two weeks before the end", "token 1: the last token that counts, years, expires in 13 days (2002-12-26 00:00:00 UTC): "+
+			"make another one with `ironherd token create`")
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		expect("open to others", "token 1: no token counts, so nobody can call from other hosts: "+path+" is open to others (mode 0644): "+
+			"replace the secret if they may have read it, then chmod 600 "+path)
+		s.options.Tokens = nil
+		expect("other hosts do not reach it", "")
+	})
 }
 
 // TestWhatToCheckWhenManyAreSilent: the listener, its certificate with its end, and the clock.

@@ -44,6 +44,8 @@ type Options struct {
 	Pacing func(fleet.ProviderName) string
 	// Certificates are those that this process proves itself with.
 	Certificates []*server.Certificates
+	// Tokens are those of callers from other hosts; nil where other hosts do not reach this process.
+	Tokens *token.File
 	// Endpoint is where agents are told to call; "" where neither the agent API nor the initializer
 	// runs in this process.
 	Endpoint string

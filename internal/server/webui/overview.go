@@ -116,7 +116,7 @@ func (o overview) concerns() []concern {
 			link = "#providers"
 		case "role":
 			link = "#sessions"
-		case "restored", "finding", "certificate": // nothing of the page says more
+		case "restored", "finding", "certificate", "token": // nothing of the page says more
 		default:
 			link = "#processes"
 		}
