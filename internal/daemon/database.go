@@ -33,6 +33,10 @@ func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.En
 	if err := os.MkdirAll(filepath.Dir(c.Database.Path), 0o700); err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make the directory of the database: %w", err)
 	}
+	// Whoever opens a file changes it, so that of another program is refused before.
+	if _, _, err := sqlite.SchemaOf(ctx, c.Database.Path); fleet.KindOf(err) == fleet.KindInvalid {
+		return nil, err
+	}
 	engine, err := sqlite.Open(ctx, c.Database.Path, o)
 	if err != nil {
 		return nil, err

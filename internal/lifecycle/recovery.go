@@ -64,10 +64,10 @@ type trouble struct {
 // false for a machine of which nothing is expected.
 func (c judgement) trouble() (trouble, bool) {
 	t, any := c.expected()
-	t.step = t.at.Add(c.env.Policy.RecoveryStepTimeout)
 	if t.unheard {
-		t.at, t.step = c.withRoom(t.at), c.withRoom(t.step)
+		t.at = c.withRoom(t.at)
 	}
+	t.step = t.at.Add(c.env.Policy.RecoveryStepTimeout) // also of many that wait for the same room
 	return t, any
 }
 

@@ -20,7 +20,7 @@ var recoveryLadder = []scenario{
 	{
 		name: "no step is taken while a listener has no room", steps: with(broken, allLevers), now: 24, env: full(20, 61),
 		state: fleet.StateSilent,
-		want:  []due{{agentStart, lifecycle.Later, 61, "started again"}, {recovery, lifecycle.Later, 61, "metal reboots it"}},
+		want:  []due{{agentStart, lifecycle.Later, 61, "started again"}, {recovery, lifecycle.Later, 71, "metal reboots it"}},
 	},
 	{
 		name: "nor the next one", steps: with(broken, allLevers, repair(24, fleet.RungReboot, nil)), now: 40, env: full(30, 61),
@@ -30,7 +30,7 @@ var recoveryLadder = []scenario{
 	{
 		name: "nor one for an installed system that may have found no room", steps: with(written, allLevers), now: 31, env: full(25, 61),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Later, 61, "metal reboots it"}},
+		want:  []due{{recovery, lifecycle.Later, 71, "metal reboots it"}},
 	},
 	{
 		name: "whether a host answers has nothing to do with the room of a listener", now: 43, env: full(1, 100),

@@ -313,6 +313,9 @@ func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) erro
 		return err
 	}
 	report.BytesWritten = b.stream.total
+	if options.settled.Load() { // it was given up: no boot entry for what is wiped
+		return nil
+	}
 	// The system is installed. What comes now helps the firmware and the kernel to see it.
 	warn(b.source.longWaited())
 	warn(doing("make the NoCloud seed", nameless))

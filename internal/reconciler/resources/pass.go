@@ -460,15 +460,6 @@ func (p *pass) unanswered(ctx context.Context, err error) error {
 	return err
 }
 
-// fail records a failure of an object.
-func (p *pass) fail(ctx context.Context, i *item, err error) {
-	p.results.Lock()
-	defer p.results.Unlock()
-	reason := clip(err.Error(), maxReason)
-	p.failures.failed(i.Key, i.Hash(), i.version, reason)
-	p.stillFailing(ctx, i.Object, i.live, reason)
-}
-
 // stillFailing puts an object that failed, now or earlier, in the report. If the reason is news, it
 // logs it, and tells of it in an event. Live is nil if there is no such object.
 func (p *pass) stillFailing(ctx context.Context, o *object.Object, live *metav1.PartialObjectMetadata, reason string) {

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -165,4 +166,14 @@ func (p *pass) wake(err error) {
 	if any {
 		p.wakeIn(d)
 	}
+}
+
+// fail records a failure of an object.
+func (p *pass) fail(ctx context.Context, i *item, err error) {
+	p.results.Lock()
+	defer p.results.Unlock()
+	reason := clip(err.Error(), maxReason)
+	p.failures.failed(i.Key, i.Hash(), i.version, reason)
+	delete(p.unlabeled, i.Key) // it may be another one by now
+	p.stillFailing(ctx, i.Object, i.live, reason)
 }
