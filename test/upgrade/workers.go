@@ -33,7 +33,8 @@ const (
 	// visitedOfEach is how many machines of each provider people and agents visit. The others' leases
 	// are ended by their holders alone, or by the holders' deaths.
 	visitedOfEach = 4
-	// tries bounds how often a migration starts anew because it could not lock a table in time.
+	// tries bounds how often a migration or a check starts anew because of a lock that it did not get
+	// in time.
 	tries = 20
 )
 
@@ -377,6 +378,9 @@ func (s *scene) workAlone(ctx context.Context) error {
 
 func (s *scene) check(ctx context.Context, db *bmdb.DB) error {
 	findings, err := db.Check(ctx)
+	for n := 1; n < tries && fleet.KindOf(err) == fleet.KindTemporary; n++ { // a worker has a machine locked
+		findings, err = db.Check(ctx)
+	}
 	for _, f := range findings {
 		s.r.fault("the database is not sound: %s %s: %s", f.Invariant, f.Subject, f.Detail)
 	}
