@@ -378,7 +378,8 @@ func (s *scene) workAlone(ctx context.Context) error {
 
 func (s *scene) check(ctx context.Context, db *bmdb.DB) error {
 	findings, err := db.Check(ctx)
-	for n := 1; n < tries && fleet.KindOf(err) == fleet.KindTemporary; n++ { // a worker has a machine locked
+	// A worker may have a machine locked for longer than is waited.
+	for n := 1; n < tries && fleet.KindOf(err) == fleet.KindTemporary; n++ {
 		findings, err = db.Check(ctx)
 	}
 	for _, f := range findings {
