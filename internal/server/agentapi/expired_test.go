@@ -15,9 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
@@ -70,9 +67,7 @@ func TestNoSilenceCountsUnderAnExpiredCertificate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
-		must(err)
-		t.Cleanup(func() { must(db.Close()) })
+		db := openBMDB(t)
 		file := filepath.Join(t.TempDir(), "pair.pem")
 		writeCertificate(t, file, time.Hour)
 		certificates, err := server.LoadCertificates(server.ForAgents, file, file, file, discard)

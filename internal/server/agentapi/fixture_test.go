@@ -313,3 +313,18 @@ func make64() []byte {
 func report() *agentv1.HardwareReport {
 	return &agentv1.HardwareReport{System: &agentv1.System{Vendor: "ACME", Serial: "S\x001\x1b[31m"}, Memory: &agentv1.Memory{UsableBytes: 1 << 30}}
 }
+
+// openBMDB opens a database for a test that needs no fixture, and closes it in the end.
+func openBMDB(t *testing.T) *bmdb.DB {
+	t.Helper()
+	db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}

@@ -3,14 +3,10 @@ package agentapi_test
 import (
 	"context"
 	"net"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
@@ -49,9 +45,7 @@ func TestNoSilenceIsDeclaredWithoutRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
-		must(err)
-		t.Cleanup(func() { must(db.Close()) })
+		db := openBMDB(t)
 		certificates, err := server.OpenCertificates(server.ForAgents, t.TempDir(), []string{"localhost"}, discard)
 		must(err)
 		config := agentapi.DefaultConfig()
