@@ -42,20 +42,26 @@ func TestTorture(t *testing.T) {
 // a claim and its line in the log has claimed all the same.
 func TestReclaimed(t *testing.T) {
 	t.Parallel()
-	const struck, next = 7, 8
+	const struck, next, other = 7, 8, 9
 	begun := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	at := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+	stopped := func(pid int, seconds float64) blow { return blow{pid: pid, at: at(seconds), until: at(seconds + 4)} }
 	for name, c := range map[string]struct {
 		epoch   fleet.Epoch // of the claim that is logged, 4.5 s after the blow
 		second  float64     // when epoch 2 was started, as history says
+		also    blow
 		claimed time.Duration
 		fails   bool
 	}{
-		"too late":                          {2, 4.4, 4500 * time.Millisecond, true},
-		"in time by who died at once":       {3, 2.25, 2250 * time.Millisecond, false},
-		"too late by who died at once, too": {3, 4.25, 4250 * time.Millisecond, true},
+		"too late":                                {2, 4.4, blow{}, 4500 * time.Millisecond, true},
+		"in time by who died at once":             {3, 2.25, blow{}, 2250 * time.Millisecond, false},
+		"too late by who died at once, too":       {3, 4.25, blow{}, 4250 * time.Millisecond, true},
+		"another was stopped, maybe in its claim": {2, 4.4, stopped(other, 2.5), 4500 * time.Millisecond, false},
+		"another was stopped long before":         {2, 4.4, stopped(other, 0.4), 4500 * time.Millisecond, true},
+		"another was stopped only after":          {2, 4.4, stopped(other, 4.1), 4500 * time.Millisecond, true},
+		"another was killed":                      {2, 4.4, blow{pid: other, at: at(2.5)}, 4500 * time.Millisecond, true},
 	} {
-		torture := torture{lease: 2 * time.Second, blows: []blow{{pid: struck, at: begun}}}
+		torture := torture{lease: 2 * time.Second, blows: []blow{{pid: struck, at: begun}, c.also}}
 		lines := []line{
 			{at: at(-1), pid: struck, event: "claim", machine: "m", epoch: 1},
 			{at: at(4.5), pid: next, event: "claim", machine: "m", epoch: c.epoch},
