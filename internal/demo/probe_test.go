@@ -59,11 +59,11 @@ func seenUpAndWatched(t *testing.T, by fleet.SeenBy) {
 			return err
 		}
 		explained, err := client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: m.GetId()})
-		text, command := explained.String(), "`ironherd machine reboot`"
+		text, alone, command := explained.String(), "left alone", "`ironherd machine reboot`"
 		if strings.Contains(text, "says that it is off") { // the provider was asked since
-			command = "`ironherd machine power on`"
+			alone, command = "leaves alone", "`ironherd machine power on`"
 		}
-		if err != nil || !strings.Contains(text, command) || !strings.Contains(text, "left alone") {
+		if err != nil || !strings.Contains(text, command) || !strings.Contains(text, alone) {
 			t.Errorf("it is explained as %s, %v", text, err)
 		}
 		history, err := client.ListHistory(ctx, &fleetv1.ListHistoryRequest{Machine: m.GetId()})
