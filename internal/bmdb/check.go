@@ -152,7 +152,8 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) ([]Finding, 
 			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
 		}
 		plan, err := t.judge(ctx, m)
-		if err != nil || m.state.policy < t.env.Policy.Number { // the janitor will come to it
+		// The janitor will come to it, or a newer release has.
+		if err != nil || m.state.policy != judgedUnder(t.env.Policy) {
 			return findings, err
 		}
 		for _, process := range fleet.MachineProcesses() {

@@ -104,6 +104,8 @@
 //   - Nobody listened to agents: silence counts only from the listener's return.
 //   - The listener promises shorter intervals, a restore is accepted, the policy changes: the
 //     policy gets a new number, and RecomputeAgenda judges what was judged under a lower one.
+//   - A release with other rules takes over, or works beside the one before: RecomputeAgenda of the
+//     newer one judges what was judged by older rules.
 //   - The database is put back from a backup, copied, or promoted from a standby: lifecycle is
 //     told, and whatever touches a machine waits for `ironherd db accept-restore`.
 //   - The machine's row goes (a rejected intent): its token keeps the epoch. A device that surfaces

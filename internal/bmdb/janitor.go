@@ -10,8 +10,9 @@ import (
 )
 
 // RecomputeAgenda sums up the counts of states, and judges again, at most limit machines a call:
-// first those that were judged under an older policy (rule 10), then those whose agent start or
-// install is due and was claimed by no loop: what is shown of them changes by time alone. It
+// first those that were judged under an older policy (rule 10) or by an older release's rules, then
+// those whose agent start or install is due and was claimed by no loop: what is shown of them
+// changes by time alone. It
 // returns how many it looked at; called by the janitor until that is less than limit, then after a
 // pause.
 func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error) {
@@ -31,7 +32,7 @@ func (db *DB) RecomputeAgenda(ctx context.Context, limit int) (n int, err error)
 	return n, nil
 }
 
-// recomputePolicy judges again what was judged under an older policy.
+// recomputePolicy judges again what was judged under an older policy, or older rules.
 func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 	var machines []string
 	var number int64
@@ -41,7 +42,7 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 			return err
 		}
 		number = env.Policy.Number
-		machines, err = t.q.ListOlderPolicy(ctx, statement.ListOlderPolicyParams{Policy: number, MaxRows: int64(limit)})
+		machines, err = t.q.ListOlderPolicy(ctx, statement.ListOlderPolicyParams{Policy: judgedUnder(env.Policy), MaxRows: int64(limit)})
 		return err
 	})
 	if err != nil {

@@ -25,13 +25,23 @@ type machineRecord struct {
 	changed bool
 }
 
-// storedState is the state that people filter by, since when, and under which policy it was judged.
+// storedState is the state that people filter by, since when, and under what it was judged.
 type storedState struct {
 	state  fleet.State
 	reason string
 	since  int64
+	// policy is as judgedUnder says.
 	policy int64
 }
+
+// numbersOfRules is above every number of rules (lifecycle.Rules).
+const numbersOfRules = 1000
+
+// judgedUnder is what a machine's state is stored with: one number that orders policies first, and
+// the rules of releases second. So what an older release judges is judged again by this one, also
+// while both run. A release that does not number its rules writes the number of the policy alone,
+// which is lower.
+func judgedUnder(policy fleet.Policy) int64 { return policy.Number*numbersOfRules + lifecycle.Rules }
 
 func machineOf(row statement.MachineRecord) *machineRecord {
 	m := &machineRecord{
@@ -128,7 +138,7 @@ func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Pl
 		return lifecycle.Plan{}, err
 	}
 	// a newer policy was committed after this transaction had read its own
-	if m.state.policy > env.Policy.Number {
+	if m.state.policy/numbersOfRules > env.Policy.Number {
 		t.env = nil
 		if env, err = t.environment(ctx); err != nil {
 			return lifecycle.Plan{}, err
@@ -222,12 +232,13 @@ func dueMicros(d lifecycle.Decision) int64 {
 // while somebody is at work: lists say who is, and the end of the work writes it.
 func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 	was := m.state
-	if was.state == plan.State && was.policy == t.env.Policy.Number {
+	under := judgedUnder(t.env.Policy)
+	if was.state == plan.State && was.policy == under {
 		if _, atWork := m.record.Holds[fleet.LaneHost]; atWork || was.reason == plan.Reason {
 			return
 		}
 	}
-	m.state = storedState{state: plan.State, reason: plan.Reason, since: was.since, policy: t.env.Policy.Number}
+	m.state = storedState{state: plan.State, reason: plan.Reason, since: was.since, policy: under}
 	if was.state != plan.State {
 		m.state.since = micros(t.Now())
 	}

@@ -161,7 +161,7 @@ var agendaTests = []test{
 		if n, err := w.db.RecomputeAgenda(w.ctx, 100); n < 3 || err != nil {
 			w.Fatalf("judged %d, %v", n, err)
 		}
-		w.wantNumber(3, "SELECT count(*) FROM machine_state WHERE policy = $1", set.Number)
+		w.wantNumber(3, "SELECT count(*) FROM machine_state WHERE policy / 1000 = $1", set.Number)
 		findings, err := w.db.Check(w.ctx)
 		w.must(err)
 		if len(findings) != 1 || findings[0].Invariant != "unreadable" || findings[0].Subject != string(bad) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 var operatorTests = []test{
@@ -155,6 +156,40 @@ var operatorTests = []test{
 		p.SilentAfter = 0
 		_, err = w.db.SetPolicy(w.ctx, p)
 		w.wantKind(err, fleet.KindInvalid)
+	}},
+	{"what older rules judged is judged again", func(w *world) {
+		id, number := w.machine("c1"), w.number("SELECT max(number) FROM policy")
+		const agenda = "FROM agenda WHERE process = 'agent-start' AND subject = $1"
+		// what other rules say: no agent is wanted
+		judge := func(under int64) {
+			w.Helper()
+			w.wantNumber(1, "SELECT count(*) "+agenda, string(id))
+			w.exec("DELETE "+agenda, string(id))
+			w.exec("UPDATE machine SET due_agent_start = 0 WHERE id = $1", string(id))
+			w.exec("UPDATE machine_state SET policy = $1 WHERE machine = $2", under, string(id))
+			if findings, err := w.db.Check(w.ctx); len(findings) != 0 || err != nil {
+				w.Fatalf("findings %+v, %v", findings, err)
+			}
+		}
+		recompute := func() {
+			w.Helper()
+			if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+				w.Fatal(err)
+			}
+		}
+		judge(number) // by a release that does not number them
+		recompute()
+		judge(number*1000 + lifecycle.Rules - 1)
+		recompute()
+		judge(number*1000 + lifecycle.Rules + 1) // they are left to the newer release
+		recompute()
+		w.wantNumber(0, "SELECT count(*) "+agenda, string(id))
+		p := fleet.DefaultPolicy()
+		p.SilentAfter = 2 * time.Minute
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		recompute()
+		w.wantNumber(1, "SELECT count(*) "+agenda, string(id))
 	}},
 	{"a new policy voids nothing", func(w *world) { // rules 8 and 10
 		w.machine("c1")

@@ -168,7 +168,7 @@ CREATE TABLE machine_state (
   state    TEXT COLLATE "C" NOT NULL,
   reason   TEXT COLLATE "C" NOT NULL,
   since    BIGINT NOT NULL,
-  policy   BIGINT NOT NULL -- number of the policy that the agenda was computed under (rule 10)
+  policy   BIGINT NOT NULL -- policy and rules that the agenda was computed under (rule 10), as one number
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX machine_state_state ON machine_state (provider, state, machine);
 CREATE INDEX machine_state_policy ON machine_state (policy, machine);

@@ -160,7 +160,7 @@ CREATE TABLE machine_state (
   state    TEXT   NOT NULL,
   reason   TEXT   NOT NULL,
   since    BIGINT NOT NULL,
-  policy   BIGINT NOT NULL -- number of the policy that the agenda was computed under (rule 10)
+  policy   BIGINT NOT NULL -- policy and rules that the agenda was computed under (rule 10), as one number
 );
 CREATE INDEX machine_state_state ON machine_state (provider, state, machine);
 CREATE INDEX machine_state_policy ON machine_state (policy, machine);

@@ -1,0 +1,34 @@
+package lifecycle_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// decided is what the rules of number lifecycle.Rules decide of the records that the test draws.
+const decided = "a57fc9f6e262d3da004c6fa2a00253dd46fe66da107c406df471594df9126717"
+
+// TestRulesHaveANumber: rules that decide otherwise have another number.
+func TestRulesHaveANumber(t *testing.T) {
+	t.Parallel()
+	plans := rapid.Custom(func(t *rapid.T) lifecycle.Plan {
+		return lifecycle.Decide(drawRecord(t), drawEnvironment(t), at(float64(rapid.IntRange(0, 200).Draw(t, "now"))))
+	})
+	sum := sha256.New()
+	for seed := range 10_000 {
+		plan := plans.Example(seed)
+		_, _ = fmt.Fprintln(sum, plan.State)
+		for _, d := range plan.Decisions {
+			_, _ = fmt.Fprintln(sum, d.Process, d.Verdict, d.DueAt.UnixMicro())
+		}
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != decided {
+		t.Errorf("rules number %d decide otherwise than they did: raise lifecycle.Rules, unless this test draws other records, and write down %s", lifecycle.Rules, got)
+	}
+}
