@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -284,34 +283,4 @@ func (db *DB) CheckWritable(ctx context.Context) error {
 		}
 		return t.q.LockListener(ctx)
 	})
-}
-
-// AcceptRestore says that the database, as it is, is the one that counts: whatever waited because
-// it looked restored or copied may go on. KindConflict when it does not look so.
-func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
-	env, err := db.Environment(ctx)
-	if err != nil {
-		return err
-	}
-	if env.Restored == "" {
-		return fleet.Errorf(fleet.KindConflict, "the database does not look restored or copied: there is nothing to accept")
-	}
-	if err := db.engine.AcceptRestore(ctx); err != nil {
-		return err
-	}
-	err = db.update(ctx, "accept restore", func(ctx context.Context, t *transaction) error {
-		if _, err := t.q.DeleteRestored(ctx); err != nil {
-			return err
-		}
-		if err := t.q.SetClock(ctx, micros(t.Now())); err != nil {
-			return err
-		}
-		return t.renumber(ctx)
-	})
-	if err != nil {
-		return err
-	}
-	db.logger.WarnContext(ctx, "the restored database was accepted", slog.String("actor", actor),
-		slog.String("evidence", env.Restored))
-	return nil
 }

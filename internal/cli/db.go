@@ -62,31 +62,56 @@ func findingTable(w *screen, c checked) {
 	w.table([]string{"INVARIANT", "SUBJECT", "DETAIL"}, rows)
 }
 
+// goesOnShown is how many lines of what goes on are shown.
+const goesOnShown = 50
+
 func (a *app) dbAcceptRestoreCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "accept-restore",
 		Short: "Make a restored or copied database the one that counts",
 		Long: `While the database looks like a restored or copied one, nothing that destroys or restarts machines is done: another control plane may
-be at work with the original. When you are sure that none is, accept it. The embedded database must not be in use: stop the control plane
-first.`,
-		Example: `  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml`,
-		Args:    exactly,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := a.loadConfig(nil)
-			if err != nil {
-				return err
-			}
-			evidence, err := daemon.AcceptRestore(cmd.Context(), loaded, "operator")
-			if err != nil {
-				return err
-			}
-			if evidence == "" {
-				a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
-				return nil
-			}
-			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database, evidence)
+be at work with the original, and what the database asks for may be done or called off by now. When you are sure that neither is so, accept it.
+What would go on at once is shown first, and nothing is accepted without --yes. Machines that were installed since look silent to an old
+database: ironherd recovery pause keeps them from being restarted. The embedded database must not be in use: stop the control plane first.`,
+		Example: `  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml
+  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml --yes`,
+		Args: exactly,
+	}
+	sure := cmd.Flags().Bool("yes", false, "accept it, whatever goes on by that")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		loaded, err := a.loadConfig(nil)
+		if err != nil {
+			return err
+		}
+		restored, err := daemon.AcceptRestore(cmd.Context(), loaded, "operator", *sure)
+		if err != nil {
+			return err
+		}
+		switch {
+		case restored.Accepted:
+			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database, restored.Evidence)
 			return nil
-		},
+		case restored.Evidence == "":
+			a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
+			return nil
+		}
+		if err := a.print(formatTable, restored, func(w *screen) { goesOnTable(w, restored.GoesOn) }); err != nil {
+			return err
+		}
+		return fleet.Errorf(fleet.KindConflict, "nothing is accepted yet (%s): what is listed above would go on; if all of it is still wanted, give --yes",
+			restored.Evidence)
+	}
+	return cmd
+}
+
+func goesOnTable(w *screen, goesOn []daemon.Withheld) {
+	var rows [][]string
+	for _, g := range goesOn[:min(len(goesOn), goesOnShown)] {
+		rows = append(rows, []string{g.Machine, g.Process, g.Reason})
+	}
+	w.table([]string{"MACHINE", "PROCESS", "WHY"}, rows)
+	if more := len(goesOn) - len(rows); more > 0 {
+		w.line("and %d more", more)
 	}
 }
 

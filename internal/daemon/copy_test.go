@@ -47,9 +47,9 @@ func TestCopyDatabase(t *testing.T) {
 		t.Fatalf("%+v, %d, %v", tables, replaced, err)
 	}
 	for _, path := range []string{from, to} {
-		evidence, err := daemon.AcceptRestore(t.Context(), config.Config{Database: config.Database{Path: path}}, "op")
-		if err != nil || !strings.Contains(evidence, "copied") {
-			t.Fatalf("%s: evidence %q, %v", path, evidence, err)
+		r, err := daemon.AcceptRestore(t.Context(), config.Config{Database: config.Database{Path: path}}, "op", true)
+		if err != nil || !r.Accepted || !strings.Contains(r.Evidence, "copied") {
+			t.Fatalf("%s: %+v, %v", path, r, err)
 		}
 	}
 	for url, want := range map[string]fleet.Kind{
@@ -118,8 +118,18 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := daemon.Restore(t.Context(), c, filepath.Join(dir, "backup")); err != nil {
 		t.Fatal(err)
 	}
-	if evidence, err := daemon.AcceptRestore(t.Context(), c, "op"); err != nil || !strings.Contains(evidence, "backup") {
-		t.Fatalf("evidence %q, %v", evidence, err)
+	// an agent is to be started
+	for _, sure := range []bool{false, true, false} {
+		r, err := daemon.AcceptRestore(t.Context(), c, "op", sure)
+		if err != nil || r.Accepted != sure {
+			t.Fatalf("sure: %t: %+v, %v", sure, r, err)
+		}
+		if !sure && r.Evidence != "" && (len(r.GoesOn) != 1 || r.GoesOn[0].Process != string(fleet.ProcessAgentStart)) {
+			t.Fatalf("what goes on is %+v", r.GoesOn)
+		}
+		if sure && !strings.Contains(r.Evidence, "backup") {
+			t.Fatalf("evidence %q", r.Evidence)
+		}
 	}
 	c.Database.URL = "postgres://h/d"
 	if err := daemon.Backup(t.Context(), c, filepath.Join(dir, "other")); fleet.KindOf(err) != fleet.KindUnsupported {

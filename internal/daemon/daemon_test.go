@@ -404,8 +404,8 @@ func TestDatabaseCommands(t *testing.T) {
 	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != to || to == 0 {
 		t.Errorf("migrate: %d to %d, %v", from, to, err)
 	}
-	if evidence, err := daemon.AcceptRestore(t.Context(), c, "test"); err != nil || evidence != "" {
-		t.Errorf("accept: %q, %v", evidence, err)
+	if r, err := daemon.AcceptRestore(t.Context(), c, "test", true); err != nil || r.Accepted {
+		t.Errorf("accept: %+v, %v", r, err)
 	}
 	copied := c
 	copied.Database.Path = filepath.Join(t.TempDir(), "copy.db")
@@ -416,10 +416,10 @@ func TestDatabaseCommands(t *testing.T) {
 	if err := os.WriteFile(copied.Database.Path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if evidence, err := daemon.AcceptRestore(t.Context(), copied, "test"); err != nil || evidence == "" {
-		t.Errorf("a copy: %q, %v", evidence, err)
+	if r, err := daemon.AcceptRestore(t.Context(), copied, "test", true); err != nil || !r.Accepted || r.Evidence == "" {
+		t.Errorf("a copy: %+v, %v", r, err)
 	}
-	if evidence, err := daemon.AcceptRestore(t.Context(), copied, "test"); err != nil || evidence != "" {
-		t.Errorf("once more: %q, %v", evidence, err)
+	if r, err := daemon.AcceptRestore(t.Context(), copied, "test", true); err != nil || r.Accepted {
+		t.Errorf("once more: %+v, %v", r, err)
 	}
 }

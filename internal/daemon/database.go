@@ -117,24 +117,53 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	return findings, nil
 }
 
-// AcceptRestore records that a database which looks restored or copied is the one to go on with. It
-// returns the evidence; "" when the database does not look so. Its errors are those of
-// CheckDatabase.
-func AcceptRestore(ctx context.Context, c config.Config, actor string) (evidence string, err error) {
+// Restored is what AcceptRestore finds.
+type Restored struct {
+	// Evidence is why the database looks restored or copied; "": it does not.
+	Evidence string
+	// GoesOn is what waits for the acceptance.
+	GoesOn []Withheld
+	// Accepted: the database is the one to go on with.
+	Accepted bool
+}
+
+// Withheld is work that goes on once a database is accepted.
+type Withheld struct {
+	Machine, Process, Reason string
+}
+
+// AcceptRestore records that a database which looks restored or copied is the one to go on with;
+// unless sure, only when nothing would go on by that. Its errors are those of CheckDatabase.
+func AcceptRestore(ctx context.Context, c config.Config, actor string, sure bool) (r Restored, err error) {
 	engine, err := openExisting(ctx, c, false)
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	db, err := bmdb.Open(ctx, engine, bmdb.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	env, err := db.Environment(ctx)
 	if err != nil || env.Restored == "" {
-		return "", err
+		return r, err
 	}
-	return env.Restored, db.AcceptRestore(ctx, actor)
+	r.Evidence = env.Restored
+	withheld, err := db.Withheld(ctx)
+	if err != nil {
+		return r, err
+	}
+	for _, w := range withheld {
+		r.GoesOn = append(r.GoesOn, Withheld{Machine: w.Name, Process: string(w.Process), Reason: w.Reason})
+	}
+	if len(r.GoesOn) > 0 && !sure {
+		return r, nil
+	}
+	if err := db.AcceptRestore(ctx, actor); err != nil {
+		return r, err
+	}
+	r.Accepted = true
+	return r, nil
 }
 
 // Migrate brings the schema of a database to the version of this binary, and returns the versions

@@ -63,8 +63,8 @@ func TestPostgres(t *testing.T) {
 	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != to {
 		t.Errorf("migrate again: %d to %d, %v", from, to, err)
 	}
-	if evidence, err := daemon.AcceptRestore(t.Context(), c, "test"); err != nil || evidence != "" {
-		t.Errorf("accept: %q, %v", evidence, err)
+	if r, err := daemon.AcceptRestore(t.Context(), c, "test", true); err != nil || r.Accepted {
+		t.Errorf("accept: %+v, %v", r, err)
 	}
 	client := overSocket(t, first)
 	awaitReady(t, client, "http://herd")

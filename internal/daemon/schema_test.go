@@ -104,7 +104,7 @@ func TestNothingIsWrittenWhereThereIsNoBMDB(t *testing.T) {
 		before := filesIn(t, dir)
 		for command, run := range map[string]func() error{
 			"db check":          func() error { _, err := daemon.CheckDatabase(t.Context(), c); return err },
-			"db accept-restore": func() error { _, err := daemon.AcceptRestore(t.Context(), c, "op"); return err },
+			"db accept-restore": func() error { _, err := daemon.AcceptRestore(t.Context(), c, "op", true); return err },
 			"db migrate":        func() error { _, _, err := daemon.Migrate(t.Context(), c); return err },
 			"serve": func() error {
 				all := settings(t)
@@ -198,7 +198,7 @@ func TestWhoeverOnlyLooksMigratesNothing(t *testing.T) {
 		before := schemaOf(t, db)
 		for command, run := range map[string]func() error{
 			"db check":          func() error { _, err := daemon.CheckDatabase(t.Context(), c); return err },
-			"db accept-restore": func() error { _, err := daemon.AcceptRestore(t.Context(), c, "op"); return err },
+			"db accept-restore": func() error { _, err := daemon.AcceptRestore(t.Context(), c, "op", true); return err },
 		} {
 			err := run()
 			missing := func(want string) bool { return err == nil || !strings.Contains(err.Error(), want) }

@@ -225,7 +225,10 @@ var agendaTests = []test{
 	}},
 	{"agents and repairs wait while the database looks restored", func(w *world) { // rule 11
 		a := w.ready("c1", false)
-		id := w.machine("c2")
+		id, sold := w.machine("c2"), w.machine("c3")
+		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
+		_, err := w.db.RequestOperation(w.ctx, actor, sold, fleet.OperationRelease, "sold")
+		w.must(err)
 		w.listening()
 		w.shift.Advance(time.Hour)
 		w.putBack()
@@ -235,7 +238,21 @@ var agendaTests = []test{
 				w.Fatalf("claimed %s of %s", process, got[0].Subject)
 			}
 		}
+		withheld, err := w.db.Withheld(w.ctx)
+		w.must(err)
+		var waits []string
+		for _, h := range withheld {
+			waits = append(waits, fmt.Sprint(h.Process, " ", h.Machine))
+		}
+		slices.Sort(waits)
+		want := []string{fmt.Sprint(fleet.ProcessAgentStart, " ", a.Machine), fmt.Sprint(fleet.ProcessAgentStart, " ", id), fmt.Sprint(fleet.ProcessOperation, " ", sold)}
+		if slices.Sort(want); !slices.Equal(waits, want) {
+			w.Fatalf("it waits: %+v", withheld)
+		}
 		w.must(w.db.AcceptRestore(w.ctx, actor))
+		if withheld, err := w.db.Withheld(w.ctx); len(withheld) != 0 || err != nil {
+			w.Fatalf("it waits still: %+v, %v", withheld, err)
+		}
 		if n, err := w.db.RecomputeAgenda(w.ctx, 100); n < 2 || err != nil {
 			w.Fatalf("judged %d, %v", n, err)
 		}

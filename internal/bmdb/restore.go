@@ -1,0 +1,110 @@
+package bmdb
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// withheldBatch is how many machines Withheld reads at a time.
+const withheldBatch = 500
+
+// Withheld is work that waits because the database looks restored or copied.
+type Withheld struct {
+	Machine fleet.MachineID
+	Name    string
+	Process fleet.Process
+	// Reason is why it would be done.
+	Reason string
+}
+
+// Withheld goes through all machines and returns what goes on after AcceptRestore: operations and
+// installs that are open, and agent starts and repairs that are due by now. What silence makes due
+// only later is not among it.
+func (db *DB) Withheld(ctx context.Context) (withheld []Withheld, err error) {
+	for after, more := "", true; more; {
+		var batch []Withheld
+		var ids []string
+		err := db.view(ctx, "withheld", func(ctx context.Context, t *transaction) (err error) {
+			batch, ids, err = t.withheld(ctx, after)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		withheld = append(withheld, batch...)
+		if more = len(ids) == withheldBatch; more {
+			after = ids[len(ids)-1]
+		}
+	}
+	return withheld, nil
+}
+
+// withheld is Withheld of the machines that follow one; it returns which they were.
+func (t *transaction) withheld(ctx context.Context, after string) (withheld []Withheld, ids []string, err error) {
+	ids, err = t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: after, MaxRows: withheldBatch})
+	if err != nil {
+		return nil, nil, err
+	}
+	machines := make([]fleet.MachineID, len(ids))
+	for i, id := range ids {
+		machines[i] = fleet.MachineID(id)
+	}
+	records, err := t.loadAll(ctx, machines)
+	if err != nil {
+		return nil, nil, err
+	}
+	env, err := t.environment(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	accepted := env
+	accepted.Restored = ""
+	for _, id := range machines {
+		r := records[id].record
+		r.Holds = records[id].lane.byLane(fleet.LaneHost)
+		now, then := lifecycle.Decide(r, env, t.Now()), lifecycle.Decide(r, accepted, t.Now())
+		for _, process := range []fleet.Process{fleet.ProcessOperation, fleet.ProcessInstall, fleet.ProcessRecovery, fleet.ProcessAgentStart} {
+			d := then.For(process)
+			asked := process == fleet.ProcessOperation || process == fleet.ProcessInstall // else a repair
+			goesOn := d.Verdict == lifecycle.Due || asked && d.Verdict.Scheduled()
+			if goesOn && !now.For(process).Verdict.Scheduled() {
+				withheld = append(withheld, Withheld{Machine: id, Name: r.Name(), Process: process, Reason: d.Reason})
+			}
+		}
+	}
+	return withheld, ids, nil
+}
+
+// AcceptRestore says that the database, as it is, is the one that counts: whatever waited because
+// it looked restored or copied may go on. KindConflict when it does not look so.
+func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
+	env, err := db.Environment(ctx)
+	if err != nil {
+		return err
+	}
+	if env.Restored == "" {
+		return fleet.Errorf(fleet.KindConflict, "the database does not look restored or copied: there is nothing to accept")
+	}
+	if err := db.engine.AcceptRestore(ctx); err != nil {
+		return err
+	}
+	err = db.update(ctx, "accept restore", func(ctx context.Context, t *transaction) error {
+		if _, err := t.q.DeleteRestored(ctx); err != nil {
+			return err
+		}
+		if err := t.q.SetClock(ctx, micros(t.Now())); err != nil {
+			return err
+		}
+		return t.renumber(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	db.logger.WarnContext(ctx, "the restored database was accepted", slog.String("actor", actor),
+		slog.String("evidence", env.Restored))
+	return nil
+}

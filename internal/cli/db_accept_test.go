@@ -1,0 +1,72 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// TestWhatGoesOnAfterARestoreIsShown: nothing of a backup goes on before it was shown.
+func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	content := "dir: state\nagent_api: {listen: '127.0.0.1:0', endpoint: 'herd.example:1'}\ninitializer: {agent_executable: agent}\n"
+	for name, content := range map[string]string{"ironherd.yaml": content, "agent": "an agent"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const machines = 60
+	made := filepath.Join(dir, "state", "ironherd.db")
+	if err := os.Mkdir(filepath.Dir(made), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	engine, err := sqlite.Open(t.Context(), made, sqlite.Options{Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []fleet.MachineID
+	for range machines {
+		ids = append(ids, fleet.NewMachineID())
+	}
+	if err := bmdbtest.Stock(t.Context(), db, "p1", ids, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	backup := filepath.Join(dir, "backup.db")
+	if r := run(t, nil, "db", "backup", backup, "--config", file); r.code != 0 {
+		t.Fatalf("%d, %q", r.code, r.stderr)
+	}
+	if err := os.RemoveAll(filepath.Dir(made)); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, nil, "db", "restore", backup, "--config", file); r.code != 0 {
+		t.Fatalf("%d, %q", r.code, r.stderr)
+	}
+	r := run(t, nil, "db", "accept-restore", "--config", file)
+	if r.code == 0 || !strings.Contains(r.stderr, "nothing is accepted yet") || !strings.Contains(r.stderr, "give --yes") {
+		t.Errorf("%d, %q", r.code, r.stderr)
+	}
+	if strings.Count(r.stdout, "agent-start") != 50 || !strings.Contains(r.stdout, "and 10 more") {
+		t.Errorf("it shows %s", r.stdout)
+	}
+	if r := run(t, nil, "db", "accept-restore", "--config", file, "--yes"); r.code != 0 || !strings.Contains(r.stderr, "counts from now on") {
+		t.Errorf("%d, %q", r.code, r.stderr)
+	}
+}
