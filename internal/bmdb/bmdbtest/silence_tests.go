@@ -43,6 +43,22 @@ func (w *world) watch(want string) {
 }
 
 var silenceTests = []test{
+	{"hosts that recovery would not restart do not stop the line", func(w *world) {
+		p := w.suspecting(2)
+		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
+		w.machines(nil, "c1", "c2", "c3")
+		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 5) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		}
+		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
+		w.watch("")
+		w.exec("UPDATE provider SET levers = 'power'")
+		w.exec("INSERT INTO fact_agent_started (machine, at, takeover_generation, public_key, agent_version, boot_id) "+
+			"SELECT id, 1, 1, $1, '', '' FROM machine WHERE id <> (SELECT min(id) FROM machine)", []byte("key"))
+		w.watch("") // two had an agent
+		w.exec("DELETE FROM fact_agent_started")
+		w.watch("3 of 3 machines are silent, of which 3 have never answered: the fault is probably ours (listener, network, certificate, clock)")
+	}},
 	{"installed systems that do not come up, together, stop the line before one is restarted", func(w *world) {
 		p := w.suspecting(2)
 		w.listening()

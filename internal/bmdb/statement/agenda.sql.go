@@ -246,8 +246,11 @@ func (q *Queries) CountStatesAnew(ctx context.Context) ([]CountStatesAnewRow, er
 }
 
 const countUnanswered = `-- name: CountUnanswered :one
-SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
+SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject JOIN provider AS p ON p.name = s.provider
 WHERE b.unanswered_since > 0 AND b.unanswered_since <= $1 AND b.process = $2 AND s.state = $3
+  AND (p.levers LIKE '%reboot%' OR p.levers LIKE '%power%' OR p.levers LIKE '%reinstall%')
+  AND NOT EXISTS (SELECT 1 FROM fact_agent_started AS a WHERE a.machine = s.machine)
+  AND NOT EXISTS (SELECT 1 FROM installed AS i WHERE i.machine = s.machine)
 `
 
 type CountUnansweredParams struct {
@@ -256,7 +259,9 @@ type CountUnansweredParams struct {
 	State   string
 }
 
-// The machines in a state whose host has answered nobody since then, or for longer.
+// The machines in a state whose host has answered nobody since then, or for longer, and which
+// recovery would restart: their providers can, and neither an agent nor an installed system ever ran
+// there.
 func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, countUnanswered, arg.Since, arg.Process, arg.State)
 	var count int64
