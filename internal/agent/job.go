@@ -50,7 +50,8 @@ type job struct {
 
 // startJob runs the request in a goroutine of its own. The install gets the values of ctx, but does
 // not end with it: cancel ends it. Where there is a jump, that takes the place of the install, and
-// only its failure is reported. What was installed is loaded for kexec where the request wants it.
+// only its failure is reported, or that a disk forbids the install. What was installed is loaded
+// for kexec where the request wants it.
 func startJob(
 	ctx context.Context, request *agentv1.InstallRequest, options install.Options,
 	jump func(ctx context.Context, request *agentv1.InstallRequest) error, load func(disk string) error,
@@ -82,6 +83,9 @@ func (j *job) run(
 	failed := &agentv1.InstallReport{InstallGeneration: j.request.GetInstallGeneration(), Attempt: j.request.GetAttempt()}
 	if jump != nil {
 		j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
+		if refused := j.refusal(ctx, options); refused != nil {
+			return refused
+		}
 		err := install.Survive(func() error { return jump(ctx, j.request) })
 		failed.Error = fmt.Sprintf("the machine was not taken over by kexec for the install: %v", err)
 		return failed

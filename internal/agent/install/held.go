@@ -23,7 +23,7 @@ import (
 //
 // The disk that would be written must be readable: what it holds is not known otherwise, and the
 // install fails like one that found no image, to be tried again. Other disks are not written, so
-// one of them that cannot be read is no obstacle.
+// one of them that cannot be read is no obstacle. chosen is nil where none is to be written yet.
 //
 // What the fence cannot see:
 //
@@ -50,6 +50,19 @@ func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, op
 			token.GetInstallGeneration(), token.GetAttempt())
 	}
 	return nil
+}
+
+// Held returns the report of an install that Run refuses because a disk holds an install of this
+// machine that is not older; nil: no disk is known to. It writes nothing, and the disks may be in
+// use. One that cannot be read is no obstacle, because Run reads the disks again.
+func Held(request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
+	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
+	err := refuseHeld(request, nil, options, readMarks(options.Root, options.Disks), report)
+	if err == nil {
+		return nil
+	}
+	report.Error = clip(err.Error())
+	return report
 }
 
 func olderInstall(token *agentv1.BootToken, request *agentv1.InstallRequest) bool {

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/install"
+	"github.com/ironherd/ironherd/internal/agent/inventory"
+	"github.com/ironherd/ironherd/internal/agent/takeover"
+)
+
+// holds has the host's disk hold an install of its machine.
+func (h *host) holds(tb testing.TB, generation int64, attempt int32) {
+	tb.Helper()
+	const size = 16384 * 512 // as newHost says
+	area, err := install.EncodeFirstBoot(&agentv1.FirstBoot{Token: &agentv1.BootToken{
+		MachineId: machineID, InstallGeneration: generation, Attempt: attempt,
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	disk := make([]byte, size)
+	disk[0] = 1 // it boots
+	copy(disk[install.FirstBootOffset(size):], area)
+	h.write(tb, "dev/vda", string(disk))
+}
+
+// TestJumpOnlyForWhatNoDiskForbids is I9 before a jump: the system that runs is not ended for an
+// install that its disk forbids, and the report is that of the install itself. A disk of which this
+// is not known keeps no jump away.
+func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
+	for name, c := range map[string]struct {
+		generation int64 // of the install on the disk; 0: none
+		unreadable bool
+		refused    bool
+	}{
+		"a newer install":            {generation: 5, refused: true},
+		"the same install":           {generation: 3, refused: true},
+		"an older install":           {generation: 2},
+		"nothing":                    {},
+		"a disk that cannot be read": {unreadable: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.host.prepare(f.t, initMessage(1, f.authority))
+				path := filepath.Join(f.host.root, "dev/vda")
+				if c.generation > 0 {
+					f.host.holds(f.t, c.generation, 1)
+				}
+				if c.unreadable { // a directory can be opened, and fails to be read
+					if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+						f.t.Fatal(err)
+					}
+				}
+				before, _ := os.ReadFile(path) // nil: it cannot be read
+				request := installRequest(3, 1, image())
+				var jumps atomic.Int32
+				f.options.jumpForInstall = func(context.Context, *takeover.Store, *agentv1.AgentState, *agentv1.InstallRequest) error {
+					jumps.Add(1)
+					return errors.New("the kernel went on")
+				}
+				f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					response := &agentv1.HeartbeatResponse{NextIntervalMs: 10_000}
+					if n == 0 {
+						response.InstallRequest = request
+					}
+					return response, nil
+				}
+				f.start(f.t)
+				after(time.Minute)
+				var report *agentv1.InstallReport
+				for _, call := range f.seen() {
+					if r := call.GetInstallReport(); r != nil {
+						report = r
+					}
+				}
+				if !c.refused {
+					if jumps.Load() != 1 || !strings.HasSuffix(report.GetError(), "the kernel went on") {
+						f.t.Errorf("%d jumps; report: %v", jumps.Load(), report)
+					}
+					f.end(f.t)
+					return
+				}
+				disks, err := inventory.Disks(f.host.root)
+				if err != nil {
+					f.t.Fatal(err)
+				}
+				want := install.Run(f.t.Context(), request, install.Options{Root: f.host.root, Disks: disks, MachineID: machineID})
+				want.DurationMs = report.GetDurationMs()
+				if jumps.Load() != 0 || report.GetHeldInstallGeneration() != c.generation || !proto.Equal(report, want) {
+					f.t.Errorf("%d jumps; report: %v, want %v", jumps.Load(), report, want)
+				}
+				if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, before) {
+					f.t.Error("the disk was touched", err)
+				}
+				f.end(f.t)
+			})
+		})
+	}
+}
+
+// TestALookEndsInTime: a disk that hangs keeps a jump away for a while, and the next jump not at
+// all. Whoever calls the install off need not wait.
+func TestALookEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		busy, hung := new(atomic.Bool), make(chan struct{})
+		refused := &agentv1.InstallReport{HeldInstallGeneration: 5}
+		hang := func() *agentv1.InstallReport { <-hung; return refused }
+		find := func() *agentv1.InstallReport { return refused }
+		check := func(ctx context.Context, what string, look func() *agentv1.InstallReport, want *agentv1.InstallReport, takes time.Duration) {
+			t.Helper()
+			begun := time.Now()
+			if got := inTime(ctx, busy, look); got != want || time.Since(begun) != takes {
+				t.Errorf("%s: %v after %s", what, got, time.Since(begun))
+			}
+			synctest.Wait()
+		}
+		off, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		check(off, "called off", hang, nil, time.Second)
+		hung <- struct{}{}
+		synctest.Wait()
+		check(t.Context(), "a disk that hangs", hang, nil, lookLimit)
+		check(t.Context(), "it hangs still", find, nil, 0)
+		close(hung)
+		synctest.Wait()
+		check(t.Context(), "a fault", func() *agentv1.InstallReport { panic("a byte that nobody expected") }, nil, 0)
+		check(t.Context(), "a disk that answers", find, refused, 0)
+	})
+}
