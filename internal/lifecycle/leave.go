@@ -65,6 +65,17 @@ func (c judgement) inMemory() bool {
 	return c.spoken() && c.r.AgentStarted.BootID != "" && c.r.AgentSeen.BootID != c.r.AgentStarted.BootID
 }
 
+// InPlace reports whether the agent of a machine was last heard from the system that it was started
+// in. Neither this nor InMemory is true before it is heard.
+func InPlace(r fleet.Record) bool {
+	c := judgement{r: r}
+	return c.spoken() && c.startedInBoot(r.AgentSeen.BootID)
+}
+
+// InMemory reports whether the agent of a machine was last heard from memory, for which the system
+// that it was started in has ended.
+func InMemory(r fleet.Record) bool { return judgement{r: r}.inMemory() }
+
 // takeOff decides when the agent is taken off a machine that returns. As long as it speaks from
 // memory nobody answers there.
 func (c judgement) takeOff() want {

@@ -126,7 +126,7 @@ func (j judged) operators() (command, what string) {
 			return verb("maintenance end"), "the maintenance ends"
 		}
 	case fleet.StateRefused:
-		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten"
+		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten" + untilThen(r)
 	}
 	switch h := j.env.RecoveryHold; {
 	case j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()):
@@ -135,6 +135,18 @@ func (j judged) operators() (command, what string) {
 		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", fleet.ShownActor(h.Actor), h.Reason)
 	}
 	return "", ""
+}
+
+// untilThen says what runs on a machine whose agent has refused an install; "" where that is not
+// known. An agent in place looks at the disks before it jumps into memory for an install.
+func untilThen(r fleet.Record) string {
+	switch {
+	case lifecycle.InMemory(r):
+		return "; until then the agent waits in memory, and the system on the disk does not run"
+	case lifecycle.InPlace(r):
+		return "; until then the system that the agent was started in goes on running"
+	}
+	return ""
 }
 
 // unquarantined says what comes of the end of the quarantine. Where recovery has given the machine

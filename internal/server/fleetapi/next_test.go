@@ -60,6 +60,43 @@ func TestOffThoughNobodySwitchedItOff(t *testing.T) {
 	}
 }
 
+// TestARefusedInstallSaysWhatRuns: beside the command that overwrites the disk, a person is told
+// whether the system that was there runs, where the control plane knows.
+func TestARefusedInstallSaysWhatRuns(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	for _, c := range []struct {
+		started, heard string // boot IDs
+		generation     fleet.TakeoverGeneration
+		what           string
+	}{
+		{"b1", "b1", 1, "the disk is overwritten; until then the system that the agent was started in goes on running"},
+		{"b1", "b2", 1, "the disk is overwritten; until then the agent waits in memory, and the system on the disk does not run"},
+		{"", "b2", 1, "the disk is overwritten"},
+		{"b1", "b2", 2, "the disk is overwritten"}, // the newest agent was not heard yet
+	} {
+		r := fleet.Record{
+			Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: hourAgo},
+			Provided:       &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+			AgentStarted:   &fleet.AgentStarted{At: hourAgo, TakeoverGeneration: c.generation, BootID: c.started},
+			AgentSeen:      &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: hourAgo, LastAt: now, BootID: c.heard},
+			InstallRequest: &fleet.InstallRequest{Generation: 1, At: hourAgo, Image: fleet.Image{URL: "http://x/y"}},
+			InstallReport:  &fleet.InstallReport{Generation: 1, Attempt: 1, At: now, Error: "/dev/sda holds an install", HeldGeneration: 3, HeldAttempt: 1},
+		}
+		if c.generation > 1 {
+			r.AgentStarted.At = now
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		n := j.nextStep()
+		if j.plan.State != fleet.StateRefused || n.GetWho() != whoOperator || n.GetWhat() != c.what ||
+			n.GetCommand() != "ironherd machine install m1 --image … --reinstall --reason WHY" {
+			t.Errorf("started in %q, heard from %q: %s: %v", c.started, c.heard, j.plan.State, n)
+		}
+	}
+}
+
 // TestARestartIsWhatTheProviderCanDo: the command that a person is told for an installed system
 // that does not answer is one that its provider can carry out.
 func TestARestartIsWhatTheProviderCanDo(t *testing.T) {
