@@ -181,11 +181,11 @@ var silenceTests = []test{
 		w.watch(rest)
 		w.judgeAgain()
 		s := w.lasting("recoverer")
-		w.shift.Advance(p.RecoveryStepTimeout - time.Second)
+		w.shift.Advance(p.RecoveryStepTimeout - time.Minute)
 		othersSpeak()
 		w.watch("")
 		w.recover(s, 5, 0)
-		w.shift.Advance(2 * time.Second)
+		w.shift.Advance(2 * time.Minute)
 		w.watch("1 of 5 machines with an agent are silent: recovery goes on")
 		w.must(w.recover(s, 5, 1)[0].Cancel(w.ctx, "not now"))
 
