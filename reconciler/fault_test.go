@@ -230,7 +230,7 @@ func TestExposeConnectsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	target, stopOld := says(t, "127.0.0.1:0", "old")
+	target, stopOld := says(t, "127.77.3.2:0", "old") // whence nobody connects
 	e := Expose{
 		Target: target, Door: NewDoor(Ready{Client: slow, Layout: layout, Node: "n1", Build: own, Logger: quiet(t)}),
 		Probe: func(context.Context) error { return nil }, Logger: quiet(t),
@@ -345,10 +345,10 @@ func silent(t *testing.T) (where string) {
 	return ln.Addr().String()
 }
 
-// freeAddress is one that nobody listens at.
+// freeAddress is one that nobody listens at, nor connects from.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.77.3.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

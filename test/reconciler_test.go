@@ -358,7 +358,7 @@ func (r *reconciled) second(ctx context.Context) *cluster.APIServer {
 		r.t.Fatal(err)
 	}
 	for _, node := range []string{"control-1", "control-2"} {
-		r.listen[node] = fmt.Sprintf("127.0.0.1:%d", freePort(r.t, "127.0.0.1"))
+		r.listen[node] = freeAddress(r.t)
 	}
 	return server
 }
@@ -406,7 +406,7 @@ func TestReconcilerAPIServerHangs(t *testing.T) {
 	})
 	took := time.Since(began)
 	t.Logf("the leader whose API server hangs handed over after %v", took.Round(10*time.Millisecond))
-	if took > 12*time.Second { // the TTL is 3 s; the rest is for a busy machine
+	if took > 30*time.Second { // the TTL is 3 s; the rest is for a busy machine
 		t.Error("that is too long")
 	}
 	for _, path := range []string{"/servez", "/healthz"} {

@@ -48,6 +48,7 @@ func orEmpty(s *string) string {
 	return strings.TrimSpace(*s)
 }
 
+// freePort is a port of an address that no connection comes from, unlike 127.0.0.1.
 func freePort(t *testing.T, address string) uint16 {
 	t.Helper()
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address+":0")

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -157,9 +158,14 @@ func waitForListener(tb testing.TB, s *sshd) {
 	}
 }
 
+var addresses atomic.Uint32
+
+// freeAddress is an address whose port stays free until somebody listens on it, because nobody else
+// has the address.
 func freeAddress(tb testing.TB) netip.AddrPort {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.77.1.1:0")
+	n := addresses.Add(1)
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.78.%d.%d:0", n>>8&255, n&255))
 	if err != nil {
 		tb.Fatal(err)
 	}

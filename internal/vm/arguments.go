@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -198,13 +199,17 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// freePort returns a port of loopback that nobody listens on.
-func freePort(ctx context.Context) (int, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freePort returns a port of loopback that nobody listens on. It is outside the range for outgoing
+// connections, none of which takes it before QEMU does.
+func freePort(ctx context.Context) (port int, err error) {
+	for range 100 {
+		port = 20000 + rand.IntN(12000) //nolint:gosec // any will do
+		var listener net.Listener
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, listener.Close()
+		}
 	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
+	return 0, err
 }
 
 // escape writes a value of one of QEMU's options, in which a comma is doubled.

@@ -154,12 +154,12 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 }
 
+// freePort is a port of loopback that stays free until a machine or a control plane takes it.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := process.FreeAddress(t.Context())
 	check(t, err)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(address).Port())
 }
 
 // overlay makes a disk that begins as another one. What is written to it is in a file of its

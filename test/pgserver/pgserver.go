@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -179,14 +180,17 @@ func (s *Server) Resume(ctx context.Context) (err error) {
 	return err
 }
 
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freePort returns a port that nobody listens on. It is outside the range for outgoing connections,
+// so that it stays free while the server is stopped.
+func freePort(ctx context.Context) (port int, err error) {
+	for range 100 {
+		port = 20000 + rand.IntN(12000) //nolint:gosec // any will do
+		var l net.Listener
+		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
 
 // process is the server's first process.
