@@ -117,7 +117,7 @@ func TestEndsDoNotWaitForAStranger(t *testing.T) {
 // TestALockIsWaitedForBriefly: what a stranger has makes no commit wait for ever, by default.
 func TestALockIsWaitedForBriefly(t *testing.T) {
 	t.Parallel()
-	p, url, _ := stocked(t, 1, postgres.Options{Lease: 2 * time.Second})
+	p, url, _ := stocked(t, 1, postgres.Options{Lease: 5 * time.Second})
 	w := p.claim(p.session("a", time.Minute), 1)[0]
 	tx := stranger(t, url, "SELECT id FROM machine WHERE id = $1 FOR UPDATE", string(w.Subject.Machine))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

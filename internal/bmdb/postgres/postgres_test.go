@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -110,7 +111,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		return kept.open(t, "conformance", postgres.Options{})
+		return kept.open(t, "conformance", postgres.Options{Lease: 2 * time.Minute}) // see join
 	})
 }
 
@@ -118,6 +119,6 @@ func TestConformanceSerializable(t *testing.T) {
 	t.Parallel()
 	bmdbtest.Run(t, func(t *testing.T) bmdb.Engine {
 		t.Helper()
-		return kept.open(t, "conformance serializable", postgres.Options{Serializable: true})
+		return kept.open(t, "conformance serializable", postgres.Options{Serializable: true, Lease: 2 * time.Minute})
 	})
 }

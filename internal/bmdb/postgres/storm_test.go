@@ -274,7 +274,7 @@ func (s *stormy) session(p *party, name string, lasts time.Duration) *bmdb.Sessi
 // work claims and ends work; now and then it dies with what it has just claimed.
 func (s *stormy) work(p *party, name string) {
 	ctx := s.t.Context()
-	session := s.session(p, name, 10*time.Second)
+	session := s.session(p, name, time.Minute)
 	for turn := 1; session != nil && !s.over(); turn++ {
 		if turn%10 == 0 {
 			if dies := s.session(p, "dies", time.Second); dies != nil {
