@@ -279,7 +279,7 @@ var claimTests = []test{
 		case <-wake:
 		default:
 		}
-		soon := bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Second, Maximum: time.Second}}
+		soon := bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: margin, Maximum: margin}}
 		w.after = map[string]func(){"look for due work": func() { w.must(work.Fail(w.ctx, soon)) }}
 		request := bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{provider}, Limit: 1}
 		c, err := s.Claim(w.ctx, request)
@@ -290,14 +290,14 @@ var claimTests = []test{
 		select {
 		case <-wake:
 		default:
-			if soonest := w.now().Add(2 * time.Second); c.NextDue.After(soonest) {
+			if soonest := w.now().Add(2 * margin); c.NextDue.After(soonest) {
 				w.Fatalf("what is due before %s is waited for until %s", soonest, c.NextDue)
 			}
 		}
-		if c, err = s.Claim(w.ctx, request); err != nil || len(c.Works) != 0 || c.NextDue.After(w.now().Add(2*time.Second)) {
+		if c, err = s.Claim(w.ctx, request); err != nil || len(c.Works) != 0 || c.NextDue.After(w.now().Add(2*margin)) {
 			w.Fatalf("claimed %d, next due %s, %v", len(c.Works), c.NextDue, err)
 		}
-		w.shift.Advance(2 * time.Second)
+		w.shift.Advance(2 * margin)
 		w.claimOne(s, fleet.ProcessAgentStart)
 	}},
 	{"provider work comes back after its interval", func(w *world) {
