@@ -149,7 +149,7 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 func awaitReady(t *testing.T, client *http.Client, url string) {
 	t.Helper()
 	var code int
-	for begun := time.Now(); time.Since(begun) < 30*time.Second; {
+	for begun := time.Now(); time.Since(begun) < 2*time.Minute; {
 		if code, _ = get(t, client, url+"/readyz"); code == http.StatusOK {
 			return
 		}
