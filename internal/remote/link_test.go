@@ -96,7 +96,7 @@ func TestAnEndedConnectionRefusesWritesBeforeTheLibraryLearnsOfIt(t *testing.T) 
 				if err == nil {
 					t.Error("a session was opened on a connection that has ended")
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("a session is being opened on a connection that has ended")
 			}
 			close(tapped.goOn)
@@ -199,7 +199,7 @@ func TestAHostThatSendsMalformedRequestsLeavesNothingBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if _, err := host.Run(ctx, Command{Args: []string{"true"}}); fleet.KindOf(err) != fleet.KindTemporary {
 				t.Errorf("%v (%s)", err, fleet.KindOf(err))
