@@ -58,7 +58,7 @@ func installed(t *testing.T, o demo.Options) demo.Summary {
 // run runs a demo until what is done beside it returns.
 func run(t *testing.T, o demo.Options, beside func(context.Context, *demo.Demo, fleetv1connect.FleetServiceClient) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	d, err := demo.Open(ctx, o, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -107,7 +107,7 @@ func TestAgentsEndWithAKilledDemo(t *testing.T) {
 	var pid string
 	select {
 	case pid = <-first:
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 	}
 	_ = killed.Process.Kill()
 	_ = killed.Wait()
@@ -116,7 +116,7 @@ func TestAgentsEndWithAKilledDemo(t *testing.T) {
 	}
 	select {
 	case <-rest:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Errorf("agent %s goes on without its demo", strings.TrimSpace(pid))
 		if number, err := strconv.Atoi(strings.TrimSpace(pid)); err == nil {
 			_ = syscall.Kill(number, syscall.SIGKILL)
