@@ -22,14 +22,15 @@ import (
 // back what it can bring back, and costs no machine more than it needs.
 func TestRungs(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, 6*time.Minute)
+	ctx := bounded(t, 8*time.Minute)
 	herd := &process.Herd{
 		Ironherd: ironherd, Dir: shortDir(t), Machines: 6,
-		// Four machines break a while after their first boot, each in its own way.
-		WorldArgs: []string{"--real-agents", "6", "--faults", "host-hangs=#1:20s,host-frozen=#1:20s,host-disk-lost=#1:20s,host-dies=#1:20s"},
+		// Four machines break a while after their first boot, each in its own way. A busy host brings all
+		// of them up before, has each agent heard in time, and ends no step before its time.
+		WorldArgs: []string{"--real-agents", "6", "--faults", "host-hangs=#1:30s,host-frozen=#1:30s,host-disk-lost=#1:30s,host-dies=#1:30s"},
 		PlaneArgs: []string{
-			"--set", "policy.heartbeat_interval=1s", "--set", "policy.silent_after=5s", "--set", "policy.never_spoke_after=10s",
-			"--set", "policy.recovery_step_timeout=15s", "--set", "policy.recovery_reboots=1", "--set", "policy.recovery_reinstalls=1",
+			"--set", "policy.heartbeat_interval=1s", "--set", "policy.silent_after=8s", "--set", "policy.never_spoke_after=20s",
+			"--set", "policy.recovery_step_timeout=25s", "--set", "policy.recovery_reboots=1", "--set", "policy.recovery_reinstalls=1",
 			"--set", "policy.suspect_share=0", // four of six fall silent at once, and not by our fault
 		},
 	}
