@@ -96,8 +96,8 @@ func TestRealProcesses(t *testing.T) {
 		t.Errorf("takeover said %q", out)
 	}
 	r.eventually("it runs", func() bool {
-		_, err := os.Stat(r.root() + "/run/agent")
-		return err == nil && processes(t, r.config.Dir) == 1 && r.world.Status().AgentsRunning == 1
+		info, err := os.Stat(r.root() + "/run/agent")
+		return err == nil && info.Size() > 0 && processes(t, r.config.Dir) == 1 && r.world.Status().AgentsRunning == 1
 	})
 	pid := r.run(client, "cat /run/agent", "")
 
@@ -289,7 +289,7 @@ func TestAgentsOutliveAKilledWorld(t *testing.T) {
 		t.Fatalf("takeover said %q", out)
 	}
 	pid := ""
-	for limit := time.Now().Add(10 * time.Second); pid == "" && time.Now().Before(limit); {
+	for limit := time.Now().Add(2 * time.Minute); pid == "" && time.Now().Before(limit); {
 		text, _ := os.ReadFile(r.root() + "/run/agent")
 		pid = string(text)
 	}

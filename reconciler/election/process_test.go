@@ -188,7 +188,8 @@ func TestTerminatedLeaderIsSucceeded(t *testing.T) {
 	if longest := took[n-1]; torture && longest > time.Second/2 {
 		t.Errorf("it took up to %s, more than half a second", longest)
 	}
-	if longest := took[n-1]; longest > ttl/2 {
+	// A lease that is left to itself ends three quarters of the TTL later, at the earliest.
+	if longest := took[n-1]; longest > ttl*7/10 {
 		t.Errorf("it took up to %s: the lease was not given up", longest)
 	}
 }

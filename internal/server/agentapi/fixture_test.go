@@ -282,7 +282,7 @@ func (h *fixture) details(m *host, event fleet.Event) (details []string) {
 // until waits for what happens in the background.
 func (h *fixture) until(what string, done func() bool) {
 	h.t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -219,7 +219,7 @@ func TestADeviceOnAReservation(t *testing.T) {
 
 func waitFor(t *testing.T, c *packngo.Client, id, state string) *packngo.Device {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		d := must[*packngo.Device](t)(c.Devices.Get(id, nil))
 		if d.State == state {
 			return d
