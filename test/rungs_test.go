@@ -27,7 +27,7 @@ func TestRungs(t *testing.T) {
 		Ironherd: ironherd, Dir: shortDir(t), Machines: 6,
 		// Four machines break a while after their first boot, each in its own way. A busy host brings all
 		// of them up before, has each agent heard in time, and ends no step before its time.
-		WorldArgs: []string{"--real-agents", "6", "--faults", "host-hangs=#1:30s,host-frozen=#1:30s,host-disk-lost=#1:30s,host-dies=#1:30s"},
+		WorldArgs: []string{"--real-agents", "6", "--faults", "host-hangs=#1:60s,host-frozen=#1:60s,host-disk-lost=#1:60s,host-dies=#1:60s"},
 		PlaneArgs: []string{
 			"--set", "policy.heartbeat_interval=1s", "--set", "policy.silent_after=8s", "--set", "policy.never_spoke_after=20s",
 			"--set", "policy.recovery_step_timeout=25s", "--set", "policy.recovery_reboots=1", "--set", "policy.recovery_reinstalls=1",
