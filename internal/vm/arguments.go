@@ -81,16 +81,28 @@ func (m *Machine) arguments(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, drive...)
+		args = append(args, m.behindPort(drive)...)
 	}
 	for i, network := range c.Networks {
 		card, err := m.network(ctx, i, network)
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, card...)
+		args = append(args, m.behindPort(card)...)
 	}
 	return args, nil
+}
+
+// behindPort puts the device that the arguments end with behind a PCIe root port of its own, if the
+// machine has such ones. A device that names its bus stays there.
+func (m *Machine) behindPort(args []string) []string {
+	device := &args[len(args)-1]
+	if !m.config.RootPorts || strings.Contains(*device, ",bus=") {
+		return args
+	}
+	m.rootPorts++
+	*device += fmt.Sprintf(",bus=port%d", m.rootPorts)
+	return append([]string{"-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d", m.rootPorts, m.rootPorts)}, args...)
 }
 
 // firmware prepares EFI with variables of the machine's own.

@@ -38,6 +38,8 @@ type Config struct {
 	Disks        []Disk
 	// Networks are the interfaces.
 	Networks []Network
+	// RootPorts puts network interfaces and disks behind PCIe root ports, as real machines have them.
+	RootPorts bool
 	// Kernel boots without a disk, where it is set.
 	Kernel *Kernel
 	// System is what the firmware says of the machine.
@@ -112,9 +114,11 @@ type Machine struct {
 	command *exec.Cmd
 	output  *bytes.Buffer
 	ports   map[int]int
-	monitor *monitor
-	ended   chan struct{}
-	err     error
+	// rootPorts counts those that arguments has made.
+	rootPorts int
+	monitor   *monitor
+	ended     chan struct{}
+	err       error
 }
 
 // Start starts a machine. It returns when QEMU runs, which is before the guest does anything. The

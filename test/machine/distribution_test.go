@@ -19,10 +19,11 @@ var building sync.Mutex
 // otherMachines are the machines of distributions that differ from the rest. Those have their disk
 // on virtio, and neither watchdog nor BMC, for which kernels for clouds have no drivers.
 var otherMachines = map[string]struct {
-	bus, disk     string // and what the kernel calls the disk
-	watchdog, bmc bool
+	bus, disk                string // and what the kernel calls the disk
+	rootPorts, watchdog, bmc bool
 }{
-	"Debian 13":    {bus: "nvme", disk: "nvme0n1"},
+	// Its kernel names a module for the driver of root ports, which is built in.
+	"Debian 13":    {bus: "nvme", disk: "nvme0n1", rootPorts: true},
 	"Debian 11":    {bus: "sata", disk: "sda", watchdog: true, bmc: true},
 	"Ubuntu 22.04": {bus: "scsi", disk: "sda"},
 }
@@ -48,6 +49,7 @@ func TestOtherDistributions(t *testing.T) {
 			}
 			c.Disks[0].Path = overlay(t, c.Dir, system.disk)
 			c.Kernel = &vm.Kernel{Image: system.kernel, Initrd: system.initrd, CommandLine: "root=/dev/" + disk + " rw console=ttyS0 panic=5"}
+			c.RootPorts = other.rootPorts
 			c.Watchdog, c.StopAtReset = other.watchdog, other.watchdog
 			if other.bmc {
 				c.BMC = startBMC(t)

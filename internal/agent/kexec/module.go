@@ -62,7 +62,11 @@ func (p *Plan) chooseModules(kinds []string) error {
 	}
 	c := &chooser{all: all, chosen: map[string]bool{}}
 	var missing []string
+	loaded := p.loaded()
 	for name, device := range p.inUse() {
+		if c.all.path[name] == "" && !slices.Contains(loaded, name) {
+			continue // built in, although modules.builtin need not have it: pcieportdrv is not there
+		}
 		if err := c.add(name); err != nil {
 			missing = append(missing, fmt.Sprintf("the driver %s of %s: %v", name, device, err))
 		}
@@ -92,8 +96,7 @@ func (p *Plan) addOptional(c *chooser) {
 	if _, err := os.Stat(p.path("sys/firmware/efi")); err == nil {
 		optional = append(optional, "efivarfs")
 	}
-	for line := range strings.SplitSeq(p.text("proc/modules"), "\n") {
-		name := normal(firstWord(line))
+	for _, name := range p.loaded() {
 		path := strings.TrimPrefix(c.all.path[name], "kernel/")
 		if slices.ContainsFunc(alsoLoaded, func(dir string) bool { return strings.HasPrefix(path, dir) }) {
 			optional = append(optional, name)
@@ -112,8 +115,17 @@ func (p *Plan) addOptional(c *chooser) {
 	}
 }
 
+// loaded returns the modules that the running kernel has loaded.
+func (p *Plan) loaded() []string {
+	var names []string
+	for line := range strings.SplitSeq(p.text("proc/modules"), "\n") {
+		names = append(names, normal(firstWord(line)))
+	}
+	return names
+}
+
 // inUse returns the modules that drive the network interfaces and disks that are there, each with
-// the name of a device that it drives.
+// the name of a device that it drives. The kernel names those that are built into it, too.
 func (p *Plan) inUse() map[string]string {
 	found := map[string]string{}
 	for _, class := range []string{"net", "block", "nvme", "scsi_host", "mmc_host", "watchdog"} {

@@ -121,9 +121,7 @@ func (p *Plan) permitted() error {
 // memory. That of IPMI is of no class.
 func (p *Plan) hasWatchdog() bool {
 	devices, _ := filepath.Glob(p.path("sys/class/watchdog/*/device"))
-	return len(devices) > 0 || slices.ContainsFunc(strings.Split(p.text("proc/modules"), "\n"), func(line string) bool {
-		return firstWord(line) == "ipmi_watchdog"
-	})
+	return len(devices) > 0 || slices.Contains(p.loaded(), "ipmi_watchdog")
 }
 
 // memory wants room for the files. Before the jump they are there three times: as Build has written

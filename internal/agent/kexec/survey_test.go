@@ -79,7 +79,7 @@ kernel/drivers/net/bonding/bonding.ko: kernel/net/tls/tls.ko
 kernel/net/tls/tls.ko:
 kernel/crypto/sum_generic.ko:
 `)
-	put(modules+"modules.builtin", "kernel/drivers/pci/pcieport.ko\n")
+	put(modules+"modules.builtin", "kernel/net/8021q/8021q.ko\n")
 	put(modules+"modules.softdep", "# comment\nsoftdep netcard pre: phy crypto-sum missing post: snd\n")
 	put(modules+"modules.alias", "# comment\nalias crypto-sum sum_generic\nalias crypto-sum sum_of_this_processor\nalias pci:v*d*sv* snd\n")
 	for _, path := range []string{
@@ -100,7 +100,8 @@ kernel/crypto/sum_generic.ko:
 	link(disk+"/block/vda", "sys/class/block/vda")
 	link("sys/module/virtio_blk", disk+"/driver/module")
 	link("sys/module/virtio_pci", "sys/devices/pci0/0000:00:04.0/driver/module")
-	link("sys/module/pcieport", "sys/devices/pci0/driver/module")
+	// A root port's driver is always built in: no list of modules has it.
+	link("sys/module/pcieportdrv", "sys/devices/pci0/driver/module")
 	link(card, card+"/net/eth0/device")
 	link(card+"/net/eth0", "sys/class/net/eth0")
 	link("sys/module/netcard", card+"/driver/module")
@@ -110,7 +111,7 @@ kernel/crypto/sum_generic.ko:
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	root, _ := host(t)
-	p, err := Survey(root, []string{"bond"})
+	p, err := Survey(root, []string{"bond", "vlan"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +212,13 @@ func TestSurveyRefuses(t *testing.T) {
 				_ = os.Remove(filepath.Join(root, modules, "kernel/drivers/net/netcard.ko"))
 			},
 			"the driver netcard of eth0: its file is not there",
+		},
+		"a driver from elsewhere": {
+			func(root string, put func(string, string)) {
+				dep, _ := os.ReadFile(filepath.Join(root, modules, "modules.dep"))
+				put(modules+"modules.dep", strings.ReplaceAll(string(dep), "kernel/drivers/net/netcard.ko:\n", ""))
+			},
+			"the driver netcard of eth0: the kernel's list of modules does not have it",
 		},
 		"little memory": {func(_ string, put func(string, string)) {
 			put("proc/meminfo", "MemTotal: 180000 kB\nMemAvailable: 100000 kB\n")
