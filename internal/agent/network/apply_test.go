@@ -3,6 +3,7 @@ package network
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -206,6 +207,37 @@ func TestMtuAndMembers(t *testing.T) {
 	if near.MTU != 1400 || bridge.MTU != 1300 || near.MasterIndex != bridge.Index {
 		t.Errorf("MTU %d and %d, in %d, want %d", near.MTU, bridge.MTU, near.MasterIndex, bridge.Index)
 	}
+}
+
+// Two default routes of one metric, as DHCP gives them on two interfaces, are both there, in their
+// order: the first one counts. Nothing changes when they are made again.
+func TestRoutesOfOneMetric(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	want := []string{"near 192.0.2.7/24", "spare 198.51.100.7/24", "0.0.0.0/0 via 192.0.2.1", "0.0.0.0/0 via 198.51.100.1"}
+	for name, address := range map[string]string{"near": "192.0.2.7/24", "spare": "198.51.100.7/24"} {
+		link := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name}})
+		if err := addAddress(link, &agentv1.NetworkAddress{Prefix: address}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &applier{log: slog.New(slog.DiscardHandler)}
+	routes := []*agentv1.NetworkRoute{
+		{Link: "near", Gateway: "192.0.2.1", Metric: 100, Dynamic: true}, {Link: "spare", Gateway: "198.51.100.1", Metric: 100, Dynamic: true},
+	}
+	for _, when := range []string{"made", "made again"} {
+		a.routes(routes)
+		expect(t, when, inKernel(t), want...)
+	}
+	c := hostCapture(t, "near", "spare")
+	if err := errors.Join(c.links(), c.routes()); err != nil {
+		t.Fatal(err)
+	}
+	var carried []string
+	for _, route := range c.network.GetRoutes() {
+		carried = append(carried, route.GetGateway())
+	}
+	expect(t, "carried", carried, "192.0.2.1", "198.51.100.1")
 }
 
 // A deprecated address stays for ever, and deprecated. It is captured as such again.

@@ -170,7 +170,8 @@ func addRoute(r *agentv1.NetworkRoute) error {
 	if r.GetOnLink() {
 		route.SetFlag(netlink.FLAG_ONLINK)
 	}
-	return wrap("add it", netlink.RouteReplace(route))
+	// RouteReplace would take away a route of the same metric over another interface.
+	return wrap("add it", netlink.RouteAppend(route))
 }
 
 func family(ip net.IP) int {
