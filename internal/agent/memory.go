@@ -281,7 +281,7 @@ func beFirst(ctx context.Context, env Env) int {
 	children, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(children, syscall.SIGCHLD)
 	go pid1.Reap(children, done)
-	m := &memory{env: env, log: logger, console: console, store: takeover.NewStore("/")}
+	m := &memory{env: env, log: logger, console: console, store: takeover.NewStore("/"), devices: "/dev", reboot: rebootKernel}
 	m.prepare = m.makeReady
 	m.leave(m.run(ctx))
 	return exitFailed
@@ -307,6 +307,9 @@ type memory struct {
 	// prepare makes the machine ready for its network. It may hang.
 	prepare   func(*agentv1.MemorySystem)
 	watchdogs pid1.Watchdogs
+	// devices is the directory of the watchdogs. reboot restarts the machine.
+	devices string
+	reboot  func(root string) error
 }
 
 // run is the life of the system. It returns why it has to end.
@@ -395,7 +398,7 @@ func (m *memory) makeReady(system *agentv1.MemorySystem) {
 // startWatchdogs starts the hardware watchdogs that do not run yet. makeReady calls it, and what
 // comes after it.
 func (m *memory) startWatchdogs() error {
-	started, err := m.watchdogs.Start("/dev")
+	started, err := m.watchdogs.Start(m.devices)
 	for _, path := range started {
 		m.log.Info("a hardware watchdog is on", slog.String("path", path))
 	}
@@ -408,13 +411,24 @@ func (m *memory) options() Options {
 		Root: "/", Version: m.env.Version, Logger: m.log, HTTPClient: m.env.HTTPClient,
 		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, Log: func() string { return m.console.Kept(maxContactLog) },
 		Contact: m.contact.heard, network: m.network, loadInstalled: kexec.LoadInstalled,
-		startInstalled: func(context.Context) error {
-			m.watchdogs.Stop() // the installed system may not feed them
-			err := kexec.Start()
-			_ = m.startWatchdogs()
-			return err
-		},
+		Reboot:         func(context.Context) error { return m.restart() },
+		startInstalled: func(context.Context) error { return m.unguarded(kexec.Start) },
 	}
+}
+
+// restart restarts the machine. It returns when the machine does not go down.
+func (m *memory) restart() error {
+	return m.unguarded(func() error { return m.reboot("/") })
+}
+
+// unguarded stops the watchdogs for the way out of this system: neither the firmware, which may
+// take longer than they wait, nor an installed system need feed them. They are started again when
+// leave returns, because the machine is still here then.
+func (m *memory) unguarded(leave func() error) error {
+	m.watchdogs.Stop()
+	err := leave()
+	_ = m.startWatchdogs()
+	return err
 }
 
 // wroteDisk says whether the disk may hold no system any more, so that the machine stays, and
@@ -448,7 +462,7 @@ func (m *memory) leave(cause string) {
 		m.log.Warn("the cause cannot be left in the firmware", slog.Any("err", err))
 	}
 	for {
-		if err := rebootKernel("/"); err != nil {
+		if err := m.restart(); err != nil {
 			m.log.Error("the machine cannot be restarted", slog.Any("err", err))
 		}
 		timer := time.NewTimer(rebootWait)

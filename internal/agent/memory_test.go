@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -97,6 +99,48 @@ func TestDriverThatHangs(t *testing.T) {
 			t.Errorf("after %s: %q", took, cause)
 		}
 		close(forever)
+	})
+}
+
+// The watchdogs are off for as long as the firmware may take, whyever the machine is restarted, and
+// on again when it does not go down.
+func TestRestartStopsTheWatchdogs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		watchdog := filepath.Join(t.TempDir(), "watchdog0")
+		if err := os.WriteFile(watchdog, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var m *memory
+		refused, restarts := errors.New("refused"), 0
+		m = &memory{
+			log: slog.New(slog.DiscardHandler), store: takeover.NewStore(t.TempDir()), devices: filepath.Dir(watchdog),
+			reboot: func(root string) error {
+				said, err := os.ReadFile(watchdog)
+				if err != nil || string(said) != "V" || m.watchdogs.Running() || root != "/" {
+					t.Errorf("restart %d of %s: it is on: %t, and was told %q, %v", restarts, root, m.watchdogs.Running(), said, err)
+				}
+				if restarts++; restarts > 3 {
+					runtime.Goexit() // as a machine that goes down
+				}
+				return refused
+			},
+		}
+		if err := m.startWatchdogs(); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.options().Reboot(t.Context()); !errors.Is(err, refused) || !m.watchdogs.Running() {
+			t.Errorf("after a restart that failed it is on: %t, %v", m.watchdogs.Running(), err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.leave("no contact")
+		}()
+		<-ended
+		if restarts != 4 {
+			t.Errorf("restarted %d times", restarts)
+		}
 	})
 }
 

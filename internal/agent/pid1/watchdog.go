@@ -18,6 +18,10 @@ const (
 	// it gets one.
 	watchdogLimit = 60
 	watchdogEvery = 10 * time.Second
+	// watchdogLongest is how long one waits that cannot be stopped, where its driver can count so far;
+	// else as many steps less as it takes.
+	watchdogLongest = 600
+	watchdogStep    = 30
 	// watchdogSetTimeout is WDIOC_SETTIMEOUT of linux/watchdog.h, _IOWR('W', 6, int).
 	watchdogSetTimeout = 0xc0045706
 )
@@ -28,6 +32,8 @@ const (
 type Watchdogs struct {
 	started atomic.Pointer[map[string]*os.File]
 	fed     time.Time // only Feed's
+	// set gives a watchdog that many seconds, and says whether it takes them. Nil: the kernel's way.
+	set func(file *os.File, seconds int32) bool
 }
 
 // Start starts the watchdogs that have appeared in the directory of devices since the last call,
@@ -52,9 +58,7 @@ func (w *Watchdogs) Start(devices string) (paths []string, err error) {
 			err = errors.Join(err, openErr)
 			continue
 		}
-		seconds := int32(watchdogLimit)
-		// A watchdog whose time cannot be set has one of its own, of about a minute.
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, file.Fd(), watchdogSetTimeout, uintptr(unsafe.Pointer(&seconds)))
+		w.limit(file, watchdogLimit) // one whose time cannot be set has one of its own, of about a minute
 		started[path] = file
 		paths = append(paths, path)
 	}
@@ -68,14 +72,27 @@ func (w *Watchdogs) Running() bool {
 	return started != nil && len(*started) > 0
 }
 
-// Stop stops the watchdogs, so that a system that does not know them can follow. Start starts them
-// again. One whose driver knows no way out goes on, and resets the machine after watchdogLimit.
+// limit sets the time after which a watchdog resets the machine, and says whether it takes it.
+func (w *Watchdogs) limit(file *os.File, seconds int32) bool {
+	if w.set != nil {
+		return w.set(file, seconds)
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), watchdogSetTimeout, uintptr(unsafe.Pointer(&seconds)))
+	return errno == 0
+}
+
+// Stop stops the watchdogs, so that the firmware, or a system that does not know them, can follow.
+// Start starts them again. One whose driver knows no way out (nowayout) goes on, and resets the
+// machine after the longest time that it takes, up to watchdogLongest.
 func (w *Watchdogs) Stop() {
 	started := w.started.Swap(nil)
 	if started == nil {
 		return
 	}
 	for _, file := range *started {
+		for seconds := int32(watchdogLongest); seconds > watchdogLimit && !w.limit(file, seconds); {
+			seconds -= watchdogStep
+		}
 		// The byte says that the close is meant (Documentation/watchdog/watchdog-api.rst).
 		_, _ = file.WriteString("V")
 		_ = file.Close()

@@ -96,6 +96,37 @@ func TestWatchdogStopped(t *testing.T) {
 	}
 }
 
+// A watchdog that is stopped gets all the time that its driver takes before: one that knows no way
+// out goes on, and must not reset a machine whose firmware takes minutes.
+func TestWatchdogStoppedHasTime(t *testing.T) {
+	t.Parallel()
+	for longest, want := range map[int32]int32{10_000: 600, 600: 600, 127: 120, 60: 60, 0: 0} {
+		path := filepath.Join(t.TempDir(), "watchdog0")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now, told := int32(0), ""
+		w := &Watchdogs{set: func(file *os.File, seconds int32) bool {
+			if seconds > longest {
+				return false
+			}
+			said, err := os.ReadFile(file.Name())
+			if err != nil {
+				t.Error(err)
+			}
+			now, told = seconds, string(said)
+			return true
+		}}
+		if _, err := w.Start(filepath.Dir(path)); err != nil || now != min(longest, 60) {
+			t.Errorf("at most %d s: it has %d s, %v", longest, now, err)
+		}
+		w.Stop()
+		if now != want || told != "" {
+			t.Errorf("at most %d s: it has %d s, want %d, after it was told %q", longest, now, want, told)
+		}
+	}
+}
+
 // A watchdog that somebody else has does not keep the others from being started.
 func TestWatchdogThatCannotBeStarted(t *testing.T) {
 	t.Parallel()
