@@ -34,7 +34,9 @@ const (
 	// seedPath is where it finds randomness of the old system.
 	seedPath = "/ironherd/seed"
 	// sessionWait is how long a jump waits for the end of the session that the takeover came by.
+	// It looks every sessionPoll.
 	sessionWait = 10 * time.Second
+	sessionPoll = 50 * time.Millisecond
 	// farewell is what the last packets of that session get to leave the machine.
 	farewell = 200 * time.Millisecond
 	// maxContactLog is how much of its log an agent in memory sends with its first heartbeat.
@@ -237,7 +239,7 @@ func waitAndLeap(ctx context.Context, env Env, after, readyFd int) error {
 	if err := reportReady(readyFd, readyWord); err != nil {
 		return err
 	}
-	awaitEnd(ctx, after)
+	awaitEnd(ctx, "/proc", after)
 	if ctx.Err() != nil || store.Superseded(state.GetInit()) {
 		_ = kexec.Unload()
 		return takeover.ErrSuperseded
@@ -245,15 +247,22 @@ func waitAndLeap(ctx context.Context, env Env, after, readyFd int) error {
 	return leap(store, state.GetInit())
 }
 
-// awaitEnd waits until the process has ended, but not for ever.
-func awaitEnd(ctx context.Context, pid int) {
-	if pid > 0 {
-		if pinned, err := unix.PidfdOpen(pid, 0); err == nil {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(pinned), Events: unix.POLLIN}}, int(sessionWait.Milliseconds()))
-			_ = unix.Close(pinned)
+// awaitEnd waits until the process has ended, but not for ever. It looks again and again, because
+// kernels before 5.3 cannot tell.
+func awaitEnd(ctx context.Context, proc string, pid int) {
+	path := filepath.Join(proc, strconv.Itoa(pid))
+	for waited := time.Duration(0); pid > 0 && waited < sessionWait && ctx.Err() == nil; waited += sessionPoll {
+		if _, err := os.Stat(path); err != nil {
+			break
 		}
+		pause(ctx, sessionPoll)
 	}
-	timer := time.NewTimer(farewell)
+	pause(ctx, farewell)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():

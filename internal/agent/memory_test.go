@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -169,6 +170,43 @@ func TestPublicRoots(t *testing.T) {
 		if !strings.Contains(warning, test.warning) || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: warning %q, %v", name, warning, err)
 		}
+	}
+}
+
+// A jump waits for the end of the session that it was asked for by, on every kernel, but not for
+// ever, and not when a newer takeover ends it.
+func TestJumpAwaitsTheSession(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		pid              int
+		ends, superseded time.Duration
+		atLeast, atMost  time.Duration
+	}{
+		"it ends":          {pid: 77, ends: 3 * time.Second, atLeast: 3*time.Second + farewell, atMost: 4 * time.Second},
+		"it stays":         {pid: 77, ends: time.Hour, atLeast: sessionWait + farewell, atMost: sessionWait + time.Second},
+		"it has ended":     {pid: 78, ends: time.Hour, atLeast: farewell, atMost: farewell},
+		"there is none":    {pid: 0, ends: time.Hour, atLeast: farewell, atMost: farewell},
+		"a newer takeover": {pid: 77, ends: time.Hour, superseded: time.Second, atLeast: time.Second, atMost: time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			proc := t.TempDir()
+			session := filepath.Join(proc, "77")
+			if err := os.Mkdir(session, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			end := time.AfterFunc(test.ends, func() { _ = os.Remove(session) })
+			defer end.Stop()
+			if test.superseded > 0 {
+				defer time.AfterFunc(test.superseded, cancel).Stop()
+			}
+			start := time.Now()
+			awaitEnd(ctx, proc, test.pid)
+			if took := time.Since(start); took < test.atLeast || took > test.atMost {
+				t.Errorf("%s: it waits for %s, want %s to %s", name, took, test.atLeast, test.atMost)
+			}
+		})
 	}
 }
 
