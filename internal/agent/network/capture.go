@@ -26,6 +26,9 @@ const (
 	// addressSet is what the kernel says of a MAC address that was set while the interface was there
 	// (NET_ADDR_SET in include/uapi/linux/netdevice.h).
 	addressSet = "3"
+	// infiniband is what the kernel says of the type of an interface of IP over InfiniBand
+	// (ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h).
+	infiniband = "32"
 )
 
 // families are those that routes are carried of.
@@ -158,10 +161,10 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		carried.Kind = "bridge"
 		carried.Lower = members(attrs.Index, byIndex)
 	default:
-		if _, err := os.Stat(filepath.Join(c.sys, attrs.Name, "device")); err != nil {
+		if kind := c.doesNotComeBack(link); kind != "" {
 			addresses, err := c.addresses(link)
 			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
-				c.warn("the network interface %s (%s) is not carried over", attrs.Name, link.Type())
+				c.warn("the network interface %s (%s) is not carried over", attrs.Name, kind)
 			}
 			return nil, err
 		}
@@ -177,6 +180,22 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 	var err error
 	carried.Addresses, err = c.addresses(link)
 	return carried, err
+}
+
+// doesNotComeBack returns the kind of an interface that is not there in memory, "" where it is: it
+// has no hardware, or such whose drivers are not carried, or the old system has made it of a card.
+func (c *capture) doesNotComeBack(link netlink.Link) string {
+	sys := filepath.Join(c.sys, link.Attrs().Name)
+	if _, err := os.Stat(filepath.Join(sys, "device")); err != nil {
+		return link.Type()
+	}
+	if strings.TrimSpace(string(small(filepath.Join(sys, "type")))) == infiniband {
+		return "IP over InfiniBand"
+	}
+	if _, err := os.Stat(filepath.Join(sys, "device/physfn")); err == nil {
+		return "virtual function of SR-IOV"
+	}
+	return ""
 }
 
 // ownAddress is the address by which the interface is found again: of one whose address was set,

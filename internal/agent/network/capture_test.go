@@ -155,6 +155,40 @@ func TestStandsOnNothingBelow(t *testing.T) {
 		"the network interface br7 (bridge) is not carried over, because what it stands on is not: team0.7, vx0")
 }
 
+// An interface that does not come back in memory is not carried, although it has hardware: IP over
+// InfiniBand, whose drivers stay behind, and a function that the old system has made of a card.
+func TestDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	c := hostCapture(t, "eth0", "eth1", "eth2", "ib0", "ib1")
+	for path, text := range map[string]string{"eth0/type": "1\n", "ib0/type": "32\n", "ib1/type": "32\n", "eth1/device/physfn": "", "eth2/device/physfn": ""} {
+		if err := os.WriteFile(filepath.Join(c.sys, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, address := range map[string]string{"eth0": "192.0.2.7/24", "eth1": "198.51.100.7/24", "eth2": "", "ib0": "203.0.113.7/24", "ib1": ""} {
+		link := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name}})
+		if address == "" {
+			continue
+		}
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: prefixOf(address)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.links(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, link := range c.network.GetLinks() {
+		got = append(got, link.GetName())
+	}
+	slices.Sort(got)
+	slices.Sort(c.warnings)
+	expect(t, "carried", got, "eth0")
+	expect(t, "warnings", c.warnings, "the network interface eth1 (virtual function of SR-IOV) is not carried over",
+		"the network interface ib0 (IP over InfiniBand) is not carried over")
+}
+
 // hostCapture is a capture of a host that has hardware behind the interfaces of these names.
 func hostCapture(t *testing.T, hardware ...string) *capture {
 	t.Helper()
