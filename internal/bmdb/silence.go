@@ -13,8 +13,8 @@ import (
 // other way round.
 type silence struct {
 	// silent are the machines whose agent is not heard, of all that are expected to have one.
-	// unanswered of them get their first one, and their host has not answered for so long that recovery
-	// is to restart it.
+	// unanswered of them get their first one, and their host has not answered for so long that
+	// recovery is to restart it.
 	silent, unanswered, agents int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing

@@ -27,8 +27,8 @@
 // A run fails when
 //
 //   - a process ended by itself, or met an error other than the transient ones, which are counted
-//     by kind and must be few (by its own rules, the previous version may call entries of the agenda
-//     wrong that the new one has made);
+//     by kind and must be few (by its own rules, the previous version may call entries of the
+//     agenda wrong that the new one has made);
 //   - two holders had the same epoch, or an effect came after the next holder's claim, unless
 //     people had revoked the lease;
 //   - the history of a machine is not a sequence of one row for each lease, with its start and its

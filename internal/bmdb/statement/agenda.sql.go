@@ -260,8 +260,8 @@ type CountUnansweredParams struct {
 }
 
 // The machines in a state whose host has answered nobody since then, or for longer, and which
-// recovery would restart: their providers can, and neither an agent nor an installed system ever ran
-// there.
+// recovery would restart: their providers can, and neither an agent nor an installed system ever
+// ran there.
 func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, countUnanswered, arg.Since, arg.Process, arg.State)
 	var count int64

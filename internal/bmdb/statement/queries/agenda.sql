@@ -78,8 +78,8 @@ SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.c
   unanswered_since = excluded.unanswered_since, answered = excluded.answered;
 
 -- The machines in a state whose host has answered nobody since then, or for longer, and which
--- recovery would restart: their providers can, and neither an agent nor an installed system ever ran
--- there.
+-- recovery would restart: their providers can, and neither an agent nor an installed system ever
+-- ran there.
 -- name: CountUnanswered :one
 SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject JOIN provider AS p ON p.name = s.provider
 WHERE b.unanswered_since > 0 AND b.unanswered_since <= sqlc.arg(since) AND b.process = sqlc.arg(process) AND s.state = sqlc.arg(state)
