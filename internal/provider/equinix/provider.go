@@ -22,12 +22,14 @@
 //     between, and ends with the system that the provider delivered.
 //   - An action on a device (reboot, power, reinstall) is asked for once. The API refuses one that
 //     would change nothing; then the device's state says whether the refusal matters.
-//   - A refusal (403) stays Forbidden. It may mean that a device which failed on demand is gone,
-//     but the API does not say so.
+//   - A refusal (403) to show a device may mean that the project does not have it any more. A whole
+//     list of the project's devices, begun after the refusal, tells; without one, it stays
+//     Forbidden. Such a list is made once a minute at most, for all devices together.
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //
-// The provider remembers the ID of its SSH key, and nothing else.
+// The provider remembers the ID of its SSH key, and which devices it was refused. A restart forgets
+// both, and loses nothing by it.
 package equinix
 
 import (
@@ -56,6 +58,7 @@ type Provider struct {
 	base      string
 	key       keyMemo
 	limit     limitMemo
+	absent    absentMemo
 }
 
 var (
@@ -80,7 +83,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	p := &Provider{
 		config: config, logger: options.Log(),
 		base: strings.TrimRight(config.APIURL, "/") + "/", // packngo resolves against it
-		key:  keyMemo{turn: make(chan struct{}, 1)},
+		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{turn: make(chan struct{}, 1), refused: make(map[string]int)},
 	}
 	p.limit.host = host(p.base)
 	p.limit.of(token)
@@ -122,13 +125,13 @@ func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
 	return provider.Machines(merge(devices, nil)), nil
 }
 
-// Get returns a device.
+// Get returns a device. It may list all devices to find out that there is none.
 func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
 	if err := checkID("device", string(id)); err != nil {
 		return provider.Entry{}, err
 	}
 	device, err := p.getDevice(ctx, string(id))
-	if err != nil {
+	if err = p.judge(ctx, string(id), err); err != nil {
 		return provider.Entry{}, err
 	}
 	return deviceEntry(device), nil
@@ -144,8 +147,11 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a token is needed to find a device by")
 	}
 	_, device, err := p.occupant(ctx, capacity)
-	// A reservation that was moved to another project leaves its device behind.
-	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+	switch kind := fleet.KindOf(err); {
+	case err == nil, kind == fleet.KindNotFound, kind == fleet.KindForbidden, kind == fleet.KindConflict:
+		// A reservation that was moved to another project leaves its device behind. One that cannot be
+		// seen, or that names a device which cannot be seen, may stay like that for ever.
+	default:
 		return provider.Entry{}, err
 	}
 	if device != nil && carries(device, token) {

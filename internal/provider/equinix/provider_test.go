@@ -62,6 +62,7 @@ func TestErrorsAreClassified(t *testing.T) {
 			t.Parallel()
 			p, api := newScripted(t)
 			api.on(getDevice, test.answer)
+			api.on(listDevices, rows("devices", 1, 1, 1, deviceJSON(nil)))
 			entry, err := p.Get(t.Context(), device1)
 			if fleet.KindOf(err) != test.kind || entry.ID != "" {
 				t.Errorf("%+v, %v (%s)", entry, err, fleet.KindOf(err))
@@ -367,13 +368,6 @@ func TestFindByTokenTrustsNoFilter(t *testing.T) {
 				t.Errorf("%d lists were read", calls)
 			}
 		})
-	}
-	p, api := newScripted(t)
-	// moved to another project
-	api.on(getReservation, answer{status: 404, body: errorsBody("Not found")})
-	api.on(listDevices, all)
-	if entry, err := p.FindByToken(t.Context(), reservation1, request.Token); err != nil || entry.ID != device1 {
-		t.Errorf("%+v, %v", entry, err)
 	}
 }
 

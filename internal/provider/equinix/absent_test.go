@@ -1,0 +1,150 @@
+package equinix
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+)
+
+// TestARefusalMayMeanThatADeviceIsGone: only a whole list without the device makes it one.
+func TestARefusalMayMeanThatADeviceIsGone(t *testing.T) {
+	t.Parallel()
+	refused := answer{status: 403, body: errorsBody("You are not authorized to view this device")}
+	other := deviceJSON(map[string]any{"id": strings.ReplaceAll(device1, "01", "02")})
+	for name, test := range map[string]struct {
+		get, list answer
+		kind      fleet.Kind
+		lists     int
+	}{
+		"the list lacks it":       {refused, rows("devices", 1, 1, 1, other), fleet.KindNotFound, 1},
+		"nothing is in the list":  {refused, rows("devices", 1, 1, 0), fleet.KindNotFound, 1},
+		"the list has it":         {refused, rows("devices", 1, 1, 1, deviceJSON(nil)), fleet.KindForbidden, 1},
+		"in capitals":             {refused, rows("devices", 1, 1, 1, deviceJSON(map[string]any{"id": strings.ToUpper(device1)})), fleet.KindForbidden, 1},
+		"a row has no ID":         {refused, rows("devices", 1, 1, 2, other, `{"id":7}`), fleet.KindForbidden, 1},
+		"a row cannot be read":    {refused, rows("devices", 1, 1, 1, `{"id":"`+device1+`","tags":"none"}`), fleet.KindForbidden, 1},
+		"the list is refused":     {refused, refused, fleet.KindForbidden, 1},
+		"the list is never whole": {refused, rows("devices", 1, 1, 2, other), fleet.KindForbidden, maximumReadings},
+		"by a proxy": {
+			answer{status: 403, body: "<html>", header: map[string]string{"Content-Type": "text/html", "X-Request-Id": ""}},
+			rows("devices", 1, 1, 0), fleet.KindForbidden, 0,
+		},
+		"by the token": {answer{status: 401, body: errorsBody("Invalid authentication token")}, rows("devices", 1, 1, 0), fleet.KindUnauthenticated, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(getDevice, test.get)
+			api.on(listDevices, test.list)
+			if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != test.kind {
+				t.Errorf("%v (%s), want %s", err, fleet.KindOf(err), test.kind)
+			}
+			if lists := api.count(listDevices); lists != test.lists {
+				t.Errorf("%d pages of lists were read, want %d", lists, test.lists)
+			}
+		})
+	}
+}
+
+// refuser is an API that shows no device, and lists none. A list takes a while.
+type refuser struct{ gets, lists int }
+
+func (r *refuser) RoundTrip(request *http.Request) (*http.Response, error) {
+	status, body := http.StatusForbidden, errorsBody("You are not authorized to view this device")
+	if strings.HasSuffix(request.URL.Path, "/projects/"+projectID+"/devices") {
+		r.lists++
+		time.Sleep(2 * projectListAge)
+		status, body = http.StatusOK, rows("devices", 1, 1, 0).body
+	} else {
+		r.gets++
+	}
+	return &http.Response{
+		StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: request,
+		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"request"}},
+	}, nil
+}
+
+// TestOneListTellsOfAllThatWereRefused, if it was begun afterwards; the next one comes a while
+// later.
+func TestOneListTellsOfAllThatWereRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := new(refuser)
+		p, err := New(testConfig(t, "http://api.localhost/metal/v1"), provider.Options{HTTP: api, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const devices = 100
+		round := func() (gone int) {
+			t.Helper()
+			for n := range devices {
+				_, err := p.Get(t.Context(), fleet.ProviderID(fmt.Sprintf("%s%02d", device1[:34], n)))
+				switch fleet.KindOf(err) {
+				case fleet.KindNotFound:
+					gone++
+				case fleet.KindForbidden:
+				default:
+					t.Fatal(err)
+				}
+			}
+			return gone
+		}
+		// The first is judged by a list of its own, which is older than the refusals of the others.
+		if gone := round(); gone != 1 || api.lists != 1 {
+			t.Errorf("%d devices are gone after %d lists", gone, api.lists)
+		}
+		time.Sleep(projectListAge)
+		// The others were refused before the second list, and the first one anew.
+		if gone := round(); gone != devices || api.lists != 2 {
+			t.Errorf("later, %d devices are gone after %d lists", gone, api.lists)
+		}
+		if api.gets != 2*devices {
+			t.Errorf("%d devices were asked for", api.gets)
+		}
+	})
+}
+
+// TestFindByTokenGoesOn where the reservation does not tell.
+func TestFindByTokenGoesOn(t *testing.T) {
+	t.Parallel()
+	request := createRequest()
+	refused := answer{status: 403, body: errorsBody("no")}
+	held := answer{body: strings.Replace(freeReservation, `"device":null`, `"device":{"href":"/metal/v1/devices/`+device1+`"}`, 1)}
+	for name, test := range map[string]struct {
+		reservation, device answer
+		fails               fleet.Kind // 0: it goes on
+	}{
+		"moved to another project":          {answer{status: 404, body: errorsBody("Not found")}, refused, 0},
+		"it cannot be seen":                 {refused, refused, 0},
+		"its device cannot be seen":         {held, refused, 0},
+		"its device is on its way":          {held, answer{status: 404, body: errorsBody("Not found")}, 0},
+		"a proxy stands in between":         {answer{status: 407, body: "<html>", header: map[string]string{"Content-Type": "text/html"}}, refused, fleet.KindInvalid},
+		"nothing that can be read is there": {answer{body: "7"}, refused, fleet.KindTemporary},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			api.on(getReservation, test.reservation)
+			api.on(getDevice, test.device)
+			api.on(listDevices, rows("devices", 1, 1, 1, deviceJSON(map[string]any{"tags": []string{string(request.Token)}})))
+			entry, err := p.FindByToken(t.Context(), reservation1, request.Token)
+			if test.fails == 0 && (err != nil || entry.ID != device1) || test.fails != 0 && fleet.KindOf(err) != test.fails {
+				t.Errorf("%+v, %v (%s)", entry, err, fleet.KindOf(err))
+			}
+			if test.fails != 0 {
+				return
+			}
+			api.on(listDevices, rows("devices", 1, 1, 0))
+			if _, err := p.FindByToken(t.Context(), reservation1, request.Token); fleet.KindOf(err) != fleet.KindNotFound {
+				t.Errorf("in no list: %v", err)
+			}
+		})
+	}
+}
