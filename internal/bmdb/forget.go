@@ -45,9 +45,15 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 
 // forgettable fails while the provider has not said that the machine is gone.
 func forgettable(r fleet.Record) error {
-	switch p := r.Provided; {
+	switch p, open := r.Provided, r.OpenOperation(); {
 	case p != nil && p.Status == fleet.ProviderStatusGone:
 		return nil
+	case r.Intent != nil:
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet, and provider %s may make it still: it goes by itself when "+
+			"capacity %s is refused for good or is not free any more", r.Name(), r.Provider, r.Intent.Capacity)
+	case open != nil && open.Operation.GivesBack():
+		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: its %s is under way",
+			r.Provider, r.Name(), open.Operation)
 	case slices.Contains(r.Levers, fleet.LeverRelease):
 		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release` gives it back",
 			r.Provider, r.Name())

@@ -196,8 +196,8 @@ func IntentCalled(machine fleet.MachineID) Change {
 		if err := c.unpaused(); err != nil {
 			return err
 		}
-		if i.CalledAt == 0 {
-			i.CalledAt = micros(t.Now())
+		i.CalledAt = micros(t.Now())
+		if i.Calls == 0 {
 			if err := t.q.CallToken(ctx, statement.CallTokenParams{CalledAt: i.CalledAt, Token: i.Token}); err != nil {
 				return err
 			}
@@ -213,12 +213,16 @@ func IntentCalled(machine fleet.MachineID) Change {
 	})
 }
 
-// IntentAnswered is committed after a definite rejection of such a call. KindConflict when no call
-// is open.
-func IntentAnswered(machine fleet.MachineID) Change {
-	return onIntent("intent answered", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+// IntentAnswered is committed after a definite rejection of such a call. before is when the last
+// call was made, before this one, that is not answered; it counts where there is one. KindConflict
+// when no call is open.
+func IntentAnswered(machine fleet.MachineID, before *time.Time) Change {
+	ch := onIntent("intent answered", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if i.Rejected >= i.Calls {
 			return fleet.Errorf(fleet.KindConflict, "no call for machine %s is open", machine)
+		}
+		if before != nil && i.Rejected+1 < i.Calls {
+			i.CalledAt = micros(*before)
 		}
 		err := t.q.SetIntentCalls(ctx, statement.SetIntentCallsParams{
 			Machine: i.Machine, CalledAt: i.CalledAt, Calls: i.Calls, Rejected: i.Rejected + 1,
@@ -229,6 +233,10 @@ func IntentAnswered(machine fleet.MachineID) Change {
 		c.record(t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
 		return nil
 	})
+	if before != nil {
+		ch.text += fmt.Sprintf(", unanswered since %s", before.UTC().Format(time.RFC3339Nano))
+	}
+	return ch
 }
 
 // CloseIntentProvided closes an intent on the device that carries its token: the machine gets its
@@ -283,6 +291,17 @@ func CloseIntentRejected(machine fleet.MachineID, cause string) Change {
 func CloseIntentOtherOwner(machine fleet.MachineID, evidence string) Change {
 	ch := onIntent("intent lost", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		return t.giveUpIntent(ctx, c, i, outcomeOtherOwner, evidence)
+	})
+	ch.text += " " + evidence
+	return ch
+}
+
+// CloseIntentNothingMade closes an intent that has an unanswered call, and whose capacity the
+// provider has refused for good since. After the settling time no machine carries the token, which
+// is the caller's duty. The machine's row goes, its history and its token stay.
+func CloseIntentNothingMade(machine fleet.MachineID, evidence string) Change {
+	ch := onIntent("intent refused", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+		return t.giveUpIntent(ctx, c, i, outcomeRejected, evidence)
 	})
 	ch.text += " " + evidence
 	return ch
@@ -415,64 +434,6 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 			return nil
 		},
 	}
-}
-
-// SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were
-// there.
-func SetDiscrepancies(discrepancies []Discrepancy) Change {
-	return Change{
-		text: fmt.Sprintf("discrepancies: %+v", discrepancies),
-		kind: ofProvider,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			return t.setDiscrepancies(ctx, c, discrepancies)
-		},
-	}
-}
-
-func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepancies []Discrepancy) error {
-	provider := string(c.work.Subject.Provider)
-	rows, err := t.q.ListProviderDiscrepancies(ctx, provider)
-	if err != nil {
-		return err
-	}
-	old := make(map[Discrepancy]Discrepancy, len(rows))
-	for _, r := range rows {
-		d := discrepancyOf(r)
-		old[d.identity()] = d
-	}
-	for _, d := range discrepancies {
-		was, there := old[d.identity()]
-		delete(old, d.identity())
-		if there && was.Evidence == d.Evidence && was.Remedy == d.Remedy {
-			continue
-		}
-		err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
-			Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
-			Evidence: d.Evidence, Remedy: d.Remedy,
-		})
-		if err != nil {
-			return err
-		}
-		if there {
-			continue
-		}
-		c.record(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
-	}
-	for gone := range old {
-		err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
-			Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
-		})
-		if err != nil {
-			return err
-		}
-		c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
-	}
-	return nil
-}
-
-// identity is what stays the same while a discrepancy lasts.
-func (d Discrepancy) identity() Discrepancy {
-	return Discrepancy{Kind: d.Kind, ProviderID: d.ProviderID, Machine: d.Machine}
 }
 
 // SetPassResult sets what is shown of the provider's last pass: a clause, and then a line for each

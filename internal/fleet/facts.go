@@ -78,7 +78,8 @@ type Intent struct {
 	// PlannedAt is about when the provisioner makes the first call: an estimate from create_rate, made
 	// when the intent was opened.
 	PlannedAt time.Time
-	// CalledAt is set before the first call that could create something; nil while none was made.
+	// CalledAt is when the last call that could create something was made, of those that were not
+	// answered where there is one; nil while none was made.
 	CalledAt *time.Time
 	// Calls counts the calls that could have created something. Rejected counts those of them that the
 	// provider has definitely rejected.

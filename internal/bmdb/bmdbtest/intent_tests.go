@@ -3,6 +3,7 @@ package bmdbtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -55,17 +56,17 @@ var intentTests = []test{
 		w.provisioning(func(work *bmdb.Work) {
 			var opened []fleet.Intent
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
-			w.wantKind(work.Note(w.ctx, bmdb.IntentAnswered(id)), fleet.KindConflict)
+			w.wantKind(work.Note(w.ctx, bmdb.IntentAnswered(id, nil)), fleet.KindConflict)
 			w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
 			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
-			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id)))
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id, nil)))
 			w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
 			i := w.record(id).Intent
 			if i.Calls != 2 || i.Rejected != 1 || i.CalledAt == nil {
 				w.Fatalf("intent %+v", i)
 			}
 			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
-			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id)))
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id, nil)))
 			w.must(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "race lost")))
 			w.wantKind(work.Note(w.ctx, bmdb.IntentCalled(id)), fleet.KindConflict)
 		})
@@ -78,6 +79,44 @@ var intentTests = []test{
 		w.must(err)
 		if len(v.Intents) != 0 || len(closed) != 1 || closed[wanted[0].Token].Machine != id {
 			w.Fatalf("view %+v, closed %v", v, closed)
+		}
+	}},
+	{"the last call without an answer is remembered, and nothing else closes the intent", func(w *world) {
+		wanted := newIntents("c1")
+		id := wanted[0].Machine
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+			called := func() time.Time {
+				w.Helper()
+				w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
+				return *w.record(id).Intent.CalledAt
+			}
+			first := called()
+			w.shift.Advance(time.Second)
+			lost := called()
+			w.shift.Advance(time.Second)
+			refused := called()
+			if !lost.After(first) || !refused.After(lost) {
+				w.Fatalf("called at %s, %s and %s", first, lost, refused)
+			}
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(id, &lost)))
+			if i := w.record(id).Intent; i.Calls != 3 || i.Rejected != 1 || !i.CalledAt.Equal(lost) {
+				w.Fatalf("intent %+v, want the call at %s", i, lost)
+			}
+			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
+			err := w.db.Forget(w.ctx, actor, id, "it hangs")
+			if fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "is not created yet") || strings.Contains(err.Error(), "machine release") {
+				w.Errorf("forget says %v", err)
+			}
+			w.must(work.Note(w.ctx, bmdb.CloseIntentNothingMade(id, "no, and nothing carries the token")))
+			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentNothingMade(id, "again")), fleet.KindConflict)
+			_, err = w.db.Machine(w.ctx, id)
+			w.wantKind(err, fleet.KindNotFound)
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+		})
+		if r := w.record(id); r.ProviderID != "d1" || r.Intent != nil {
+			w.Fatalf("adopted %+v", r)
 		}
 	}},
 	{"a closed token that surfaces is adopted under the same UUID", func(w *world) {

@@ -434,7 +434,7 @@ var workTests = []test{
 				w.must(work.Note(w.ctx, bmdb.InjectHostKey(made, key, "SHA256:A"), bmdb.IntentCalled(made)))
 			}
 			w.must(work.Note(w.ctx, bmdb.InjectHostKey(refused, "ssh-ed25519 CCCC", "SHA256:C"), bmdb.IntentCalled(refused)))
-			w.must(work.Note(w.ctx, bmdb.IntentAnswered(refused), bmdb.CloseIntentRejected(refused, "taken")))
+			w.must(work.Note(w.ctx, bmdb.IntentAnswered(refused, nil), bmdb.CloseIntentRejected(refused, "taken")))
 			w.must(work.Note(w.ctx, bmdb.InjectHostKey(a.Machine, "ssh-ed25519 AAAA", "SHA256:A")))
 		})
 		for machine, want := range map[fleet.MachineID]fleet.HostKeys{

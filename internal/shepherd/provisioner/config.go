@@ -14,7 +14,7 @@ type Config struct {
 	// default for a list of hosts. A lower number never shrinks the fleet.
 	MaxMachines int `yaml:"max_machines"`
 	// ChunkSize is how many machines one pass creates at most; 1000 is the default for a list of
-	// hosts.
+	// hosts. While capacity is free, creations that are tried again get half of it at most.
 	ChunkSize int `yaml:"chunk_size"`
 	// CreateRate limits creations. The bucket is empty at first, so that restarts do not exceed the
 	// rate. For a list of hosts, where nothing is bought, the default is 1ms,1000.

@@ -1,10 +1,12 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,15 +56,15 @@ func (t *tally) count(c creationResult) {
 	}
 }
 
-// create creates the chunk of a pass, as far as nobody pauses the provider meanwhile.
+// create creates the chunk of a pass, as far as nobody pauses the provider meanwhile. While
+// anything is free, open intents get at most half of the chunk: where their creations go on
+// failing, the others are not kept from theirs.
 func (p *pass) create(ctx context.Context) error {
-	intents := p.survey.retry
-	room := p.source.Config.ChunkSize
-	if len(intents) > room {
-		p.tally.waiting = len(intents) - room
-		intents = intents[:room]
-	}
-	opened, err := p.open(ctx, room-len(intents), len(intents))
+	retry, room := p.longestAgoFirst(p.survey.retry), p.source.Config.ChunkSize
+	// Of an odd chunk, one pass after the other gives the odd one to either side.
+	half := (room + int(p.work.Epoch%2)) / 2
+	first := min(len(retry), max(half, room-len(p.survey.free)))
+	opened, err := p.open(ctx, room-first, first)
 	if errors.Is(err, bmdb.ErrPaused) {
 		p.tally.paused = true
 		return nil
@@ -70,7 +72,32 @@ func (p *pass) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.createAll(ctx, append(intents[:len(intents):len(intents)], opened...))
+	// More of them, where max_machines has left room.
+	all := min(len(retry), room-len(opened))
+	p.tally.waiting += len(retry) - all
+	return p.createAll(ctx, slices.Concat(retry[:first], opened, retry[first:all]))
+}
+
+// longestAgoFirst sorts open intents by when this process tried them last, and forgets those that
+// are not open any more.
+func (p *pass) longestAgoFirst(intents []fleet.Intent) []fleet.Intent {
+	s := p.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tried := make(map[fleet.MachineID]fleet.Epoch, len(intents))
+	for _, intent := range intents {
+		tried[intent.Machine] = s.tried[intent.Machine]
+	}
+	s.tried = tried
+	slices.SortStableFunc(intents, func(a, b fleet.Intent) int { return cmp.Compare(tried[a.Machine], tried[b.Machine]) })
+	return intents
+}
+
+// tries notes that the pass tries an intent.
+func (p *pass) tries(intent fleet.Intent) {
+	p.source.mu.Lock()
+	defer p.source.mu.Unlock()
+	p.source.tried[intent.Machine] = p.work.Epoch
 }
 
 // open opens at most room intents on free capacity, in one commit. ahead counts the creations that
@@ -149,6 +176,7 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 // createOne makes one machine. An error means that the pass cannot go on. Where the result is
 // blocked, the intent stays as it is, and its capacity has no penalty.
 func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResult, error) {
+	p.tries(intent)
 	key, err := p.hostKey(intent.Token)
 	if err != nil {
 		return failed, err
@@ -235,13 +263,13 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	cause := shepherd.Cause(failure)
 	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, historyEvent(calls, failure),
 		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
-	result, open := failed, intent.Calls-intent.Rejected
+	result, open, refused := failed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
 	switch {
 	case !provider.MayHaveCreated(failure):
 		for range calls {
-			changes = append(changes, bmdb.IntentAnswered(intent.Machine))
+			changes = append(changes, bmdb.IntentAnswered(intent.Machine, intent.CalledAt))
 		}
-		if open == 0 && final(failure) {
+		if refused && open == 0 {
 			changes = append(changes,
 				bmdb.CloseIntentRejected(intent.Machine, cause),
 				bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause))
@@ -252,7 +280,36 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return result, fmt.Errorf("record the failure: %w", err)
 	}
+	if refused && open > 0 {
+		return result, p.closeRefused(ctx, intent, cause)
+	}
 	return result, nil
+}
+
+// closeRefused closes an intent whose capacity was refused for good, and which has an older call
+// that was never answered. The settling time must have passed since that call, and the provider
+// must find no machine that carries the token. If one turns up all the same, it is adopted.
+func (p *pass) closeRefused(ctx context.Context, intent fleet.Intent, cause string) error {
+	if !p.settled(intent) || p.refusedAsks.Add(1) > asksPerPass {
+		return nil
+	}
+	_, err := p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
+	case err == nil: // the next pass takes it in
+		return nil
+	case fleet.KindOf(err) != fleet.KindNotFound:
+		p.logger.WarnContext(ctx, "machine of an intent cannot be looked for", slog.String("machine", string(intent.Machine)), slog.Any("err", err))
+		return nil
+	}
+	evidence := fmt.Sprintf("%s; no machine carries the token, more than the settling time of %s after the call that was not answered",
+		cause, p.source.Config.SettlingTime)
+	if err := p.work.Note(ctx, bmdb.CloseIntentNothingMade(intent.Machine, evidence),
+		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause)); err != nil {
+		return fmt.Errorf("close an intent that was refused: %w", err)
+	}
+	return nil
 }
 
 // historyEvent is how a machine's history names a failed creation.

@@ -14,9 +14,11 @@
 //     there is one, the pass creates nothing at this provider. The pass that finds none creates
 //     again. It asks for a machine that is missing by its ID, and records that it is gone when the
 //     provider says so: then people can forget it. One that is listed again is asked for, too.
-//  5. creates at most a chunk of machines: first it retries open intents, then it takes free
-//     capacity in the order of the IDs. Capacity that fails sits out a penalty. What fails and is
-//     of no one piece of capacity (a key of the project, the whole list) fails the pass.
+//  5. creates at most a chunk of machines: first it retries open intents, the one that it tried
+//     longest ago first, then it takes free capacity in the order of the IDs. While anything is
+//     free, open intents get at most half of the chunk. Capacity that fails sits out a penalty.
+//     What fails and is of no one piece of capacity (a key of the project, the whole list) fails
+//     the pass.
 //
 // Policy says how soon passes follow each other (provision_interval). The next pass continues where
 // a chunk has not used all capacity. That costs little time: create_rate is slower than passes are.
@@ -30,6 +32,7 @@
 //	  │          └── the reply was lost:
 //	  │                a device carries the token        ──► closed as provided
 //	  │                the capacity is still free        ──► Create, same token, same capacity
+//	  │                that is refused for good ²        ──► closed as rejected
 //	  │                another owner has the capacity ¹  ──► closed as other owner
 //	  └── never called:
 //	                   the capacity is still free        ──► Create
@@ -37,6 +40,9 @@
 //
 // ¹ Two complete lists after the settling time must say so, and no device may carry the token. The
 // first of the two is kept in memory: after a restart, two more are needed.
+//
+// ² The settling time must have passed since the last call whose reply was lost, and no device may
+// carry the token.
 //
 // A second request for the same capacity is harmless, because it names a concrete piece of
 // capacity, which holds one machine.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -31,6 +32,8 @@ type sourceState struct {
 	// looks counts, for an open intent, the complete lists in a row that say that another owner has
 	// its capacity. Lists from before the end of the settling time do not count.
 	looks map[fleet.MachineID]int
+	// tried says which pass has tried an open intent last.
+	tried map[fleet.MachineID]fleet.Epoch
 }
 
 // Options is what a Provisioner is built with besides its sources.
@@ -107,6 +110,8 @@ type pass struct {
 
 	discrepancies int
 	tally         tally
+	// refusedAsks counts the intents that were refused for good and whose machines were looked for.
+	refusedAsks atomic.Int32
 }
 
 func (p *pass) run(ctx context.Context) error {

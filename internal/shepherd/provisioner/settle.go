@@ -124,11 +124,7 @@ func (p *pass) seenTwice() []finding {
 	looks := make(map[fleet.MachineID]int)
 	var twice []finding
 	for _, f := range p.survey.contested {
-		called := f.intent.OpenedAt
-		if f.intent.CalledAt != nil {
-			called = *f.intent.CalledAt
-		}
-		if p.view.Now.Sub(called) < s.Config.SettlingTime {
+		if !p.settled(f.intent) {
 			continue
 		}
 		looks[f.intent.Machine] = s.looks[f.intent.Machine] + 1
@@ -138,6 +134,16 @@ func (p *pass) seenTwice() []finding {
 	}
 	s.looks = looks // an intent that is not contested this time starts again
 	return twice
+}
+
+// settled reports whether the last call for an intent that was not answered had its effect before
+// this pass began, if it had any.
+func (p *pass) settled(intent fleet.Intent) bool {
+	called := intent.OpenedAt
+	if intent.CalledAt != nil {
+		called = *intent.CalledAt
+	}
+	return p.view.Now.Sub(called) >= p.source.Config.SettlingTime
 }
 
 // compare returns the discrepancies between the provider and the BMDB, and the changes that record

@@ -205,7 +205,7 @@ CREATE TABLE token (
   machine   TEXT COLLATE "C" NOT NULL,
   capacity  TEXT COLLATE "C" NOT NULL,
   opened_at BIGINT NOT NULL,
-  called_at BIGINT NOT NULL, -- first call; 0: none
+  called_at BIGINT NOT NULL, -- last call, of those without an answer where there is one; 0: none
   closed_at BIGINT NOT NULL, -- 0: its intent is open
   outcome   TEXT COLLATE "C" NOT NULL, -- provided, rejected, other-owner, adopted
   epoch     BIGINT NOT NULL  -- that the machine's lane had when its row went; it goes on from there if the machine comes back

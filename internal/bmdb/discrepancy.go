@@ -1,0 +1,67 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were
+// there.
+func SetDiscrepancies(discrepancies []Discrepancy) Change {
+	return Change{
+		text: fmt.Sprintf("discrepancies: %+v", discrepancies),
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			return t.setDiscrepancies(ctx, c, discrepancies)
+		},
+	}
+}
+
+func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepancies []Discrepancy) error {
+	provider := string(c.work.Subject.Provider)
+	rows, err := t.q.ListProviderDiscrepancies(ctx, provider)
+	if err != nil {
+		return err
+	}
+	old := make(map[Discrepancy]Discrepancy, len(rows))
+	for _, r := range rows {
+		d := discrepancyOf(r)
+		old[d.identity()] = d
+	}
+	for _, d := range discrepancies {
+		was, there := old[d.identity()]
+		delete(old, d.identity())
+		if there && was.Evidence == d.Evidence && was.Remedy == d.Remedy {
+			continue
+		}
+		err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
+			Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
+			Evidence: d.Evidence, Remedy: d.Remedy,
+		})
+		if err != nil {
+			return err
+		}
+		if there {
+			continue
+		}
+		c.record(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
+	}
+	for gone := range old {
+		err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
+			Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
+		})
+		if err != nil {
+			return err
+		}
+		c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
+	}
+	return nil
+}
+
+// identity is what stays the same while a discrepancy lasts.
+func (d Discrepancy) identity() Discrepancy {
+	return Discrepancy{Kind: d.Kind, ProviderID: d.ProviderID, Machine: d.Machine}
+}
