@@ -40,6 +40,9 @@ import (
 //   - The context ended before anything was sent: its error and its cause, wrapped.
 //   - Another answer is too large: KindInvalid.
 //
+// NothingSent tells of an error whether it is certain that nothing of the call was sent: it failed
+// before its first attempt, or, with a POST, there was no connection.
+//
 // A transient status in answer to a POST is an answer, and is returned.
 //
 // No error contains a URL, a header or a body.
@@ -163,14 +166,14 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 		defer func() { <-t.slots }()
 	case <-ctx.Done():
 		t.behind.Add(-1)
-		return nil, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx))
+		return nil, unsent(attempt, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx)))
 	}
 	if err := t.pacer.wait(ctx); err != nil {
-		return nil, fmt.Errorf("wait for its turn: %w", err)
+		return nil, unsent(attempt, fmt.Errorf("wait for its turn: %w", err))
 	}
 	if before, ok := ctx.Value(beforeSendKey{}).(func(context.Context) error); ok {
 		if err := before(ctx); err != nil {
-			return nil, fmt.Errorf("before the call: %w", err)
+			return nil, unsent(attempt, fmt.Errorf("before the call: %w", err))
 		}
 	}
 	sending, cancel := context.WithTimeout(ctx, t.limits.AttemptTimeout)
@@ -305,7 +308,19 @@ func (f *failure) once() error {
 	if errors.Is(f.err, context.DeadlineExceeded) || errors.As(f.err, &network) && network.Timeout() {
 		kind = fleet.KindTimeout
 	}
-	return &fleet.Error{Kind: kind, Message: "no complete answer came", Err: f.err}
+	err := error(&fleet.Error{Kind: kind, Message: "no complete answer came", Err: f.err})
+	if dial, ok := errors.AsType[*net.OpError](f.err); ok && dial.Op == "dial" {
+		err = BeforeSending(err) // there was no connection
+	}
+	return err
+}
+
+// unsent marks an error from before the first attempt was sent.
+func unsent(attempt int, err error) error {
+	if attempt > 1 {
+		return err
+	}
+	return BeforeSending(err)
 }
 
 // exhausted is the error of a call that is not tried again.

@@ -59,8 +59,12 @@ func (p *Provider) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 		return err
 	}
 	err := p.powerOnAgain(ctx, id)
+	nothing := provider.NothingSent(err)
 	switch fleet.KindOf(err) {
 	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse:
+		nothing = true
+	}
+	if nothing { // which is so of the last call, and not of the cycle
 		return &fleet.Error{
 			Kind: fleet.KindTemporary, Message: fmt.Sprintf("device %s was turned off, and is not on again yet: %s", id, err),
 			RetryAfter: fleet.RetryAfter(err),
@@ -135,18 +139,13 @@ func (p *Provider) act(
 	return fmt.Errorf("%w; it is %s", err, printable(device.State))
 }
 
-// Release deletes a device, whatever it is doing. One that is gone already was released.
+// Release deletes a device. One that is gone already, or is being deleted, was released: the API
+// refuses a DELETE that the transport has repeated because the first reply was lost.
 func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
-	if err := checkID("device", string(id)); err != nil {
-		return err
-	}
-	what := "delete device " + string(id)
-	client, err := p.client(ctx, what)
-	if err != nil {
-		return err
-	}
-	response, err := client.Devices.Delete(string(id), true)
-	if err = stateError(classify(what, response, err)); fleet.KindOf(err) == fleet.KindNotFound {
+	err := p.act(ctx, "delete", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+		return devices.Delete(string(id), true)
+	}, "deprovisioning", "deleted")
+	if fleet.KindOf(err) == fleet.KindNotFound {
 		return nil
 	}
 	return err

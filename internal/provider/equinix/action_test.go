@@ -120,6 +120,58 @@ func TestWhatIsSoAlreadyIsNoError(t *testing.T) {
 	})
 }
 
+// The API refuses to delete a device that is being deleted. So a DELETE that is repeated, because
+// the reply to the first one was lost, is refused although the device goes.
+func TestAReleaseThatIsRefused(t *testing.T) {
+	t.Parallel()
+	refused := answer{status: 422, body: errorsBody("Cannot delete a device in this state")}
+	for name, test := range map[string]struct {
+		replies, states []answer
+		kind            fleet.Kind
+		text            string
+	}{
+		"the first reply was lost, and the device goes": {[]answer{{status: 504}, refused}, []answer{inState("deprovisioning")}, 0, ""},
+		"the first reply was lost, and the device is gone": {
+			[]answer{{status: 504}, refused}, []answer{{status: 404, body: errorsBody("Not found")}}, 0, "",
+		},
+		"the device is being reinstalled": {[]answer{refused}, []answer{inState("reinstalling")}, fleet.KindConflict, "it is reinstalling"},
+		"the device cannot be asked for":  {[]answer{refused}, []answer{{status: 403, body: errorsBody("no")}}, fleet.KindConflict, "in this state"},
+	} {
+		inBubble(t, func(t *testing.T, p *Provider, api *scriptedAPI) {
+			t.Helper()
+			api.on("DELETE devices/"+device1, test.replies...).on(getDevice, test.states...)
+			err := p.Release(t.Context(), device1)
+			if fleet.KindOf(err) != test.kind || (err != nil) != (test.kind != 0) || err != nil && !strings.Contains(err.Error(), test.text) {
+				t.Errorf("%s: %v (%s)", name, err, fleet.KindOf(err))
+			}
+		})
+	}
+}
+
+// What fails before anything was sent is none of a cycle that was begun.
+func TestAPowerCycleThatWasBegunWasSent(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, p *Provider, api *scriptedAPI) {
+		t.Helper()
+		api.on(actOnDevice, answer{status: 202}).on(getDevice, inState("inactive"))
+		stop := errors.New("stop")
+		sent := 0
+		ctx := provider.WithBeforeSend(t.Context(), func(context.Context) error {
+			if sent++; sent > 2 { // the device was turned off, and is seen off
+				return stop
+			}
+			return nil
+		})
+		if err := p.PowerCycle(ctx, device1); err == nil || provider.NothingSent(err) || fleet.KindOf(err) != fleet.KindTemporary {
+			t.Errorf("%v (%s)", err, fleet.KindOf(err))
+		}
+		sent = 2
+		if err := p.PowerCycle(ctx, device1); !provider.NothingSent(err) || !errors.Is(err, stop) {
+			t.Errorf("the first call is stopped: %v", err)
+		}
+	})
+}
+
 func TestAPowerCycleWaitsUntilTheDeviceIsOff(t *testing.T) {
 	t.Parallel()
 	accepted := answer{status: 202}

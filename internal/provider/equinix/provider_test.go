@@ -386,7 +386,7 @@ func TestReleaseAndReboot(t *testing.T) {
 		"not now":     {answer{status: 422, body: errorsBody("Cannot delete a device while it is provisioning")}, fleet.KindConflict, true},
 	} {
 		p, api := newScripted(t)
-		api.on(remove, test.answer)
+		api.on(remove, test.answer).on(getDevice, inState("provisioning"))
 		if err := p.Release(t.Context(), device1); fleet.KindOf(err) != test.kind || (err != nil) != test.fails {
 			t.Errorf("%s: %v (%s)", name, err, fleet.KindOf(err))
 		}
