@@ -77,11 +77,37 @@ func (t *transaction) gaveUp(ctx context.Context, r fleet.Record, d lifecycle.De
 	if err != nil {
 		return "", err
 	}
-	taken := lifecycle.StepsTaken(lifecycle.NextRepair(r, env, t.Now(), fleet.RungQuarantine))
-	if taken == "" {
-		return "recovery found no step: " + d.Reason, nil
+	tried := lifecycle.NextRepair(r, env, t.Now(), fleet.RungQuarantine).Steps
+	refused, err := t.refused(ctx, r.ID, t.Now().Add(-env.Policy.RecoveryMemory))
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("recovery found no other step after %s: %s", taken, d.Reason), nil
+	for rung := range refused {
+		refused[rung] = min(refused[rung], tried[rung])
+		tried[rung] -= refused[rung]
+	}
+	text := "recovery found no step"
+	if done := lifecycle.StepsTaken(tried); done != "" {
+		text = "recovery found no other step after " + done
+	}
+	if not := lifecycle.StepsTaken(refused); not != "" {
+		text += fmt.Sprintf(" (%s refused %s)", r.Provider, not)
+	}
+	return text + ": " + d.Reason, nil
+}
+
+// refused counts the steps that a provider has refused for good since an instant, as far as the
+// machine's history tells.
+func (t *transaction) refused(ctx context.Context, machine fleet.MachineID, since time.Time) (map[fleet.Rung]int, error) {
+	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: machine}), MaxRows: troubleRows})
+	refused := make(map[fleet.Rung]int)
+	for _, row := range rows {
+		if row.Event == string(fleet.EventRepairRefused) && instant(row.At).After(since) {
+			name, _, _ := strings.Cut(row.Detail, ":")
+			refused[fleet.Rung(name)]++
+		}
+	}
+	return refused, err
 }
 
 // forgetHostKeys removes the host keys that a machine will not have after its reinstall. Those that
@@ -147,19 +173,8 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 			if is == nil || is.Rung != rung || is.Steps[rung] > before+1 {
 				return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
 			}
-			// It had no effect, and so it costs the budget nothing.
-			err := t.q.DeleteRecoveryRestart(ctx, statement.DeleteRecoveryRestartParams{Machine: string(machine), At: micros(is.At)})
-			if err != nil {
+			if err := t.hadNoEffect(ctx, c, *is, was); err != nil {
 				return err
-			}
-			if rung == fleet.RungReinstall {
-				err := t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(machine), At: micros(is.At)})
-				if err != nil {
-					return err
-				}
-				if err := t.undoReinstall(ctx, c, was); err != nil {
-					return err
-				}
 			}
 			if _, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]; !since && was.AgentStart != nil {
 				t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
@@ -167,10 +182,42 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 			if was.Repair != nil {
 				return t.writeRepair(ctx, machine, *was.Repair)
 			}
-			_, err = t.q.DeleteRepair(ctx, string(machine))
+			_, err := t.q.DeleteRepair(ctx, string(machine))
 			return err
 		},
 	}
+}
+
+// RefuseStep records that the provider has refused the newest step of the recovery ladder for good,
+// and why. It had no effect. It stays counted, so that the next one follows. KindConflict when the
+// newest step is another one.
+func RefuseStep(rung fleet.Rung, was BeforeStep, why string) Change {
+	return Change{
+		text: fmt.Sprintf("the recovery step %s was refused: %s", rung, why), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			is, machine := c.machine.record.Repair, c.work.Subject.Machine
+			if is == nil || is.Rung != rung {
+				return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
+			}
+			c.record(t, machine, fleet.EventRepairRefused, fmt.Sprintf("%s: %s", rung, why))
+			return t.hadNoEffect(ctx, c, *is, was)
+		},
+	}
+}
+
+// hadNoEffect takes back what a step of the recovery ladder changes besides the count of steps. The
+// step costs the budget nothing.
+func (t *transaction) hadNoEffect(ctx context.Context, c *commit, step fleet.Repair, was BeforeStep) error {
+	machine := c.work.Subject.Machine
+	err := t.q.DeleteRecoveryRestart(ctx, statement.DeleteRecoveryRestartParams{Machine: string(machine), At: micros(step.At)})
+	if err != nil || step.Rung != fleet.RungReinstall {
+		return err
+	}
+	err = t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(machine), At: micros(step.At)})
+	if err != nil {
+		return err
+	}
+	return t.undoReinstall(ctx, c, was)
 }
 
 // undoReinstall restores what a reinstall that did not happen has replaced: the system on the disk

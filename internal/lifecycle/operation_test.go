@@ -131,7 +131,7 @@ var operations = []scenario{
 		name: "it went off after a release came to nothing: it is repaired", now: 500,
 		steps: with(known, allLevers, wantOperation(10, 2, fleet.OperationRelease), operated(11, 2, false), offAt(12), backoff(agentStart, 600, "refused")),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Due, 23, "metal reboots it"}},
+		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},
 	},
 	{
 		name: "a machine without an agent that stays off is a person's", now: 90, steps: with(active, allLevers, offAt(60)),

@@ -184,15 +184,15 @@ func (c judgement) recovery() want {
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
 		if c.untried() {
-			return waiting("%s was done at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
+			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
 		}
 		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(r.At).Add(timeout)) {
-			return waiting("%s was done at %s; the probes show whether it has helped", r.Rung, r.At.Format(time.TimeOnly))
+			return waiting("%s was tried at %s; the probes show whether it has helped", r.Rung, r.At.Format(time.TimeOnly))
 		}
 		if c.heardAfter(r.At) {
 			return c.notMoved(*r, rung)
 		}
-		return c.stopped(dueAt(c.silentFor(r.At, timeout), "%s was done at %s; without a sign of life %s later: %s",
+		return c.stopped(dueAt(c.silentFor(r.At, timeout), "%s was tried at %s; without a sign of life %s later: %s",
 			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
 	}
 	t, any := c.trouble()
@@ -249,10 +249,10 @@ func (c judgement) notMoved(step fleet.Repair, next fleet.Rung) want {
 	done, last, timeout := step.At.Format(time.TimeOnly), c.r.AgentSeen.LastAt, c.env.Policy.RecoveryStepTimeout
 	if c.now.Before(last.Add(c.heardFor())) {
 		return c.stopped(dueAt(c.silentFor(step.At, timeout),
-			"%s was done at %s, and the machine is heard with the same boot ID; if it is so still %s later, it was not restarted", step.Rung, done, timeout), "")
+			"%s was tried at %s, and the machine is heard with the same boot ID; if it is so still %s later, it was not restarted", step.Rung, done, timeout), "")
 	}
 	return c.stopped(dueAt(c.silentFor(later(step.At, last), max(timeout, c.heardFor())),
-		"%s was done at %s, and the machine was heard last at %s; without a sign of life %s later: %s", step.Rung, done, last.Format(time.TimeOnly),
+		"%s was tried at %s, and the machine was heard last at %s; without a sign of life %s later: %s", step.Rung, done, last.Format(time.TimeOnly),
 		max(timeout, c.heardFor()), c.step(next)), next)
 }
 
@@ -332,14 +332,20 @@ func (c judgement) stepsBefore(t trouble) map[fleet.Rung]int {
 	return nil
 }
 
-// nextRung is the first rung that the provider has the lever for and the policy a budget.
+// nextRung is the first rung that the provider has the lever for and the policy a budget. A machine
+// that is off cannot be rebooted: it is switched on by a power cycle, where there is one.
 func (c judgement) nextRung(steps map[fleet.Rung]int) fleet.Rung {
+	off := c.r.Provided != nil && c.r.Provided.Status == fleet.ProviderStatusOff &&
+		slices.Contains(c.r.Levers, fleet.LeverPower) && c.env.Policy.RecoverySteps(fleet.RungPowerCycle) > 0
 	for _, s := range []struct {
 		rung  fleet.Rung
 		lever fleet.Lever
 	}{
 		{fleet.RungReboot, fleet.LeverReboot}, {fleet.RungPowerCycle, fleet.LeverPower}, {fleet.RungReinstall, fleet.LeverReinstall},
 	} {
+		if off && s.rung == fleet.RungReboot {
+			continue
+		}
 		if slices.Contains(c.r.Levers, s.lever) && steps[s.rung] < c.env.Policy.RecoverySteps(s.rung) {
 			return s.rung
 		}
@@ -361,9 +367,9 @@ func (c judgement) step(rung fleet.Rung) string {
 	return "it is quarantined for a person to look at"
 }
 
-// StepsTaken says in words how often recovery has taken which steps, the quarantine aside; "" when
-// it has taken none.
-func StepsTaken(r fleet.Repair) string {
+// StepsTaken says in words how often which steps of the ladder were taken, the quarantine aside; ""
+// when none was. Those of a fleet.Repair are tried ones: the provider may have refused them.
+func StepsTaken(steps map[fleet.Rung]int) string {
 	var words []string
 	for _, s := range []struct {
 		rung      fleet.Rung
@@ -374,7 +380,7 @@ func StepsTaken(r fleet.Repair) string {
 		{fleet.RungPowerCycle, "1 power cycle", "power cycles"},
 		{fleet.RungReinstall, "1 reinstall", "reinstalls"},
 	} {
-		switch n := r.Steps[s.rung]; n {
+		switch n := steps[s.rung]; n {
 		case 0:
 		case 1:
 			words = append(words, s.one)

@@ -44,6 +44,23 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},
 	},
 	{
+		name: "what is off cannot be rebooted: it is switched on", steps: with(broken, allLevers, offAt(20)), now: 24,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},
+	},
+	{
+		name: "nor is it rebooted when that has not helped", now: 50,
+		steps: with(broken, allLevers, offAt(20), repair(40, fleet.RungPowerCycle, map[fleet.Rung]int{fleet.RungPowerCycle: 1})),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 50, "quarantined"}},
+	},
+	{
+		name: "what is off is rebooted where the policy allows no power cycle", steps: with(broken, allLevers, offAt(20)), now: 24,
+		env:   func(e *fleet.Environment) { e.Policy.RecoveryPowerCycles = 0 },
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 23, "metal reboots it"}},
+	},
+	{
 		name: "where nothing can restart the host, starting an agent is tried for ever", steps: broken, now: 240,
 		state: fleet.StateSilent,
 		want: []due{
@@ -68,7 +85,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 25, "the machine was restarted"},
-			{recovery, lifecycle.Later, 34, "reboot was done at 00:24:00; without a sign of life 10m0s later: metal reboots it"},
+			{recovery, lifecycle.Later, 34, "reboot was tried at 00:24:00; without a sign of life 10m0s later: metal reboots it"},
 		},
 	},
 	{
@@ -78,7 +95,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 24.5, "the machine was restarted"},
-			{recovery, lifecycle.Later, 25.5, "reboot was done at 00:24:00; without a sign of life 1m30s later"},
+			{recovery, lifecycle.Later, 25.5, "reboot was tried at 00:24:00; without a sign of life 1m30s later"},
 		},
 	},
 	{
@@ -87,14 +104,14 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, "takeover generation 2"},
-			{recovery, lifecycle.Later, 35, "agent-start was done at 00:25:00; without a sign of life 10m0s later: metal reboots it"},
+			{recovery, lifecycle.Later, 35, "agent-start was tried at 00:25:00; without a sign of life 10m0s later: metal reboots it"},
 		},
 	},
 	{
 		name: "an agent that was started after a restart has to speak before another machine has its turn", now: 26,
 		steps: with(broken, allLevers, started(25, 2), repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 1, fleet.RungAgentStart: 1})),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Later, 35, "agent-start was done at 00:25:00"}},
+		want:  []due{{recovery, lifecycle.Later, 35, "agent-start was tried at 00:25:00"}},
 	},
 	{
 		name: "the reboots are used up", now: 40,
@@ -260,7 +277,7 @@ var recoveryLadder = []scenario{
 		name: "a power cycle leaves it off, and nobody tries it", now: 60,
 		steps: with(active, allLevers, repair(43, fleet.RungPowerCycle, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), offAt(44)),
 		state: fleet.StateSilent, reason: "without a sign of life 10m0s later",
-		want: []due{{recovery, lifecycle.Due, 53, "power-cycle was done at"}},
+		want: []due{{recovery, lifecycle.Due, 53, "power-cycle was tried at"}},
 	},
 	{
 		name: "after the reboot nobody knows yet whether it answers", now: 43.5,
@@ -268,7 +285,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 44, "needs an agent"},
-			{recovery, lifecycle.Waiting, 0, "reboot was done at 00:43:00; the next start of an agent shows whether the host answers"},
+			{recovery, lifecycle.Waiting, 0, "reboot was tried at 00:43:00; the next start of an agent shows whether the host answers"},
 		},
 	},
 	{

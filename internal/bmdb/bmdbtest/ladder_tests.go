@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -176,6 +177,31 @@ var ladderTests = []test{
 		w.shift.Advance(p.RecoveryStepTimeout + time.Second) // its time is over, and the next step is due
 		if work = w.recover(s, 1, 1)[0]; work.Subject.Machine != second.Machine {
 			w.Fatalf("claimed %s", work.Subject)
+		}
+	}},
+	{"a recovery step that was refused stays counted, and costs nothing", func(w *world) {
+		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls, p.RecoveryPerHour = 0, 1, 1 })
+		w.must(work.Note(w.ctx, bmdb.PinHostKeys(id, []string{"ssh-ed25519 AAAA"})))
+		keys, err := w.db.HostKeys(w.ctx, id)
+		w.must(err)
+		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest, HostKeys: keys}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		w.wantKind(work.Note(w.ctx, bmdb.RefuseStep(fleet.RungReboot, was, "x")), fleet.KindConflict)
+		w.wantNumber(1, "SELECT count(*) FROM recovery_restart")
+		w.must(work.Finish(w.ctx, bmdb.RefuseStep(fleet.RungReinstall, was, "it is locked")))
+		w.wantNumber(0, "SELECT count(*) FROM recovery_restart")
+		w.wantEvents(id, "recovery step", "install requested", "recovery step refused", "install requested")
+		r := w.record(id)
+		if r.Repair.Steps[fleet.RungReinstall] != 1 || r.InstallRequest.Generation != 1 {
+			w.Fatalf("repair %+v, wanted is %+v", r.Repair, r.InstallRequest)
+		}
+		if is, err := w.db.HostKeys(w.ctx, id); err != nil || !reflect.DeepEqual(is.Known, keys.Known) {
+			w.Fatalf("known are %+v, %v", is, err)
+		}
+		w.heardFor(fleet.DefaultPolicy().RecoveryStepTimeout + time.Minute)
+		w.must(w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungQuarantine)))
+		if q := w.record(id).Quarantine; q == nil || strings.Contains(q.Reason, "after 1 reinstall") || !strings.Contains(q.Reason, "refused 1 reinstall") {
+			w.Fatalf("quarantine %+v", q)
 		}
 	}},
 }

@@ -157,8 +157,8 @@ func (j judged) unquarantined(replace string) string {
 	if !lifecycle.QuarantinedByRecovery(r) {
 		return "work comes back to the machine"
 	}
-	what := "work comes back to the machine, and recovery begins anew with the steps that have not helped"
-	if taken := lifecycle.StepsTaken(*r.Repair); taken != "" {
+	what := "work comes back to the machine, and recovery begins anew with the steps that it has tried"
+	if taken := lifecycle.StepsTaken(r.Repair.Steps); taken != "" {
 		what += ": " + taken
 	}
 	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" {

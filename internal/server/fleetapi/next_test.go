@@ -141,7 +141,7 @@ func TestWhatRecoveryGaveUpMayBeReplaced(t *testing.T) {
 		fleet.RungAgentStart: 2, fleet.RungReboot: 1, fleet.RungQuarantine: 1,
 	}}
 	const back = "work comes back to the machine"
-	const again = back + ", and recovery begins anew with the steps that have not helped: 2 agent starts, 1 reboot"
+	const again = back + ", and recovery begins anew with the steps that it has tried: 2 agent starts, 1 reboot"
 	for _, c := range []struct {
 		repair *fleet.Repair
 		levers []fleet.Lever

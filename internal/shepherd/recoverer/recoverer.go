@@ -294,9 +294,7 @@ func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (she
 	case fleet.KindConflict, fleet.KindUnsupported, fleet.KindInvalid:
 		// It would be refused again. The step counts, and the next one follows in its time.
 		s.logger.WarnContext(ctx, "the provider refused the step", slog.Any("err", err))
-		return shepherd.Finish{Changes: []bmdb.Change{
-			bmdb.RecordHistory(fleet.EventRepairRefused, fmt.Sprintf("%s: %s", s.rung, shepherd.Cause(err))),
-		}}, ResultRefused
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RefuseStep(s.rung, was, shepherd.Cause(err))}}, ResultRefused
 	}
 	if err != nil { // it may have had its effect, so it counts
 		return shepherd.Fail{Err: fmt.Errorf("%s: %w", s.rung, err)}, ResultFailed

@@ -176,8 +176,9 @@ func TestAnswers(t *testing.T) {
 		levers string
 		state  fleet.State
 		steps  string // as counted in the end
-		// erases: the policy allows a reinstall. updated: what the provider lists is recorded, too.
-		erases, updated bool
+		// erases: the policy allows a reinstall. updated: what the provider lists is recorded, too. off:
+		// the machine is found off.
+		erases, updated, off bool
 	}{
 		"a provider that does not answer costs no step": {
 			hook:   first(5, shepherdtest.Asking, fleet.Errorf(fleet.KindTemporary, "out of order")),
@@ -190,6 +191,10 @@ func TestAnswers(t *testing.T) {
 		"a step that is refused for good is followed by the next": {
 			hook:   first(2, shepherdtest.Pulling, fleet.Errorf(fleet.KindUnsupported, "not on this plan")),
 			breaks: func(h *shepherdtest.Host) { h.Hangs = true }, levers: "power-cycle", state: fleet.StateAvailable, steps: "power-cycle 1, reboot 2",
+		},
+		"a machine that is off is switched on, and not rebooted": {
+			hook: first(0, shepherdtest.Pulling, nil), off: true, breaks: func(h *shepherdtest.Host) { h.Hangs = true },
+			levers: "power-off power-cycle", state: fleet.StateAvailable, steps: "power-cycle 1",
 		},
 		"all are refused: no endless loop": {
 			hook:   first(-1, shepherdtest.Pulling, fleet.Errorf(fleet.KindUnsupported, "not on this plan")),
@@ -251,6 +256,9 @@ func TestAnswers(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				herd.Fake.Hook = c.hook()
 				herd.Change(id, c.breaks)
+				if c.off {
+					check(t, herd.Fake.PowerOff(t.Context(), herd.Host(id).ID))
+				}
 				time.Sleep(3 * time.Hour)
 				if got := levers(herd, id); got != c.levers {
 					t.Errorf("pulled %q, want %q", got, c.levers)

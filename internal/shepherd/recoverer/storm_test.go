@@ -83,7 +83,7 @@ func TestPowerIsLost(t *testing.T) {
 			switch why := decided(t, herd, id).Reason; {
 			case strings.Contains(why, fmt.Sprintf("it waits until fewer than %d machines of metal are under recovery", atOnce)):
 				waits++
-			case strings.Contains(why, "reboot was done at"), strings.Contains(why, "agent-start was done at"), strings.Contains(why, "held by session"), strings.Contains(why, "the agent is not silent"):
+			case strings.Contains(why, "reboot was tried at"), strings.Contains(why, "agent-start was tried at"), strings.Contains(why, "held by session"), strings.Contains(why, "the agent is not silent"):
 				works++
 			case strings.Contains(why, "metal reboots it"): // due, and not looked at yet
 			default:

@@ -1,0 +1,53 @@
+package recoverer_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// TestRefusedSteps: a step that the provider refuses for good restarts nothing: it costs the budget
+// of the fleet nothing, and nobody is told that it was done.
+func TestRefusedSteps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 12, func(p *fleet.Policy) { p.RecoveryPerHour = 5 })
+		refused, other := herd.Machines()[0], herd.Machines()[1]
+		capacity := herd.Record(refused).Provided.Capacity
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		var pulls atomic.Int32
+		herd.Fake.Hook = func(at shepherdtest.Point, of fleet.CapacityID) error {
+			if at == shepherdtest.Pulling && of == capacity && pulls.Add(1) < 3 {
+				return fleet.Errorf(fleet.KindConflict, "the device is locked")
+			}
+			return nil
+		}
+		herd.Change(refused, func(h *shepherdtest.Host) { h.Dead = true })
+		time.Sleep(40 * time.Minute) // until two steps were refused
+		herd.Change(other, func(h *shepherdtest.Host) { h.Dead = true })
+		time.Sleep(80 * time.Minute)
+		if got := levers(herd, refused); got != "power-cycle" {
+			t.Errorf("pulled %q", got)
+		}
+		if got := levers(herd, other); got != "reboot reboot power-cycle" {
+			t.Errorf("pulled %q at the other machine", got)
+		}
+		rows, err := herd.DB.ProviderHistory(t.Context(), herd.Name, 100)
+		check(t, err)
+		for _, row := range rows {
+			if row.Event == fleet.EventPaused {
+				t.Errorf("the line was stopped: %s", row.Detail)
+			}
+		}
+		want := "recovery found no other step after 1 power cycle (metal refused 2 reboots): power-cycle was tried at"
+		if q := herd.Record(refused).Quarantine; q == nil || !strings.HasPrefix(q.Reason, want) {
+			t.Errorf("quarantine %+v", q)
+		}
+	})
+}
