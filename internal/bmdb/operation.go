@@ -174,6 +174,30 @@ func BeginOperation(number int64, bootID string) Change {
 	}
 }
 
+// UndoAttempt takes back the newest attempt at the operation of that number, which certainly had
+// no effect: nothing was sent, or the provider has refused it. was is the attempt before it; nil:
+// there was none. KindConflict when the provider has accepted it.
+func UndoAttempt(number int64, was *fleet.OperationAttempt) Change {
+	return Change{
+		text: fmt.Sprintf("undo the attempt at operation %d, back to %+v", number, was), kind: ofMachine,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			if _, err := c.operation(number); err != nil {
+				return err
+			}
+			machine := string(c.work.Subject.Machine)
+			if is := c.machine.record.OperationAttempt; is != nil && is.Number == number && is.AcceptedAt != nil {
+				return fleet.Errorf(fleet.KindConflict, "the attempt at operation %d of machine %s was accepted", number, machine)
+			}
+			if was == nil {
+				return t.q.DropOperationAttempt(ctx, machine)
+			}
+			return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
+				Machine: machine, Number: number, Attempt: int64(was.Attempt), At: micros(was.At), BootID: was.BootID,
+			})
+		},
+	}
+}
+
 // operation returns the operation that has not ended. KindConflict unless it is of that number.
 func (c *commit) operation(number int64) (*fleet.OperationRequest, error) {
 	open := c.machine.record.OpenOperation()

@@ -103,7 +103,8 @@ type OperationRequest struct {
 type OperationAttempt struct {
 	// Number of the request.
 	Number int64
-	// Attempt counts from 1 within a request.
+	// Attempt counts from 1 within a request. One that certainly had no effect may have been taken
+	// back, and is not counted.
 	Attempt int
 	At      time.Time
 	// BootID that the machine had, as far as anybody knew; empty: nobody did.

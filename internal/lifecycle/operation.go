@@ -30,7 +30,7 @@ func (c judgement) operation() want {
 	case a == nil:
 		return c.afterRestore(string(q.Operation), dueAt(q.At, "%s was asked for by %s: %s", q.Operation, q.Actor, q.Reason))
 	case a.AcceptedAt == nil:
-		return c.afterRestore(string(q.Operation), dueAt(a.At, "attempt %d at %s was begun, and is to be repeated", a.Attempt, q.Operation))
+		return c.afterRestore(string(q.Operation), dueAt(a.At, "attempt %d at %s was begun, and it is not known that %s has accepted it", a.Attempt, q.Operation, c.r.Provider))
 	}
 	if seen, ok := c.operationEvidence(); ok {
 		return dueAt(*a.AcceptedAt, "%s is done: %s", q.Operation, seen)

@@ -18,7 +18,7 @@ var operations = []scenario{
 		name: "the process died after it had committed the attempt", now: 6,
 		steps: with(known, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 0, 0)),
 		state: fleet.StateAvailable,
-		want:  []due{{operation, lifecycle.Due, 5, "attempt 1 at reboot was begun, and is to be repeated"}},
+		want:  []due{{operation, lifecycle.Due, 5, "attempt 1 at reboot was begun, and it is not known that metal has accepted it"}},
 	},
 	{
 		name: "the provider has accepted it", now: 5.5,

@@ -3,6 +3,7 @@ package bmdbtest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -180,6 +181,33 @@ var operationTests = []test{
 		}
 		_, err = w.db.RequestOperation(w.ctx, actor, fleet.NewMachineID(), fleet.OperationReboot, "because")
 		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"an attempt that had no effect is taken back", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(everyLever...)
+		number := w.ask(a, fleet.OperationReboot)
+		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+		w.wantKind(work.Note(w.ctx, bmdb.UndoAttempt(number+1, nil)), fleet.KindConflict)
+		for range 2 { // the reply was lost
+			w.must(work.Note(w.ctx, bmdb.UndoAttempt(number, nil)))
+		}
+		if is := w.record(a.Machine).OperationAttempt; is != nil {
+			w.Fatalf("attempt %+v", is)
+		}
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+		was := w.record(a.Machine).OperationAttempt
+		w.shift.Advance(time.Second)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot2")))
+		if is := w.record(a.Machine).OperationAttempt; is.Attempt != 2 || is.BootID != "boot2" {
+			w.Fatalf("attempt %+v", is)
+		}
+		w.must(work.Note(w.ctx, bmdb.UndoAttempt(number, was)))
+		if is := w.record(a.Machine).OperationAttempt; !reflect.DeepEqual(is, was) {
+			w.Fatalf("attempt %+v, want %+v", is, was)
+		}
+		w.must(work.Note(w.ctx, bmdb.AcceptOperation(number)))
+		w.wantKind(work.Note(w.ctx, bmdb.UndoAttempt(number, nil)), fleet.KindConflict)
 	}},
 	{"a machine that was released goes, and its capacity stays out of use", func(w *world) {
 		a, other := w.ready("c1", true), w.ready("c2", false)

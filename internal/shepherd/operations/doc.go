@@ -15,7 +15,11 @@
 //
 //   - The process dies, or the reply is lost, before acceptance is committed: the call is made
 //     again, unless evidence says that it was heard. What is asked for is idempotent but for a
-//     reboot and a power cycle: then a machine may be restarted once more than was asked for.
+//     reboot and a power cycle. These are called once more at most, and not before the first
+//     call had policy.operation_timeout to show its effect (doubt.go). So a machine may be
+//     restarted once more than was asked for. Then the operation ends, and says what is not known.
+//     A power cycle that has left the machine off is finished by switching it on, which is
+//     idempotent.
 //   - The provider cannot be reached, is busy or does not let us in: the call is tried again with
 //     a backoff, for give_up_after from the request. Then the operation ends as failed, with the
 //     provider's words. A release is given up only after an answer: as long as the provider may
@@ -23,7 +27,8 @@
 //   - The provider has accepted the call, and cannot be asked what has become of it: it is asked
 //     again until it answers, however long that takes.
 //   - The provider refuses for good (the state of the machine does not allow it, it cannot do it):
-//     the operation ends as failed, with its words.
+//     the operation ends as failed, with its words. That it makes or reinstalls the machine passes:
+//     a release is tried again.
 //   - It has accepted the call, and there is no evidence within policy.operation_timeout: the
 //     operation ends as failed, and says what was waited for. A release is waited for as long as
 //     the provider says that it deletes the machine. After a time in which the provider could not

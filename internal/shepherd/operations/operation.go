@@ -50,21 +50,28 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 	if o.accepted() {
 		return o.look(fact, seen)
 	}
+	if o.doubted() {
+		if outcome := o.doubt(fact, seen); outcome != nil {
+			return outcome
+		}
+	}
 	return o.begin(ctx, entry, fact, seen)
 }
 
 // evidence returns what shows that the operation had its effect. An attempt that was begun, and of
-// which nobody knows whether the provider accepted it, is judged as if it had.
+// which nobody knows whether the provider accepted it, is judged as if it had. But then only
+// another boot ID shows that the call was heard, and that nothing is expected of the machine shows
+// nothing.
 func (o operation) evidence(r fleet.Record) (string, bool) {
 	if o.attempt == nil {
 		return "", false
 	}
 	assumed := *o.attempt
 	if assumed.AcceptedAt == nil {
-		if !o.request.Operation.Restarts() || r.Installed != nil || r.Quarantine != nil {
-			return "", false // only a machine that came back shows that the call was heard
+		if !o.doubted() {
+			return "", false
 		}
-		assumed.AcceptedAt = &assumed.At
+		assumed.AcceptedAt, r.Installed, r.Quarantine = &assumed.At, nil, nil
 	}
 	r.OperationAttempt = &assumed
 	return lifecycle.OperationEvidence(r, o.env, o.now)
@@ -112,7 +119,7 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 		// The provider has the machine still, and does not delete it: no call was heard.
 		return o.giveUp(b.Cause, seen)
 	}
-	call := o.call(entry)
+	call := o.call(entry, fact)
 	if call == nil {
 		// The database knows better levers than this process: another one may have them.
 		return o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
@@ -139,12 +146,29 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 	case fleet.KindNotFound:
 		return o.gone()
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
-		onTheWay := o.request.Operation == fleet.OperationPowerOn && fact.Status == fleet.ProviderStatusOff
-		if !o.listed() && !onTheWay { // what a host says may pass, and so does being switched off
-			return o.fail(shepherd.Cause(err))
+		if !o.listed() && !o.passes(fact) { // what a host says may pass
+			return o.fail(o.besides(shepherd.Cause(err)))
 		}
 	}
+	switch restarts := o.request.Operation.Restarts(); {
+	case restarts && unclear(err): // the next look finds the attempt, and is in doubt
+		o.observe(ResultRepeated)
+		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
+	case restarts:
+		return o.again(err, bmdb.UndoAttempt(number, o.attempt))
+	}
 	return o.again(err)
+}
+
+// passes reports whether what the provider says of the machine may pass, and with it a refusal.
+func (o operation) passes(fact fleet.Provided) bool {
+	switch q := o.request.Operation; {
+	case q == fleet.OperationPowerOn || o.leftOff(fact):
+		return fact.Status == fleet.ProviderStatusOff // it may be on its way off
+	case q.GivesBack():
+		return fact.Status == fleet.ProviderStatusCreating // or it is being reinstalled
+	}
+	return false
 }
 
 // already says that nothing is to be done; "" when something is.
@@ -172,7 +196,7 @@ func (o operation) already(fact fleet.Provided) string {
 func (o operation) listed() bool { return provider.Keeps(o.source.Provider) }
 
 // call is what the provider, or the host, is asked for; nil when it cannot do it.
-func (o operation) call(entry provider.Entry) func(context.Context) error {
+func (o operation) call(entry provider.Entry, fact fleet.Provided) func(context.Context) error {
 	id := o.work.Record.ProviderID
 	with := func(do func(context.Context, fleet.ProviderID) error) func(context.Context) error {
 		return func(ctx context.Context) error { return do(ctx, id) }
@@ -183,7 +207,7 @@ func (o operation) call(entry provider.Entry) func(context.Context) error {
 	switch q := o.request.Operation; {
 	case q == fleet.OperationReboot && reboots:
 		return with(rebooter.Reboot)
-	case q == fleet.OperationPowerOn && powers:
+	case powers && (q == fleet.OperationPowerOn || o.leftOff(fact)):
 		return with(powerer.PowerOn)
 	case q == fleet.OperationPowerOff && powers:
 		return with(powerer.PowerOff)
@@ -228,22 +252,14 @@ func (o operation) unanswered(err error) shepherd.Outcome {
 
 // again fails the attempt, or the operation when its time is over. Where the call may have been
 // heard, the provider is asked for the machine once more before the operation is given up.
-func (o operation) again(err error) shepherd.Outcome {
+func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
-	if o.now.Before(o.limit()) || mayBeHeard {
+	mayShow := o.doubted() && o.now.Before(o.showsUntil())
+	if o.now.Before(o.limit()) || mayBeHeard || mayShow {
 		o.observe(ResultRepeated)
-		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
+		return shepherd.Fail{Err: err, Backoff: o.config.Backoff, Changes: changes}
 	}
-	return o.giveUp(shepherd.Cause(err))
-}
-
-// unclear reports whether a call that failed so may have had its effect.
-func unclear(err error) bool {
-	switch fleet.KindOf(err) {
-	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse, fleet.KindUnsupported:
-		return false
-	}
-	return true
+	return o.giveUp(shepherd.Cause(err), changes...)
 }
 
 // giveUp ends an operation that the provider has not accepted in its time.
@@ -252,7 +268,7 @@ func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome
 	if o.listed() && o.request.Operation.GivesBack() {
 		remedy = "; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget` removes it here"
 	}
-	return o.fail(fmt.Sprintf("it was not accepted until %s: %s%s", o.now.Format(time.TimeOnly), cause, remedy), changes...)
+	return o.fail(o.besides(fmt.Sprintf("it was not accepted until %s: %s%s", o.now.Format(time.TimeOnly), cause, remedy)), changes...)
 }
 
 // done ends the operation with its evidence.
