@@ -131,7 +131,14 @@ func TestKilledDuringOperations(t *testing.T) {
 			all = append(all, &killed{verb: strings.Fields(verb), point: point})
 		}
 	}
-	herd := &process.Herd{Ironherd: ironherd, Dir: shortDir(t), Machines: len(all), WorldArgs: []string{"--real-agents", "2"}}
+	herd := &process.Herd{
+		Ironherd: ironherd, Dir: shortDir(t), Machines: len(all), WorldArgs: []string{"--real-agents", "2"},
+		// A restart that may have been heard is not asked for again before its time is over.
+		PlaneArgs: []string{
+			"--set", "policy.operation_timeout=1m", "--set", "policy.recovery_step_timeout=1m",
+			"--set", "policy.heartbeat_interval=1s", "--set", "policy.silent_after=10s",
+		},
+	}
 	gate := startGated(ctx, t, herd)
 	if err := herd.AwaitState(ctx, "available", len(all), func(line string) { t.Log(line) }); err != nil {
 		t.Fatal(err)
