@@ -58,7 +58,7 @@ func (p *Plan) candidates() []string {
 		"/boot/vmlinuz-" + p.Release, "/lib/modules/" + p.Release + "/vmlinuz", "/usr/lib/modules/" + p.Release + "/vmlinuz",
 		"/boot/Image-" + p.Release, "/boot/vmlinux-" + p.Release, "/boot/kernel-" + p.Release, "/usr/lib/kernel/vmlinuz-" + p.Release,
 	}
-	for word := range strings.FieldsSeq(p.text("proc/cmdline")) {
+	for _, word := range strings.Fields(p.text("proc/cmdline")) {
 		if image, ok := strings.CutPrefix(word, "BOOT_IMAGE="); ok {
 			if i := strings.LastIndexByte(image, ')'); i >= 0 { // GRUB's device
 				image = image[i+1:]

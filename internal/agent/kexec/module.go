@@ -118,7 +118,7 @@ func (p *Plan) addOptional(c *chooser) {
 // loaded returns the modules that the running kernel has loaded.
 func (p *Plan) loaded() []string {
 	var names []string
-	for line := range strings.SplitSeq(p.text("proc/modules"), "\n") {
+	for _, line := range strings.Split(p.text("proc/modules"), "\n") {
 		names = append(names, normal(firstWord(line)))
 	}
 	return names
@@ -194,13 +194,13 @@ func readModules(dir string) (*kernelModules, error) {
 		}
 		name := moduleName(path)
 		k.path[name] = path
-		for need := range strings.FieldsSeq(needs) {
+		for _, need := range strings.Fields(needs) {
 			k.needs[name] = append(k.needs[name], moduleName(need))
 		}
 		slices.Reverse(k.needs[name]) // depmod names the deepest last
 	}
 	builtin, _ := os.ReadFile(filepath.Join(dir, "modules.builtin"))
-	for path := range strings.FieldsSeq(string(builtin)) {
+	for _, path := range strings.Fields(string(builtin)) {
 		k.builtin[moduleName(path)] = true
 	}
 	k.softDependencies()
@@ -212,7 +212,7 @@ func readModules(dir string) (*kernelModules, error) {
 func (k *kernelModules) softDependencies() {
 	text, _ := os.ReadFile(filepath.Join(k.dir, "modules.softdep"))
 	aliases := k.aliases()
-	for line := range strings.SplitSeq(string(text), "\n") {
+	for _, line := range strings.Split(string(text), "\n") {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] != "softdep" {
 			continue
@@ -237,7 +237,7 @@ func (k *kernelModules) softDependencies() {
 func (k *kernelModules) aliases() map[string][]string {
 	text, _ := os.ReadFile(filepath.Join(k.dir, "modules.alias"))
 	found := map[string][]string{}
-	for line := range strings.SplitSeq(string(text), "\n") {
+	for _, line := range strings.Split(string(text), "\n") {
 		words := strings.Fields(line)
 		if len(words) == 3 && words[0] == "alias" && !strings.ContainsAny(words[1], "*?[:") {
 			alias := normal(words[1])

@@ -149,7 +149,7 @@ func (p *Plan) memory() error {
 
 // meminfo returns a value of /proc/meminfo in bytes; 0 when there is none.
 func (p *Plan) meminfo(key string) int64 {
-	for line := range strings.SplitSeq(p.text("proc/meminfo"), "\n") {
+	for _, line := range strings.Split(p.text("proc/meminfo"), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) >= 2 && fields[0] == key+":" {
 			kibibytes, _ := strconv.ParseInt(fields[1], 10, 64)
@@ -173,7 +173,7 @@ var carried = []string{
 // commandLine returns the parameters for the system in memory, out of those of the running one.
 func commandLine(running string) string {
 	var parts []string
-	for word := range strings.FieldsSeq(running) {
+	for _, word := range strings.Fields(running) {
 		key, _, _ := strings.Cut(word, "=")
 		if slices.ContainsFunc(carried, func(c string) bool { return key == c || strings.HasSuffix(c, ".") && strings.HasPrefix(key, c) }) {
 			parts = append(parts, word)

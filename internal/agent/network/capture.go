@@ -359,7 +359,7 @@ func resolver(root string) []byte {
 		text := small(filepath.Join(root, path))
 		var kept []string
 		servers := false
-		for line := range strings.SplitSeq(string(text), "\n") {
+		for _, line := range strings.Split(string(text), "\n") {
 			fields := strings.Fields(line)
 			if len(fields) == 0 || strings.HasPrefix(fields[0], "#") || strings.HasPrefix(fields[0], ";") {
 				continue

@@ -65,7 +65,7 @@ func parametersOf(path, commandLine string) string {
 	if name == "bonding" {
 		parameters = append(parameters, "max_bonds=0")
 	}
-	for word := range strings.FieldsSeq(commandLine) {
+	for _, word := range strings.Fields(commandLine) {
 		module, parameter, _ := strings.Cut(word, ".")
 		if parameter != "" && strings.ReplaceAll(module, "-", "_") == name {
 			parameters = append(parameters, parameter)
