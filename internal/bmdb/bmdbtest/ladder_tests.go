@@ -96,12 +96,12 @@ var ladderTests = []test{
 		if state := w.state(a.Machine); state != fleet.StateAvailable || slices.Contains(w.events(a.Machine), "recovered") {
 			w.Fatalf("state %s, %q", state, w.events(a.Machine))
 		}
-		w.shift.Advance(step - 2*time.Minute)
+		w.shift.Advance(step - time.Minute - 10*time.Second)
 		w.hear(a)
 		if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
 			w.Fatalf("claimed before the time of the step is over: %s", got[0].Decision.Reason)
 		}
-		w.shift.Advance(2 * time.Minute)
+		w.shift.Advance(20 * time.Second)
 		work = w.claimOne(s, fleet.ProcessRecovery)
 		w.wantKind(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)), fleet.KindConflict)
 		w.must(work.Note(w.ctx, bmdb.EndStep()))

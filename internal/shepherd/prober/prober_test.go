@@ -336,7 +336,7 @@ func TestNeverUp(t *testing.T) {
 			t.Fatalf("too early: %v", pulls)
 		}
 		s.run(3 * time.Minute)
-		s.wantState(fleet.StateSilent, "reboot was done")
+		s.wantState(fleet.StateSilent, "reboot was tried")
 		if pulls := s.herd.Fake.Pulls(); len(pulls) != 1 || pulls[0].Lever != "reboot" {
 			t.Fatalf("%v", pulls)
 		}
