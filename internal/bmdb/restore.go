@@ -57,16 +57,18 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 	if err != nil {
 		return nil, nil, err
 	}
-	env, err := t.environment(ctx)
+	accepted, err := t.environment(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	accepted := env
 	accepted.Restored = ""
 	for _, id := range machines {
+		now, err := t.judge(ctx, records[id])
+		if err != nil {
+			return nil, nil, err
+		}
 		r := records[id].record
-		r.Holds = records[id].lane.byLane(fleet.LaneHost)
-		now, then := lifecycle.Decide(r, env, t.Now()), lifecycle.Decide(r, accepted, t.Now())
+		then := lifecycle.Decide(r, accepted, t.Now())
 		for _, process := range []fleet.Process{fleet.ProcessOperation, fleet.ProcessInstall, fleet.ProcessRecovery, fleet.ProcessAgentStart} {
 			d := then.For(process)
 			asked := process == fleet.ProcessOperation || process == fleet.ProcessInstall // else a repair

@@ -9,6 +9,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -28,14 +29,7 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(made), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	engine, err := sqlite.Open(t.Context(), made, sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, made, sqlite.Options{}), bmdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

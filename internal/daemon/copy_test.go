@@ -10,6 +10,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -18,14 +19,7 @@ import (
 // stocked makes an embedded database with one machine.
 func stocked(t *testing.T, path string) {
 	t.Helper()
-	engine, err := sqlite.Open(t.Context(), path, sqlite.Options{Unsynced: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, path, sqlite.Options{}), bmdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -298,10 +298,10 @@ func (t *torture) reclaimed(r *report, lines []line, ends map[lease]ending) {
 	}
 }
 
-// locked says whether a process that was stopped between the blow and the end of its lease, and not
-// before the instant, may have kept others from what was struck: stopped inside of its own claim,
-// it holds the rows until the server ends its transaction, which takes less than a lease. When it
-// is killed, that happens at once.
+// locked says whether another process may have kept everybody from what was struck. It was stopped
+// after the blow, in the time that a claim has, and not before the instant. Stopped inside of its
+// own claim, it holds the rows until the server ends its transaction, which takes less than a
+// lease. When it is killed, that happens at once.
 func (t *torture) locked(b blow, from time.Time) bool {
 	return slices.ContainsFunc(t.blows, func(o blow) bool {
 		return o.pid != b.pid && !o.until.IsZero() && !o.at.Before(from) && o.at.After(b.at) && o.at.Before(b.at.Add(t.lease+2*time.Second))
