@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -172,6 +173,11 @@ func (m *Mirror) follow(ctx context.Context) (established bool, err error) {
 	options.ResourceVersion = m.seen
 	overdue := time.AfterFunc(answerFor, func() { cancel(errNoAnswer) })
 	w, err := m.reader.Watch(ctx, options)
+	// Its URL says how long the watch was to last, which is drawn: a failure that lasts would say
+	// something new each time.
+	if call, is := errors.AsType[*url.Error](err); is {
+		err = call.Err
+	}
 	if !overdue.Stop() {
 		err = errors.Join(errNoAnswer, err) // client-go returns an empty watch, and no error
 	}

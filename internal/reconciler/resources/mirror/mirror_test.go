@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,8 +55,8 @@ func (f *fakeServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 	defer f.mu.Unlock()
 	f.watches++
 	switch {
-	case f.down != nil:
-		return nil, f.down
+	case f.down != nil: // as client-go says it
+		return nil, &url.Error{Op: "Get", URL: fmt.Sprintf("https://server/things?timeoutSeconds=%d", *o.TimeoutSeconds), Err: f.down}
 	case f.hung: // what client-go does when a request has taken too long
 		f.mu.Unlock()
 		select {
@@ -210,7 +211,8 @@ func TestOutage(t *testing.T) {
 		down := errors.New("connection refused")
 		f.fail(down)
 		elapse(time.Minute)
-		if err := m.Await(t.Context()); !errors.Is(err, down) {
+		// What each attempt says anew would pass for news.
+		if err := m.Await(t.Context()); !errors.Is(err, down) || err.Error() != "watch: connection refused" {
 			t.Errorf("without a server: %v", err)
 		}
 		if _, _, watches, _ := f.now(); watches > 60 {
