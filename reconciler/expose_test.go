@@ -33,10 +33,7 @@ func TestExposeEndsSilentConnections(t *testing.T) {
 		Door: NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)}),
 	}
 	address := freeAddress(t)
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := listenAt(t, address)
 	defer ln.Close()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
 	if err != nil {

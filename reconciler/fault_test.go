@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -356,6 +357,22 @@ func freeAddress(t *testing.T) string {
 	return ln.Addr().String()
 }
 
+// listenAt listens, as soon as no process that starts just now holds the port of a socket that was
+// closed.
+func listenAt(t *testing.T, address string) net.Listener {
+	t.Helper()
+	for {
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		if err == nil {
+			return ln
+		}
+		if t.Context().Err() != nil || !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
 // connectTo connects as soon as somebody listens.
 func connectTo(t *testing.T, address string) net.Conn {
 	t.Helper()
@@ -382,10 +399,7 @@ func cut(conn net.Conn, within time.Duration) bool {
 // says listens, and says a word to each client.
 func says(t *testing.T, address, word string) (where string, stop func()) {
 	t.Helper()
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := listenAt(t, address)
 	go func() {
 		for {
 			conn, err := ln.Accept()

@@ -99,7 +99,7 @@ func openVirtual(ctx context.Context, n int, dir string) (*virtual, error) {
 	if v.base, err = findBase(); err != nil {
 		return v, err
 	}
-	if v.port, err = freePort(ctx); err != nil {
+	if v.port, err = vm.FreePort(ctx); err != nil {
 		return v, err
 	}
 	if err := v.serveImage(ctx); err != nil {
@@ -134,16 +134,6 @@ func (v *virtual) start(ctx context.Context, n int, kvm bool) (*vm.Machine, erro
 		Networks: []vm.Network{{MAC: fmt.Sprintf("52:54:00:12:34:%02x", n), Forward: []int{22}, Reach: []int{v.port, v.images}}},
 		System:   vm.System{Vendor: "Ironherd", Product: "Virtual machine", Serial: fmt.Sprintf("SN-%04d", n)},
 	})
-}
-
-func freePort(ctx context.Context) (int, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer func() { _ = listener.Close() }()
-	address, _ := listener.Addr().(*net.TCPAddr)
-	return address.Port, nil
 }
 
 // serveImage compresses the image, and serves it on loopback, where the machines reach it.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // networks is how many networks there are, from 127.16.0.0/16 to 127.255.0.0/16.
@@ -56,14 +57,10 @@ func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: want address:port", address)
 	}
-	var config net.ListenConfig
 	if port != "0" {
-		l, err := config.Listen(ctx, "tcp", address)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("listen on %s: the port is %w", address, ErrInUse)
-		}
-		return l, err
+		return listenAgain(ctx, address)
 	}
+	var config net.ListenConfig
 	for range 1000 {
 		l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort))))
 		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
@@ -71,4 +68,25 @@ func listenOn(ctx context.Context, address string) (net.Listener, error) {
 		}
 	}
 	return nil, fmt.Errorf("listen on %s: no free port from %d to %d", host, firstPort, lastPort)
+}
+
+// forking is for how long a port that was just given back may still be taken. A process that this
+// one starts holds all its sockets until it executes its own program.
+const forking = 2 * time.Second
+
+// listenAgain listens on an address that this world may have listened on before.
+func listenAgain(ctx context.Context, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	for deadline := time.Now().Add(forking); ; {
+		l, err := config.Listen(ctx, "tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+		if !until(ctx, time.Now().Add(5*time.Millisecond)) {
+			return nil, ctx.Err()
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("listen on %s: the port is %w", address, ErrInUse)
+		}
+	}
 }

@@ -248,8 +248,7 @@ func (h *host) openSSH(ctx context.Context, p *period, record hostRecord) (net.L
 	if err != nil {
 		return nil, nil, err
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
+	listener, err := listenAgain(ctx, net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -71,12 +71,12 @@ func newRig(t *testing.T, change func(*sim.Config)) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	var err error
-	if r.world, err = sim.Open(r.t.Context(), r.config); err != nil {
+	world, err := sim.Open(r.t.Context(), r.config)
+	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.done = make(chan error, 1)
-	world, done := r.world, r.done
+	r.world, r.done = world, make(chan error, 1)
+	done := r.done
 	go func() { done <- world.Run(context.WithoutCancel(r.t.Context())) }()
 	if r.client, err = packngo.NewClientWithBaseURL("test", r.world.Token(), nil, r.world.URL()+"/"); err != nil {
 		r.t.Fatal(err)

@@ -190,7 +190,7 @@ func (m *Machine) network(ctx context.Context, n int, c Network) ([]string, erro
 		}
 		if port == 0 {
 			var err error
-			if port, err = freePort(ctx); err != nil {
+			if port, err = FreePort(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -211,9 +211,9 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// freePort returns a port of loopback that nobody listens on. It is outside the range for outgoing
-// connections, none of which takes it before QEMU does.
-func freePort(ctx context.Context) (port int, err error) {
+// FreePort returns a port of loopback that nobody listens on. It is outside the range for outgoing
+// connections, none of which takes it before it is listened on.
+func FreePort(ctx context.Context) (port int, err error) {
 	for range 100 {
 		port = 20000 + rand.IntN(12000) //nolint:gosec // any will do
 		var listener net.Listener
