@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/clock"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
@@ -96,6 +97,7 @@ func tlsConfig(state *agentv1.AgentState) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ServerName: host,
+		Time:       clock.NotBefore(state.GetInit().GetSentAt()),
 		// Not Certificates: those would be held back from a server that names the authorities it likes.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil },
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/clock"
 	"github.com/ironherd/ironherd/internal/agent/kexec"
 	"github.com/ironherd/ironherd/internal/agent/network"
 	"github.com/ironherd/ironherd/internal/agent/pid1"
@@ -62,7 +63,7 @@ func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []
 	if err != nil {
 		return nil, err
 	}
-	system := &agentv1.MemorySystem{Network: carried, BuiltAt: timestamppb.Now()}
+	system := &agentv1.MemorySystem{Network: carried, BuiltAt: timestamppb.New(clock.NotBefore(state.GetInit().GetSentAt())())}
 	for _, module := range plan.Modules {
 		system.Modules = append(system.Modules, module.Target())
 	}

@@ -42,13 +42,19 @@ type authority struct {
 
 func newAuthority(tb testing.TB) authority {
 	tb.Helper()
+	return newAuthorityFrom(tb, time.Unix(0, 0))
+}
+
+// newAuthorityFrom is one whose certificate is not valid before an instant.
+func newAuthorityFrom(tb testing.TB, notBefore time.Time) authority {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "plane"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotBefore: notBefore, NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
@@ -66,6 +67,32 @@ func TestHeartbeats(t *testing.T) {
 			}
 		}
 		f.end(t)
+	})
+}
+
+// TestClockYearsBehind: to a host whose clock is behind, no certificate is valid yet. The control
+// plane has told the time at the takeover.
+func TestClockYearsBehind(t *testing.T) {
+	inBubble(t, func(f *fixture) { // it is 2000-01-01
+		t := f.t
+		issued := time.Now().AddDate(20, 0, 0)
+		f.plane = newPlane(t, newAuthorityFrom(t, issued))
+		for i, sent := range []*timestamppb.Timestamp{nil, timestamppb.New(issued.Add(-time.Minute)), timestamppb.New(issued.Add(time.Minute))} {
+			init := initMessage(int64(i+1), f.authority)
+			init.SentAt = sent
+			f.host.prepare(t, init)
+			f.start(t)
+			after(50 * time.Second)
+			if got, want := len(f.seen()) > 0, i == 2; got != want {
+				t.Errorf("the control plane told %v: heard %v, want %v", sent.AsTime(), got, want)
+			}
+			f.stop()
+			if err := <-f.done; err != nil {
+				t.Error(err)
+			}
+			f.options.Dial = nil
+		}
+		f.server.Stop()
 	})
 }
 

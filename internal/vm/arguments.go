@@ -45,9 +45,13 @@ func (m *Machine) arguments(ctx context.Context) ([]string, error) {
 	if c.KVM {
 		accelerator, processor = "kvm", "max,svm=off,vmx=off"
 	}
+	clock := "utc"
+	if !c.Clock.IsZero() {
+		clock = c.Clock.UTC().Format("2006-01-02T15:04:05")
+	}
 	args := []string{
 		"-name", plain(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-accel", accelerator, "-cpu", processor,
-		"-m", fmt.Sprint(memory), "-smp", fmt.Sprint(cpus), "-rtc", "base=utc", "-device", "virtio-rng-pci",
+		"-m", fmt.Sprint(memory), "-smp", fmt.Sprint(cpus), "-rtc", "base=" + clock, "-device", "virtio-rng-pci",
 		"-chardev", "file,id=console,path=" + escape(m.ConsolePath()), "-serial", "chardev:console",
 		"-qmp", "unix:" + escape(m.path("qmp")) + ",server=on,wait=off",
 		"-smbios", c.System.argument(),

@@ -50,6 +50,8 @@ type Config struct {
 	KVM bool
 	// Watchdog adds a hardware watchdog that resets the machine.
 	Watchdog bool
+	// Clock is what the hardware clock says when the machine starts. Zero: the time.
+	Clock time.Time
 	// BMC is the port of loopback at which a program plays the machine's BMC, and speaks OpenIPMI's
 	// protocol for virtual machines. Zero: the machine has none.
 	BMC int

@@ -207,7 +207,8 @@ func installedFromQuick(t *testing.T, ctx context.Context, o offer, change func(
 	started := time.Now()
 	c := quick(t, vm.BIOS, "", port, o.port)
 	c.StopAtReset = true
-	c.Networks[0].ForwardFrom = []int{freePort(t)} // the same when it is switched on again
+	c.Clock = time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC) // the battery is empty
+	c.Networks[0].ForwardFrom = []int{freePort(t)}        // the same when it is switched on again
 	m := boot(t, c)
 	awaitSSH(t, ctx, m)
 	t.Logf("%-38s %6.1f s, processors %6.1f s", "stock system lets in", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
@@ -232,6 +233,14 @@ func installedFromQuick(t *testing.T, ctx context.Context, o offer, change func(
 		}
 	})
 	written := time.Now()
+	if !slices.ContainsFunc(history(t, ctx, p), func(e *fleetv1.HistoryEntry) bool {
+		return e.GetEvent() == string(fleet.EventTakeoverWarning) && strings.HasPrefix(e.GetDetail(), "the clock of this host says 2010-01-01 ")
+	}) {
+		t.Error("nobody is told that the clock of the machine is wrong")
+	}
+	if !strings.Contains(m.Console(), "the clock was set") {
+		t.Error("the agent in memory has not set its clock")
+	}
 	c.StopAtReset, c.Kernel = false, nil
 	m = boot(t, c)
 	awaitInstalled(t, ctx, p, m)

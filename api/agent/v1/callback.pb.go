@@ -9,6 +9,7 @@ package agentv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -960,6 +961,9 @@ type BootToken struct {
 	Secret        []byte `protobuf:"bytes,4,opt,name=secret,proto3" json:"secret,omitempty"`
 	Endpoint      string `protobuf:"bytes,5,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	CaCertificate []byte `protobuf:"bytes,6,opt,name=ca_certificate,json=caCertificate,proto3" json:"ca_certificate,omitempty"`
+	// When the control plane made this token, by its clock. An installed system whose clock is before
+	// that counts from here when it judges certificates.
+	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1032,6 +1036,13 @@ func (x *BootToken) GetEndpoint() string {
 func (x *BootToken) GetCaCertificate() []byte {
 	if x != nil {
 		return x.CaCertificate
+	}
+	return nil
+}
+
+func (x *BootToken) GetMadeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MadeAt
 	}
 	return nil
 }
@@ -1623,7 +1634,7 @@ var File_api_agent_v1_callback_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/callback.proto\x12\x11ironherd.agent.v1\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1bapi/agent/v1/takeover.proto\"\xb5\x04\n" +
+	"\x1bapi/agent/v1/callback.proto\x12\x11ironherd.agent.v1\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1bapi/agent/v1/takeover.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x04\n" +
 	"\x10HeartbeatRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
@@ -1688,7 +1699,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x04Pick\x12\x14\n" +
 	"\x10PICK_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPICK_SMALLEST\x10\x01\x12\x10\n" +
-	"\fPICK_LARGEST\x10\x02\"\xce\x01\n" +
+	"\fPICK_LARGEST\x10\x02\"\x83\x02\n" +
 	"\tBootToken\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +
@@ -1696,7 +1707,8 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06secret\x18\x04 \x01(\fR\x06secret\x12\x1a\n" +
 	"\bendpoint\x18\x05 \x01(\tR\bendpoint\x12%\n" +
-	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\"\xa1\x02\n" +
+	"\x0eca_certificate\x18\x06 \x01(\fR\rcaCertificate\x123\n" +
+	"\amade_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"\xa1\x02\n" +
 	"\tFirstBoot\x122\n" +
 	"\x05token\x18\x01 \x01(\v2\x1c.ironherd.agent.v1.BootTokenR\x05token\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12.\n" +
@@ -1787,28 +1799,29 @@ func file_api_agent_v1_callback_proto_rawDescGZIP() []byte {
 var file_api_agent_v1_callback_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_api_agent_v1_callback_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_api_agent_v1_callback_proto_goTypes = []any{
-	(FirstBootForm)(0),         // 0: ironherd.agent.v1.FirstBootForm
-	(Compression)(0),           // 1: ironherd.agent.v1.Compression
-	(DiskSelector_Pick)(0),     // 2: ironherd.agent.v1.DiskSelector.Pick
-	(InstallProgress_Phase)(0), // 3: ironherd.agent.v1.InstallProgress.Phase
-	(*HeartbeatRequest)(nil),   // 4: ironherd.agent.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),  // 5: ironherd.agent.v1.HeartbeatResponse
-	(*LeaveMachine)(nil),       // 6: ironherd.agent.v1.LeaveMachine
-	(*CancelInstall)(nil),      // 7: ironherd.agent.v1.CancelInstall
-	(*InstallRequest)(nil),     // 8: ironherd.agent.v1.InstallRequest
-	(*SshHostKey)(nil),         // 9: ironherd.agent.v1.SshHostKey
-	(*Image)(nil),              // 10: ironherd.agent.v1.Image
-	(*DiskSelector)(nil),       // 11: ironherd.agent.v1.DiskSelector
-	(*BootToken)(nil),          // 12: ironherd.agent.v1.BootToken
-	(*FirstBoot)(nil),          // 13: ironherd.agent.v1.FirstBoot
-	(*DiskContent)(nil),        // 14: ironherd.agent.v1.DiskContent
-	(*BegunInstall)(nil),       // 15: ironherd.agent.v1.BegunInstall
-	(*InstallProgress)(nil),    // 16: ironherd.agent.v1.InstallProgress
-	(*InstallReport)(nil),      // 17: ironherd.agent.v1.InstallReport
-	(*ReportUpRequest)(nil),    // 18: ironherd.agent.v1.ReportUpRequest
-	(*ReportUpResponse)(nil),   // 19: ironherd.agent.v1.ReportUpResponse
-	(*HardwareReport)(nil),     // 20: ironherd.agent.v1.HardwareReport
-	(TakeoverMode)(0),          // 21: ironherd.agent.v1.TakeoverMode
+	(FirstBootForm)(0),            // 0: ironherd.agent.v1.FirstBootForm
+	(Compression)(0),              // 1: ironherd.agent.v1.Compression
+	(DiskSelector_Pick)(0),        // 2: ironherd.agent.v1.DiskSelector.Pick
+	(InstallProgress_Phase)(0),    // 3: ironherd.agent.v1.InstallProgress.Phase
+	(*HeartbeatRequest)(nil),      // 4: ironherd.agent.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 5: ironherd.agent.v1.HeartbeatResponse
+	(*LeaveMachine)(nil),          // 6: ironherd.agent.v1.LeaveMachine
+	(*CancelInstall)(nil),         // 7: ironherd.agent.v1.CancelInstall
+	(*InstallRequest)(nil),        // 8: ironherd.agent.v1.InstallRequest
+	(*SshHostKey)(nil),            // 9: ironherd.agent.v1.SshHostKey
+	(*Image)(nil),                 // 10: ironherd.agent.v1.Image
+	(*DiskSelector)(nil),          // 11: ironherd.agent.v1.DiskSelector
+	(*BootToken)(nil),             // 12: ironherd.agent.v1.BootToken
+	(*FirstBoot)(nil),             // 13: ironherd.agent.v1.FirstBoot
+	(*DiskContent)(nil),           // 14: ironherd.agent.v1.DiskContent
+	(*BegunInstall)(nil),          // 15: ironherd.agent.v1.BegunInstall
+	(*InstallProgress)(nil),       // 16: ironherd.agent.v1.InstallProgress
+	(*InstallReport)(nil),         // 17: ironherd.agent.v1.InstallReport
+	(*ReportUpRequest)(nil),       // 18: ironherd.agent.v1.ReportUpRequest
+	(*ReportUpResponse)(nil),      // 19: ironherd.agent.v1.ReportUpResponse
+	(*HardwareReport)(nil),        // 20: ironherd.agent.v1.HardwareReport
+	(TakeoverMode)(0),             // 21: ironherd.agent.v1.TakeoverMode
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_api_agent_v1_callback_proto_depIdxs = []int32{
 	20, // 0: ironherd.agent.v1.HeartbeatRequest.hardware_report:type_name -> ironherd.agent.v1.HardwareReport
@@ -1825,20 +1838,21 @@ var file_api_agent_v1_callback_proto_depIdxs = []int32{
 	1,  // 11: ironherd.agent.v1.Image.compression:type_name -> ironherd.agent.v1.Compression
 	0,  // 12: ironherd.agent.v1.Image.first_boot_form:type_name -> ironherd.agent.v1.FirstBootForm
 	2,  // 13: ironherd.agent.v1.DiskSelector.pick:type_name -> ironherd.agent.v1.DiskSelector.Pick
-	12, // 14: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
-	10, // 15: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
-	9,  // 16: ironherd.agent.v1.FirstBoot.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
-	14, // 17: ironherd.agent.v1.FirstBoot.content:type_name -> ironherd.agent.v1.DiskContent
-	3,  // 18: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
-	4,  // 19: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
-	18, // 20: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
-	5,  // 21: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
-	19, // 22: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
-	21, // [21:23] is the sub-list for method output_type
-	19, // [19:21] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	22, // 14: ironherd.agent.v1.BootToken.made_at:type_name -> google.protobuf.Timestamp
+	12, // 15: ironherd.agent.v1.FirstBoot.token:type_name -> ironherd.agent.v1.BootToken
+	10, // 16: ironherd.agent.v1.FirstBoot.image:type_name -> ironherd.agent.v1.Image
+	9,  // 17: ironherd.agent.v1.FirstBoot.ssh_host_key:type_name -> ironherd.agent.v1.SshHostKey
+	14, // 18: ironherd.agent.v1.FirstBoot.content:type_name -> ironherd.agent.v1.DiskContent
+	3,  // 19: ironherd.agent.v1.InstallProgress.phase:type_name -> ironherd.agent.v1.InstallProgress.Phase
+	4,  // 20: ironherd.agent.v1.AgentCallback.Heartbeat:input_type -> ironherd.agent.v1.HeartbeatRequest
+	18, // 21: ironherd.agent.v1.AgentCallback.ReportUp:input_type -> ironherd.agent.v1.ReportUpRequest
+	5,  // 22: ironherd.agent.v1.AgentCallback.Heartbeat:output_type -> ironherd.agent.v1.HeartbeatResponse
+	19, // 23: ironherd.agent.v1.AgentCallback.ReportUp:output_type -> ironherd.agent.v1.ReportUpResponse
+	22, // [22:24] is the sub-list for method output_type
+	20, // [20:22] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_callback_proto_init() }

@@ -100,8 +100,11 @@ type TakeoverInit struct {
 	// An agent in memory that was not admitted for so long, in milliseconds, restarts the machine
 	// into the system that was there before. 0: ten minutes. At most a day.
 	ContactLimitMs int64 `protobuf:"varint,7,opt,name=contact_limit_ms,json=contactLimitMs,proto3" json:"contact_limit_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the control plane made this message, by its clock. An agent whose clock is before that
+	// counts from here when it judges certificates, and an agent in memory sets its clock by it.
+	SentAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TakeoverInit) Reset() {
@@ -181,6 +184,13 @@ func (x *TakeoverInit) GetContactLimitMs() int64 {
 		return x.ContactLimitMs
 	}
 	return 0
+}
+
+func (x *TakeoverInit) GetSentAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SentAt
+	}
+	return nil
 }
 
 // TakeoverResponse is what the agent writes to its standard output, as binary protobuf, before it
@@ -871,7 +881,7 @@ var File_api_agent_v1_takeover_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/takeover.proto\x12\x11ironherd.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x02\n" +
+	"\x1bapi/agent/v1/takeover.proto\x12\x11ironherd.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x02\n" +
 	"\fTakeoverInit\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
@@ -880,7 +890,8 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\x0eca_certificate\x18\x04 \x01(\fR\rcaCertificate\x122\n" +
 	"\x15heartbeat_interval_ms\x18\x05 \x01(\x03R\x13heartbeatIntervalMs\x123\n" +
 	"\x04mode\x18\x06 \x01(\x0e2\x1f.ironherd.agent.v1.TakeoverModeR\x04mode\x12(\n" +
-	"\x10contact_limit_ms\x18\a \x01(\x03R\x0econtactLimitMs\"\x93\x02\n" +
+	"\x10contact_limit_ms\x18\a \x01(\x03R\x0econtactLimitMs\x123\n" +
+	"\asent_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06sentAt\"\x93\x02\n" +
 	"\x10TakeoverResponse\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12>\n" +
 	"\asuccess\x18\x02 \x01(\v2\".ironherd.agent.v1.TakeoverSuccessH\x00R\asuccess\x12>\n" +
@@ -973,23 +984,24 @@ var file_api_agent_v1_takeover_proto_goTypes = []any{
 }
 var file_api_agent_v1_takeover_proto_depIdxs = []int32{
 	0,  // 0: ironherd.agent.v1.TakeoverInit.mode:type_name -> ironherd.agent.v1.TakeoverMode
-	1,  // 1: ironherd.agent.v1.TakeoverResponse.init:type_name -> ironherd.agent.v1.TakeoverInit
-	5,  // 2: ironherd.agent.v1.TakeoverResponse.success:type_name -> ironherd.agent.v1.TakeoverSuccess
-	6,  // 3: ironherd.agent.v1.TakeoverResponse.failure:type_name -> ironherd.agent.v1.TakeoverFailure
-	3,  // 4: ironherd.agent.v1.TakeoverResponse.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
-	10, // 5: ironherd.agent.v1.ReturnedTakeover.jumped_at:type_name -> google.protobuf.Timestamp
-	0,  // 6: ironherd.agent.v1.TakeoverSuccess.mode:type_name -> ironherd.agent.v1.TakeoverMode
-	1,  // 7: ironherd.agent.v1.AgentState.init:type_name -> ironherd.agent.v1.TakeoverInit
-	10, // 8: ironherd.agent.v1.AgentState.started_at:type_name -> google.protobuf.Timestamp
-	9,  // 9: ironherd.agent.v1.AgentState.jump:type_name -> ironherd.agent.v1.Jump
-	3,  // 10: ironherd.agent.v1.AgentState.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
-	8,  // 11: ironherd.agent.v1.AgentState.begun_disk:type_name -> ironherd.agent.v1.BegunDisk
-	10, // 12: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	10, // 1: ironherd.agent.v1.TakeoverInit.sent_at:type_name -> google.protobuf.Timestamp
+	1,  // 2: ironherd.agent.v1.TakeoverResponse.init:type_name -> ironherd.agent.v1.TakeoverInit
+	5,  // 3: ironherd.agent.v1.TakeoverResponse.success:type_name -> ironherd.agent.v1.TakeoverSuccess
+	6,  // 4: ironherd.agent.v1.TakeoverResponse.failure:type_name -> ironherd.agent.v1.TakeoverFailure
+	3,  // 5: ironherd.agent.v1.TakeoverResponse.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
+	10, // 6: ironherd.agent.v1.ReturnedTakeover.jumped_at:type_name -> google.protobuf.Timestamp
+	0,  // 7: ironherd.agent.v1.TakeoverSuccess.mode:type_name -> ironherd.agent.v1.TakeoverMode
+	1,  // 8: ironherd.agent.v1.AgentState.init:type_name -> ironherd.agent.v1.TakeoverInit
+	10, // 9: ironherd.agent.v1.AgentState.started_at:type_name -> google.protobuf.Timestamp
+	9,  // 10: ironherd.agent.v1.AgentState.jump:type_name -> ironherd.agent.v1.Jump
+	3,  // 11: ironherd.agent.v1.AgentState.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
+	8,  // 12: ironherd.agent.v1.AgentState.begun_disk:type_name -> ironherd.agent.v1.BegunDisk
+	10, // 13: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_takeover_proto_init() }

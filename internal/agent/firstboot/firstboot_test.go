@@ -78,12 +78,18 @@ func (p *plane) calls() int {
 
 func newPlane(t *testing.T, refuse int) *plane {
 	t.Helper()
+	return newPlaneFrom(t, refuse, time.Unix(0, 0))
+}
+
+// newPlaneFrom is one whose certificate is not valid before an instant.
+func newPlaneFrom(t *testing.T, refuse int, notBefore time.Time) *plane {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), NotBefore: notBefore, NotAfter: time.Now().AddDate(3, 0, 0), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/clock"
 )
 
 const (
@@ -59,7 +60,7 @@ func tlsConfig(token *agentv1.BootToken) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the endpoint of the boot token is not host:port: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: host}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: host, Time: clock.NotBefore(token.GetMadeAt())}
 	if ca := token.GetCaCertificate(); len(ca) > 0 {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(ca) {

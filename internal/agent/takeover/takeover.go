@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/clock"
 )
 
 // takeoverWait is how long a takeover waits for another one of the same host to end.
@@ -116,6 +117,9 @@ func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if warning := clock.Warning(r.init.GetSentAt()); warning != "" {
+		success.Warnings = append(success.Warnings, warning)
 	}
 	return success, nil
 }

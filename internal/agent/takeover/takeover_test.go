@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -58,6 +60,22 @@ func take(tb testing.TB, root string, init *agentv1.TakeoverInit, start func() e
 }
 
 func fine() error { return nil }
+
+// TestWrongClock: a host whose clock is far from the control plane's is taken over, and says so.
+func TestWrongClock(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		off  time.Duration
+		told bool
+	}{{0, false}, {-2 * time.Hour, true}, {2 * time.Hour, true}} {
+		init := message(machineA, 1)
+		init.SentAt = timestamppb.New(time.Now().Add(test.off))
+		warnings := take(t, newRoot(t), init, fine).GetSuccess().GetWarnings()
+		if told := len(warnings) == 1 && strings.HasPrefix(warnings[0], "the clock of this host says "); told != test.told {
+			t.Errorf("the control plane is %s ahead: %q", test.off, warnings)
+		}
+	}
+}
 
 // TestGenerations is rule 7 on the host: a takeover that is not above the last one is refused.
 func TestGenerations(t *testing.T) {

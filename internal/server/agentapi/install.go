@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -69,6 +71,7 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 		BootToken: &agentv1.BootToken{
 			MachineId: string(machine), InstallGeneration: int64(r.Generation), Attempt: int32(order.Attempt),
 			Secret: order.Secret, Endpoint: s.config.Endpoint, CaCertificate: s.options.Certificates.Authority(),
+			MadeAt: timestamppb.Now(),
 		},
 		TimeoutMs:  order.Timeout.Milliseconds(),
 		SshHostKey: hostKey,

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -201,6 +202,7 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey, seen fleet.Take
 		HeartbeatIntervalMs: env.Policy.HeartbeatInterval.Milliseconds(),
 		// Also for an agent in place, which may jump later.
 		ContactLimitMs: t.config.ContactLimit.Milliseconds(),
+		SentAt:         timestamppb.Now(),
 	}
 	if t.way == TakeoverKexec {
 		request.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC

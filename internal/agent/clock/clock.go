@@ -1,0 +1,46 @@
+// Package clock is for hosts whose clock is wrong by years, because the battery of the hardware
+// clock is empty and nothing has set it since. To such a host every certificate is not valid yet.
+//
+// The control plane puts its own time into the messages that an agent gets over a way that does not
+// need certificates: SSH, and the disk. A host's clock that is behind that time counts as wrong;
+// one that is ahead may be right, because the message may be old.
+package clock
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// tolerance is how far the clocks of a host and of the control plane may be apart before an
+// operator is told.
+const tolerance = time.Hour
+
+// NotBefore returns a clock: that of the host, but where this is behind, the given time and what
+// has passed since the call. Nil: the clock of the host.
+func NotBefore(told *timestamppb.Timestamp) func() time.Time {
+	start := time.Now()
+	return func() time.Time {
+		now := time.Now()
+		if told == nil {
+			return now
+		}
+		if least := told.AsTime().Add(now.Sub(start)); now.Before(least) {
+			return least
+		}
+		return now
+	}
+}
+
+// Warning says to an operator that the clock of the host is wrong, if it is far from the time that
+// the control plane has told just now. Nil: it has told none.
+func Warning(told *timestamppb.Timestamp) string {
+	now := time.Now()
+	if told == nil || now.Sub(told.AsTime()).Abs() < tolerance {
+		return ""
+	}
+	const form = "2006-01-02 15:04"
+	return fmt.Sprintf("the clock of this host says %s UTC, that of the control plane %s: set it, and have it kept right (NTP)",
+		now.UTC().Format(form), told.AsTime().Format(form))
+}
