@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -31,6 +32,8 @@ const (
 // stop them while another one feeds them.
 type Watchdogs struct {
 	started atomic.Pointer[map[string]*os.File]
+	// writing keeps a sign of life from coming behind the byte that stops a watchdog: it would go on.
+	writing sync.Mutex
 	fed     time.Time // only Feed's
 	// set gives a watchdog that many seconds, and says whether it takes them. Nil: the kernel's way.
 	set func(file *os.File, seconds int32) bool
@@ -85,6 +88,8 @@ func (w *Watchdogs) limit(file *os.File, seconds int32) bool {
 // Start starts them again. One whose driver knows no way out (nowayout) goes on, and resets the
 // machine after the longest time that it takes, up to watchdogLongest.
 func (w *Watchdogs) Stop() {
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	started := w.started.Swap(nil)
 	if started == nil {
 		return
@@ -99,8 +104,12 @@ func (w *Watchdogs) Stop() {
 	}
 }
 
-// Feed is a sign of life. It may be called as often as one likes.
+// Feed is a sign of life. It may be called as often as one likes, and waits for nobody.
 func (w *Watchdogs) Feed() {
+	if !w.writing.TryLock() {
+		return // they are being stopped
+	}
+	defer w.writing.Unlock()
 	started := w.started.Load()
 	if started == nil || time.Since(w.fed) < watchdogEvery {
 		return

@@ -1,9 +1,11 @@
 package pid1
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,5 +143,33 @@ func TestWatchdogThatCannotBeStarted(t *testing.T) {
 	got, err := new(Watchdogs).Start(dir)
 	if err == nil || !slices.Equal(got, []string{second}) {
 		t.Errorf("started %q, %v", got, err)
+	}
+}
+
+// A sign of life that comes while watchdogs are stopped does not follow the byte that stops one: it
+// would go on.
+func TestWatchdogFedWhileStopped(t *testing.T) {
+	t.Parallel()
+	for range 40 {
+		dir := t.TempDir()
+		for n := range 100 { // the more there are, the longer it takes
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("watchdog", n)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := new(Watchdogs)
+		paths, err := w.Start(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var feeding sync.WaitGroup
+		feeding.Go(w.Feed)
+		w.Stop()
+		feeding.Wait()
+		for _, path := range paths {
+			if said, err := os.ReadFile(path); err != nil || string(said) != "V" && string(said) != "\x01V" {
+				t.Fatalf("%s was told %q, %v", path, said, err)
+			}
+		}
 	}
 }
