@@ -1,0 +1,119 @@
+package operations_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// answersAtOnce is an API that takes 100 ms for each call, and refuses none.
+type answersAtOnce struct{}
+
+func (answersAtOnce) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(100 * time.Millisecond)
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+}
+
+// slow has the database take 2 ms for each question, in which time passes for whoever asks again
+// and again.
+type slow struct{ *bmdb.DB }
+
+func (s slow) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.TurnGrant, error) {
+	time.Sleep(2 * time.Millisecond)
+	return s.DB.ReserveTurns(ctx, r)
+}
+
+// paced is a provider whose calls wait for their turn, as those of Equinix Metal do by default.
+type paced struct {
+	*shepherdtest.FakeProvider
+	transport *provider.Transport
+}
+
+func newPaced(db *bmdb.DB, fake *shepherdtest.FakeProvider) paced {
+	limits := provider.Limits{Spacing: 2 * time.Second, InFlight: 1, Limit: func() string { return "account" }}
+	options := provider.Options{Turns: slow{db}, HTTP: answersAtOnce{}}
+	return paced{fake, provider.NewTransport(limits, func(*http.Request) string { return "call" }, options)}
+}
+
+func (p paced) wait(ctx context.Context, method string) error {
+	request, err := http.NewRequestWithContext(ctx, method, "https://metal.example/", nil)
+	if err != nil {
+		return err
+	}
+	response, err := p.transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+func (p paced) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	if err := p.wait(ctx, http.MethodGet); err != nil {
+		return provider.Entry{}, err
+	}
+	return p.FakeProvider.Get(ctx, id)
+}
+
+func (p paced) Reboot(ctx context.Context, id fleet.ProviderID) error {
+	if err := p.wait(ctx, http.MethodPost); err != nil {
+		return err
+	}
+	return p.FakeProvider.Reboot(ctx, id)
+}
+
+// TestManyOperationsWaitForTheirTurn: what only waits in our own queue is no provider that does not
+// answer, and ends no operation.
+func TestManyOperationsWaitForTheirTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const machines = 60 // which take four minutes, at two calls each
+		db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+		herd := shepherdtest.NewHerd(t, db, machines)
+		config := operations.DefaultConfig()
+		config.GiveUpAfter = time.Minute // the default is an hour, which 900 machines take
+		var handlers []shepherd.Handler
+		for range 2 { // control planes
+			sources := []operations.Source{{Name: herd.Name, Provider: newPaced(db, herd.Fake), Config: operations.ProviderConfig{Penalty: time.Hour}}}
+			handler, err := operations.New(db, sources, config, operations.Options{})
+			check(t, err)
+			handlers = append(handlers, handler)
+		}
+		all := herd.Machines()
+		for _, id := range all {
+			_, err := db.RequestOperation(t.Context(), "test", id, fleet.OperationReboot, "test")
+			check(t, err)
+		}
+		stop := herd.Start(handlers...)
+		time.Sleep(8 * time.Minute)
+		failed, first, unanswered := 0, "", 0
+		for _, id := range all {
+			if how := ended(t, herd, id); !strings.Contains(how, "done") {
+				if failed++; first == "" {
+					first = how
+				}
+			}
+			rows, err := db.History(t.Context(), id, 1000)
+			check(t, err)
+			for _, row := range rows {
+				if strings.Contains(row.Detail, "did not answer within") {
+					unanswered++
+				}
+			}
+		}
+		if failed > 0 || unanswered > 0 {
+			t.Errorf("%d of %d operations failed, such as %q; history says %d times that the provider did not answer", failed, machines, first, unanswered)
+		}
+		stop()
+	})
+}

@@ -1,0 +1,102 @@
+package shepherd_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+)
+
+// line hands out turns to two control planes, as the BMDB does.
+type line struct {
+	mu    sync.Mutex
+	next  time.Time
+	asked int
+	most  int // asked for within 100 ms
+	since time.Time
+	n     int
+}
+
+func (l *line) ReserveTurns(_ context.Context, r fleet.TurnRequest) (fleet.TurnGrant, error) {
+	time.Sleep(2 * time.Millisecond) // a transaction
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked++; time.Since(l.since) > 100*time.Millisecond {
+		l.since, l.n = time.Now(), 0
+	}
+	l.n++
+	l.most = max(l.most, l.n)
+	if now := time.Now().Add(r.Lead); l.next.Before(now) {
+		l.next = now
+	}
+	if !r.Latest.IsZero() && l.next.After(r.Latest) || r.Count == 0 {
+		return fleet.TurnGrant{Next: l.next}, nil
+	}
+	first := l.next
+	l.next = l.next.Add(time.Duration(r.Count) * r.Spacing)
+	return fleet.TurnGrant{First: first, Next: l.next}, nil
+}
+
+// TestAQuestionThatWaitsForItsTurn: an API that answers every call within 100 ms is not told to
+// have left anything unanswered, however many questions wait in our own line. Two control planes
+// with the default ten slots each, and the default spacing and in_flight of Equinix Metal.
+func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int32
+		api := roundTrip(func(r *http.Request) (*http.Response, error) {
+			sent.Add(1)
+			time.Sleep(100 * time.Millisecond)
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+		})
+		turns := new(line)
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		said := map[string]int{}
+		for range 2 {
+			transport := provider.NewTransport(provider.Limits{Spacing: 2 * time.Second, InFlight: 1, Limit: func() string { return "account" }},
+				func(*http.Request) string { return "GET /devices/{id}" }, provider.Options{Turns: turns, HTTP: api})
+			source := shepherd.Source[struct{}]{Name: "metal", Provider: asked{get: func(ctx context.Context) error {
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://metal.example/devices/1", nil)
+				if err != nil {
+					return err
+				}
+				response, err := transport.RoundTrip(request)
+				if err != nil {
+					return err
+				}
+				return response.Body.Close()
+			}}}
+			for range 10 {
+				group.Go(func() {
+					if _, err := source.Ask(t.Context(), "device-1"); err != nil {
+						mu.Lock()
+						defer mu.Unlock()
+						said[err.Error()]++
+					}
+				})
+			}
+		}
+		group.Wait()
+		time.Sleep(5 * time.Second) // the last question to the database
+		if turns.most > 10 {
+			t.Errorf("the database was asked for turns %d times for %d calls, up to %d times within 100 ms", turns.asked, sent.Load(), turns.most)
+		}
+		if len(said) > 0 {
+			t.Errorf("20 questions, of which %d were sent and answered; the others ended so: %v", sent.Load(), said)
+		}
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
