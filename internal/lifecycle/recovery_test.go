@@ -84,7 +84,7 @@ var recoveryLadder = []scenario{
 		name: "after a reboot the agent is started again", steps: with(broken, allLevers, repair(24, fleet.RungReboot, nil)), now: 24.5,
 		state: fleet.StateSilent,
 		want: []due{
-			{agentStart, lifecycle.Later, 25, "the machine was restarted"},
+			{agentStart, lifecycle.Later, 25, "by recovery was tried: the agent is started again"},
 			{recovery, lifecycle.Later, 34, "reboot was tried at 00:24:00; without a sign of life 10m0s later: metal reboots it"},
 		},
 	},
@@ -94,7 +94,7 @@ var recoveryLadder = []scenario{
 		env:   func(e *fleet.Environment) { e.Policy.RecoveryStepTimeout = 90 * time.Second },
 		state: fleet.StateSilent,
 		want: []due{
-			{agentStart, lifecycle.Later, 24.5, "the machine was restarted"},
+			{agentStart, lifecycle.Later, 24.5, "by recovery was tried: the agent is started again"},
 			{recovery, lifecycle.Later, 25.5, "reboot was tried at 00:24:00; without a sign of life 1m30s later"},
 		},
 	},

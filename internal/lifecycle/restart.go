@@ -25,6 +25,8 @@ type restart struct {
 	// bootID is the one from before; empty: nobody knew.
 	bootID string
 	words  string
+	// tried: the provider may have refused it.
+	tried bool
 }
 
 // restart returns the newest restart on purpose, as far as the provider has accepted that; false:
@@ -40,7 +42,7 @@ func (c judgement) restart() (newest restart, any bool) {
 	if r := c.r.Repair; r != nil && r.Rung.Restarts() && r.At.After(newest.at) {
 		newest = restart{
 			begun: r.At, at: r.At, within: c.env.Policy.RecoveryStepTimeout, bootID: r.BootID,
-			words: fmt.Sprintf("the %s by recovery", r.Rung),
+			words: fmt.Sprintf("the %s by recovery", r.Rung), tried: true,
 		}
 		any = true
 	}
@@ -106,7 +108,11 @@ func (c judgement) heardFor() time.Duration {
 func (c judgement) agentAfterRestart(r restart) want {
 	sign := c.lastSign()
 	if !sign.After(r.at) {
-		return dueAt(r.at.Add(c.restartPause()), "the machine was restarted: the agent is started again")
+		what := "the machine was restarted"
+		if r.tried {
+			what = r.words + " was tried"
+		}
+		return dueAt(r.at.Add(c.restartPause()), "%s: the agent is started again", what)
 	}
 	again := dueAt(sign.Add(c.heardFor()), "%s may still come: the agent speaks with the same boot ID, and is started again when it falls silent", r.words)
 	again.deadline = true
@@ -128,10 +134,17 @@ func (c judgement) installAfterRestart(w want) want {
 	return w
 }
 
-// lateRestart is restart, or the one by recovery after which the start of an agent was the newest
-// step. When that restart was is not recorded any more: it was within the time of a step before.
+// lateRestart is restart, or one that a person asked for and that the provider may have accepted
+// although nobody was told so, or the one by recovery after which the start of an agent was the
+// newest step. When the last was is not recorded any more: it was within the time of a step before.
 func (c judgement) lateRestart() (restart, bool) {
 	newest, any := c.restart()
+	if a := c.operationAttempt(); a != nil && a.AcceptedAt == nil && c.r.Operation.Operation.Restarts() && a.At.After(newest.at) {
+		newest, any = restart{
+			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
+			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
+		}, true
+	}
 	step, within := c.r.Repair, c.env.Policy.RecoveryStepTimeout
 	if step == nil || step.Rung != fleet.RungAgentStart || restarts(*step) == 0 || !step.At.After(newest.at) {
 		return newest, any

@@ -40,6 +40,7 @@ import (
 //   - The context ended before anything was sent: its error and its cause, wrapped.
 //   - Another answer is too large: KindInvalid.
 //
+// WasQueued tells of an error whether the call only waited for a slot or for its turn, and
 // NothingSent tells of an error whether it is certain that nothing of the call was sent: it failed
 // before its first attempt, or, with a POST, there was no connection.
 //
@@ -166,10 +167,14 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 		defer func() { <-t.slots }()
 	case <-ctx.Done():
 		t.behind.Add(-1)
-		return nil, unsent(attempt, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx)))
+		return nil, queued(attempt, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx)))
 	}
 	if err := t.pacer.wait(ctx); err != nil {
-		return nil, unsent(attempt, fmt.Errorf("wait for its turn: %w", err))
+		err = fmt.Errorf("wait for its turn: %w", err)
+		if fleet.KindOf(err) == fleet.KindThrottled { // the provider wants a pause
+			return nil, unsent(attempt, err)
+		}
+		return nil, queued(attempt, err)
 	}
 	if before, ok := ctx.Value(beforeSendKey{}).(func(context.Context) error); ok {
 		if err := before(ctx); err != nil {
@@ -313,6 +318,14 @@ func (f *failure) once() error {
 		err = BeforeSending(err) // there was no connection
 	}
 	return err
+}
+
+// queued marks an error of a call that ran out of time before its first attempt had its turn.
+func queued(attempt int, err error) error {
+	if attempt > 1 {
+		return err
+	}
+	return Queued(BeforeSending(err))
 }
 
 // unsent marks an error from before the first attempt was sent.

@@ -253,6 +253,7 @@ func (q *turnQueue) reserve(ctx context.Context, now time.Time) {
 			q.ask(ctx, 1)
 		}
 	case missing <= 0:
+	case !q.refused.IsZero() && len(q.reserved) >= len(q.waiting): // too late for those behind, too
 	case len(q.reserved) == 0 || q.reserved[len(q.reserved)-1].Sub(now) <= turnsSoon+2*q.roundTrip:
 		q.ask(ctx, min(missing, q.most()))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 // Handler says what a piece of work of one process means.
@@ -70,7 +71,14 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Finish(ctx, o.Changes...)
 }
 
+// queuedBackoff is that of work whose call to the provider had no turn in time. It does not grow,
+// because nothing has failed.
+var queuedBackoff = fleet.Backoff{Initial: 15 * time.Second}
+
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
+	if provider.WasQueued(o.Err) {
+		o.Backoff = queuedBackoff
+	}
 	return work.Fail(ctx, bmdb.Failure{
 		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)), Answer: o.Answer,
 	}, o.Changes...)

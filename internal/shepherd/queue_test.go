@@ -47,12 +47,13 @@ func (l *line) ReserveTurns(_ context.Context, r fleet.TurnRequest) (fleet.TurnG
 }
 
 // TestAQuestionThatWaitsForItsTurn: an API that answers every call within 100 ms is not told to
-// have left anything unanswered, however many questions wait in our own line. Two control planes
-// with the default ten slots each, and the default spacing and in_flight of Equinix Metal.
+// have left anything unanswered, however many questions wait in our own line. The database is asked
+// for turns a few times. Two control planes with the default ten slots each, and the default
+// spacing and in_flight of Equinix Metal.
 func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var sent atomic.Int32
+		var sent, unsent atomic.Int32
 		api := roundTrip(func(r *http.Request) (*http.Response, error) {
 			sent.Add(1)
 			time.Sleep(100 * time.Millisecond)
@@ -78,11 +79,16 @@ func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
 			}}}
 			for range 10 {
 				group.Go(func() {
-					if _, err := source.Ask(t.Context(), "device-1"); err != nil {
-						mu.Lock()
-						defer mu.Unlock()
-						said[err.Error()]++
+					_, err := source.Ask(t.Context(), "device-1")
+					if err == nil {
+						return
 					}
+					if unsent.Add(1); provider.WasQueued(err) && strings.HasPrefix(err.Error(), "too many calls to provider metal wait for their turn") {
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					said[err.Error()]++
 				})
 			}
 		}
@@ -91,8 +97,8 @@ func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
 		if turns.most > 10 {
 			t.Errorf("the database was asked for turns %d times for %d calls, up to %d times within 100 ms", turns.asked, sent.Load(), turns.most)
 		}
-		if len(said) > 0 {
-			t.Errorf("20 questions, of which %d were sent and answered; the others ended so: %v", sent.Load(), said)
+		if len(said) > 0 || sent.Load()+unsent.Load() != 20 || unsent.Load() == 0 {
+			t.Errorf("20 questions, of which %d were sent and answered and %d were not; among those: %v", sent.Load(), unsent.Load(), said)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -37,17 +38,37 @@ func (s Source[C]) Look(
 	return entries, view, nil
 }
 
-// askLimit is how long a provider may take to answer a question about one machine.
-const askLimit = 30 * time.Second
+const (
+	// askLimit is how long a question about one machine may take: the wait for its turn, and the
+	// provider's answer.
+	askLimit = 30 * time.Second
+	// answerLimit is how long a request must have gone without an answer to blame the provider.
+	answerLimit = 10 * time.Second
+)
 
 // Ask asks the provider for one machine. One that hangs is left, with an error of kind Timeout: it
-// would keep a slot of the loop from the machines of other providers.
+// would keep a slot of the loop from the machines of other providers. So is a question whose turn
+// does not come, or comes too late; of its error provider.WasQueued is true.
 func (s Source[C]) Ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
 	late := fleet.Errorf(fleet.KindTimeout, "provider %s did not answer within %s", s.Name, askLimit)
 	limited, cancel := context.WithTimeoutCause(ctx, askLimit, late)
 	defer cancel()
+	var sent atomic.Pointer[time.Time]
+	limited = provider.WithBeforeSend(limited, func(context.Context) error {
+		now := time.Now()
+		sent.Store(&now)
+		return nil
+	})
 	entry, err := s.Provider.Get(limited, id)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil && !errors.Is(err, late) {
+	tooLate := func() bool {
+		at := sent.Load()
+		return limited.Err() != nil && at != nil && time.Since(*at) < answerLimit
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case provider.WasQueued(err) || tooLate():
+		err = provider.Queued(fleet.Errorf(fleet.KindTimeout, "too many calls to provider %s wait for their turn: it was not asked in time", s.Name))
+	case limited.Err() != nil && !errors.Is(err, late):
 		err = fmt.Errorf("%w: %w", late, err)
 	}
 	return entry, err

@@ -113,6 +113,9 @@ func (t *torture) run(ctx context.Context, dir string) (r report, err error) {
 		return r, err
 	}
 	// what was held is to be seen claimed again
+	if err := t.awaitOpen(ctx); err != nil {
+		return r, err
+	}
 	if err := wait(ctx, t.lease+2*time.Second); err != nil {
 		return r, err
 	}
@@ -163,6 +166,26 @@ func (t *torture) start(ctx context.Context) (*process.Process, error) {
 		args = append(args, "-stubborn")
 	}
 	return process.Start(ctx, self, args...)
+}
+
+// awaitOpen returns when all workers have opened the database, which takes a busy host a while.
+func (t *torture) awaitOpen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a worker does not open the database"))
+	defer cancel()
+	for {
+		lines, err := readLog(t.log)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(t.workers, func(w *process.Process) bool {
+			return !slices.ContainsFunc(lines, func(l line) bool { return l.event == "open" && l.pid == w.Pid() })
+		}) {
+			return nil
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // awaitClaim returns which worker claims next; -1 when none does within a lease.

@@ -288,6 +288,11 @@ func (t *torture) reclaimed(r *report, lines []line, ends map[lease]ending) {
 						since = last
 					}
 				}
+				for _, l := range lines {
+					if l.event == "open" && l.at.After(since) && l.at.Before(again) {
+						since = l.at
+					}
+				}
 			}
 			took := again.Sub(since)
 			r.slowest = max(r.slowest, took)

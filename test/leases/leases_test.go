@@ -74,6 +74,26 @@ func TestReclaimed(t *testing.T) {
 	}
 }
 
+// TestReclaimedByOneAlone: where one process has the database at a time, the time counts from when
+// the one that replaced the struck one had opened it.
+func TestReclaimedByOneAlone(t *testing.T) {
+	t.Parallel()
+	begun := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+	for opened, fails := range map[float64]bool{0.4: true, 0.6: false, 4.6: true} {
+		torture := torture{alone: true, lease: 2 * time.Second, blows: []blow{{pid: 7, at: begun}}}
+		var r report
+		torture.reclaimed(&r, []line{
+			{at: at(-1), pid: 7, event: "claim", machine: "m", epoch: 1},
+			{at: at(opened), pid: 8, event: "open"},
+			{at: at(4.5), pid: 8, event: "claim", machine: "m", epoch: 2},
+		}, nil)
+		if (len(r.faults) > 0) != fails {
+			t.Errorf("opened after %.1f s: %v", opened, r.faults)
+		}
+	}
+}
+
 // TestTornLine: a process that is killed while it writes has not written.
 func TestTornLine(t *testing.T) {
 	t.Parallel()

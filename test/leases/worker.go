@@ -50,6 +50,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	w.write("open", &bmdb.Work{Subject: fleet.Subject{Machine: "-"}}, "")
 	var janitor sync.WaitGroup
 	janitor.Go(func() { w.collect(ctx) })
 	for ctx.Err() == nil {
