@@ -94,6 +94,8 @@ func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
 		}
 		group.Wait()
 		time.Sleep(5 * time.Second) // the last question to the database
+		turns.mu.Lock()
+		defer turns.mu.Unlock()
 		if turns.most > 10 {
 			t.Errorf("the database was asked for turns %d times for %d calls, up to %d times within 100 ms", turns.asked, sent.Load(), turns.most)
 		}
