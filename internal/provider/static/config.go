@@ -91,25 +91,23 @@ func (c Config) Source() (key, source string) {
 // maximumListFaults bounds how many faults of one list are told.
 const maximumListFaults = 20
 
-// CheckList reports what is wrong with the list in a file: with all of it, or with each host that
-// cannot be used. Each fault is of kind Invalid, and names the line where it has one.
+// CheckList reports what is wrong with the list in a file: with all of it, or every fault of its
+// hosts. Each is of kind Invalid, and names the line where it has one.
 func CheckList(path string) error {
 	data, _, err := readFile(path)
 	if err != nil {
 		return err
 	}
-	entries, err := parse(data)
+	_, told, err := parse(data)
 	if err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "%w", err)
 	}
 	var faults []error
-	for _, e := range entries {
-		if e.Invalid != "" {
-			faults = append(faults, fleet.Errorf(fleet.KindInvalid, "%s", e.Invalid))
-		}
+	for _, fault := range told[:min(len(told), maximumListFaults)] {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "%s", fault))
 	}
-	if more := len(faults) - maximumListFaults; more > 0 {
-		faults = append(faults[:maximumListFaults], fleet.Errorf(fleet.KindInvalid, "%d more hosts cannot be used", more))
+	if more := len(told) - maximumListFaults; more > 0 {
+		faults = append(faults, fleet.Errorf(fleet.KindInvalid, "%d more faults", more))
 	}
 	return errors.Join(faults...)
 }

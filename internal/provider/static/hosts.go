@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -33,28 +34,29 @@ var labelForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
 // parse reads a list; JSON is YAML, so one reader serves both. An error is one of the whole list,
-// with the line; a fault of one host is told in its entry.
-func parse(data []byte) ([]provider.Entry, error) {
+// with the line; a fault of one host is told in its entry, and all are in faults.
+func parse(data []byte) (entries []provider.Entry, faults []string, err error) {
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty; a list without hosts is written as hosts: []")
+		return nil, nil, errors.New("it is empty; a list without hosts is written as hosts: []")
 	} else if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := decoder.Decode(new(yaml.Node)); err == nil {
-		return nil, errors.New("it holds more than one document")
+		return nil, nil, errors.New("it holds more than one document")
 	} else if !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, nil, err
 	}
 	nodes, err := hostNodes(document.Content[0])
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(nodes) > maximumHosts {
-		return nil, fmt.Errorf("it has more than %d hosts", maximumHosts)
+		return nil, nil, fmt.Errorf("it has more than %d hosts", maximumHosts)
 	}
-	return entriesOf(nodes), nil
+	entries, faults = entriesOf(nodes)
+	return entries, faults, nil
 }
 
 // hostNodes returns the hosts of a list: a mapping with the one key hosts, or the bare sequence.
@@ -99,47 +101,86 @@ func placeOf(entry provider.Entry) place {
 	return at
 }
 
-// samePort reports whether two hosts may answer on the same port. One that names none answers on
-// the port that is configured, which the list does not know.
-func samePort(a, b provider.Entry) bool {
-	return a.Access.Port == b.Access.Port || a.Access.Port == 0 || b.Access.Port == 0
+// listed is one host of a list.
+type listed struct {
+	provider.Entry
+	line  int
+	entry int // its entry: that of the first host with its ID
 }
 
-// entriesOf returns one entry for each ID. Hosts that share an ID, an address or a host name are
-// all unusable, because nobody can tell which of them is meant: the host name is what people call
-// the machine by.
-func entriesOf(nodes []*yaml.Node) []provider.Entry {
-	entries := make([]provider.Entry, 0, len(nodes))
-	lines := make([]int, 0, len(nodes))
+// entriesOf returns one entry for each ID, and every fault, each once. Hosts that share an ID, an
+// address or a host name are all unusable, because nobody can tell which of them is meant: the host
+// name is what people call the machine by. The entry of a host tells the first of its faults.
+func entriesOf(nodes []*yaml.Node) (entries []provider.Entry, faults []string) {
+	entries = make([]provider.Entry, 0, len(nodes))
+	hosts := make([]listed, 0, len(nodes))
 	byID := make(map[fleet.ProviderID]int, len(nodes))
-	byAddress := make(map[place][]int, len(nodes))
+	byPlace := make(map[place]map[uint16]int, len(nodes)) // the first host on each port
 	byName := make(map[string]int, len(nodes))
-	for _, node := range nodes {
-		entry := parseHost(node)
-		if first, twice := byID[entry.ID]; twice && entry.ID != "" {
-			entries[first].Invalid = fmt.Sprintf("lines %d and %d: host %q is listed twice", lines[first], node.Line, entry.ID)
-			continue
+	tell := func(fault string, of ...int) {
+		faults = append(faults, fault)
+		for _, i := range of {
+			e := &entries[hosts[i].entry]
+			e.Invalid = cmp.Or(e.Invalid, fault)
 		}
-		at := placeOf(entry)
-		for _, first := range byAddress[at] {
-			if entry.Address.IsValid() && samePort(entries[first], entry) {
-				shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same address %s",
-					lines[first], node.Line, entries[first].ID, entry.ID, entry.Address)
-				entries[first].Invalid, entry.Invalid = shared, shared
+	}
+	share := func(first, i int, what string) {
+		a, b := hosts[first], hosts[i]
+		if a.entry != b.entry { // else it is told that the host is listed twice
+			tell(fmt.Sprintf("lines %d and %d: hosts %q and %q have the same %s", a.line, b.line, a.ID, b.ID, what), first, i)
+		}
+	}
+	for i, node := range nodes {
+		h := listed{parseHost(node), node.Line, len(entries)}
+		first, twice := byID[h.ID]
+		if twice = twice && h.ID != ""; twice {
+			h.entry = hosts[first].entry
+		} else {
+			byID[h.ID] = i
+			entries = append(entries, h.Entry)
+		}
+		hosts = append(hosts, h)
+		if h.Invalid != "" {
+			tell(h.Invalid, i)
+		}
+		if twice {
+			tell(fmt.Sprintf("lines %d and %d: host %q is listed twice", hosts[first].line, h.line, h.ID), i)
+		}
+		if h.Address.IsValid() {
+			ports := byPlace[placeOf(h.Entry)]
+			if ports == nil {
+				ports = make(map[uint16]int, 1)
+				byPlace[placeOf(h.Entry)] = ports
+			}
+			for _, other := range samePort(ports, h.Access.Port) {
+				share(other, i, "address "+h.Address.String())
+			}
+			if _, taken := ports[h.Access.Port]; !taken {
+				ports[h.Access.Port] = i
 			}
 		}
-		if first, twice := byName[entry.Hostname]; twice && entry.Hostname != "" {
-			shared := fmt.Sprintf("lines %d and %d: hosts %q and %q have the same hostname %.140q",
-				lines[first], node.Line, entries[first].ID, entry.ID, entry.Hostname)
-			entries[first].Invalid, entry.Invalid = cmp.Or(entries[first].Invalid, shared), cmp.Or(entry.Invalid, shared)
+		if other, taken := byName[h.Hostname]; taken && h.Hostname != "" {
+			share(other, i, fmt.Sprintf("hostname %.140q", h.Hostname))
 		}
-		byID[entry.ID] = len(entries)
-		byAddress[at] = append(byAddress[at], len(entries))
-		byName[entry.Hostname] = len(entries)
-		entries = append(entries, entry)
-		lines = append(lines, node.Line)
+		byName[h.Hostname] = i
 	}
-	return entries
+	return entries, faults
+}
+
+// samePort returns which of the hosts at a place, the first on each port, may answer on the same
+// port as one more. One that names none answers on the port that is configured, which the list does
+// not know; so the first of these shares its port with all others, and stands for them.
+func samePort(ports map[uint16]int, port uint16) []int {
+	if unnamed, ok := ports[0]; ok {
+		return []int{unnamed}
+	}
+	if port == 0 {
+		return slices.Sorted(maps.Values(ports))
+	}
+	if first, ok := ports[port]; ok {
+		return []int{first}
+	}
+	return nil
 }
 
 // keys are what describes a host, in the order of the manual.

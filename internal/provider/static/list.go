@@ -17,7 +17,7 @@ type list struct {
 // newList reads a list; name is how errors name it. An error is one of the whole list, of kind
 // Invalid.
 func newList(name string, data []byte) (*list, error) {
-	entries, err := parse(data)
+	entries, _, err := parse(data)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", name, err)
 	}

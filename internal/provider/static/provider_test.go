@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -447,7 +446,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("- {id: a, address: 192.0.2.1}\n- *x\n"))
 	f.Add([]byte("hosts: [[{}], &a {id: b}, *a, ~]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, err := parse(data)
+		entries, _, err := parse(data)
 		if err != nil && entries != nil {
 			t.Error("a list came with an error")
 		}
@@ -457,32 +456,4 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestCheckList: each host that cannot be used is told by a line of its own, and a list that nobody
-// can read by one.
-func TestCheckList(t *testing.T) {
-	t.Parallel()
-	many := "hosts:\n" + strings.Repeat("- {id: a/b}\n", maximumListFaults+3)
-	for content, want := range map[string][]string{
-		fiveHosts: nil,
-		"hosts:\n- {id: a, address: 192.0.2.1, host_key: secret}\n- {id: b, address: nowhere}\n- {id: c, address: 192.0.2.3}\n": {
-			`line 2: host "a": host_key must be a public key`, `line 3: host "b": address must be`,
-		},
-		"hosts: 7\n": {"line 1: hosts must be a list"},
-		"":           {"it is empty"},
-		many:         append(slices.Repeat([]string{"id must be"}, maximumListFaults), "3 more hosts cannot be used"),
-	} {
-		err := CheckList(writeList(t, content))
-		var got []string
-		if err != nil {
-			got = strings.Split(err.Error(), "\n")
-		}
-		if !slices.EqualFunc(got, want, strings.Contains) {
-			t.Errorf("of %.80q it says %q, want %q", content, got, want)
-		}
-	}
-	if err := CheckList(filepath.Join(t.TempDir(), "nobody")); err == nil {
-		t.Error("a list that is not there is right")
-	}
 }
