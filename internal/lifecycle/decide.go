@@ -330,7 +330,7 @@ func (c judgement) install() want {
 	case c.unusable() != "":
 		return notWanted("%s", c.unusable())
 	case c.awaitingBoot():
-		return waiting("waiting for the installed system to come up")
+		return c.installedComesUp()
 	case c.attemptOpen():
 		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d is under way since %s; it is given up after %s", c.r.InstallAttempt.Attempt,
@@ -352,6 +352,18 @@ func (c judgement) install() want {
 	}
 	at := later(req.At, c.r.AgentSeen.FirstAt)
 	return c.installAfterRestart(dueAt(at, "handed to the agent with its next heartbeat"))
+}
+
+// installedComesUp waits for the installed system. It has an entry in the agenda at the instant at
+// which the machine falls silent: by then it is judged again, whatever becomes of its recovery.
+// What is seen by probes is judged after each.
+func (c judgement) installedComesUp() want {
+	const reason = "waiting for the installed system to come up"
+	t, any := c.trouble()
+	if !any || c.probed() || c.repairing() != nil || !t.at.After(c.now) {
+		return waiting(reason)
+	}
+	return dueAt(t.at, reason)
 }
 
 // agent returns the takeover that is in charge; nil when there is none. An install that succeeded

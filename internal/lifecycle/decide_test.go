@@ -273,14 +273,17 @@ var wayOfAMachine = []scenario{
 		state: fleet.StateBooting,
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, "booting"},
-			{install, lifecycle.Waiting, 0, "come up"},
+			{install, lifecycle.Later, 20, "come up"}, // its state changes then
 			{recovery, lifecycle.Later, 30, "has not come up 15m0s after"},
 		},
 	},
 	{
 		name: "the installed system never came up", steps: written, now: 21,
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Later, 30, "has not come up"}},
+		want: []due{
+			{install, lifecycle.Waiting, 0, "come up"},
+			{recovery, lifecycle.Later, 30, "has not come up"},
+		},
 	},
 	{
 		name: "installed: nothing is wanted", steps: up, now: 500,

@@ -2,6 +2,7 @@ package bmdbtest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -190,6 +191,28 @@ var operatorTests = []test{
 		w.must(err)
 		recompute()
 		w.wantNumber(1, "SELECT count(*) "+agenda, string(id))
+	}},
+	{"a system that does not come up is stored as silent when it is", func(w *world) {
+		w.listening()
+		for _, paused := range []bool{false, true} { // paused, recovery has nothing in the agenda
+			if paused {
+				w.must(w.db.HoldRecovery(w.ctx, "ada", nil, "looking"))
+			}
+			a := w.ready(fleet.CapacityID(fmt.Sprint("c", paused)), true)
+			w.handOut(a, 0, 0)
+			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+			stored := func(want fleet.State) {
+				w.Helper()
+				if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+					w.Fatal(err)
+				}
+				w.wantNumber(1, "SELECT count(*) FROM machine_state WHERE machine = $1 AND state = $2", string(a.Machine), string(want))
+			}
+			stored(fleet.StateBooting)
+			w.shift.Advance(fleet.DefaultPolicy().BootTimeout + time.Second)
+			stored(fleet.StateSilent)
+			w.wantNumber(0, "SELECT count(*) FROM agenda WHERE process = 'install' AND subject = $1", string(a.Machine))
+		}
 	}},
 	{"a new policy voids nothing", func(w *world) { // rules 8 and 10
 		w.machine("c1")
