@@ -43,7 +43,7 @@ disk is removed at the end, unless --dir is given.
 With --vm, the machines are virtual ones under QEMU: real kernels, of which each goes from a stock Debian to an installed one. Their consoles
 are in files that are named first. They end with the demo.
 
-Without --until, it goes on afterwards, so that you can look around, until it is interrupted.
+Without --until, it goes on when each machine is installed or waits for a person, so that you can look around, until it is interrupted.
 
 ` + faultSyntax + ` "ironherd sim faults" lists them.`,
 		Example: `  ironherd demo
@@ -144,7 +144,8 @@ func (a *app) demo(ctx context.Context, o demo.Options, f demoFlags) (err error)
 	return err
 }
 
-// watchDemo shows the demo until every machine is installed and, without --until, until ctx ends.
+// watchDemo shows the demo until every machine is installed. Without --until, it does so until
+// nothing moves by itself any more, and goes on until ctx ends.
 func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	at := d.Addresses()
 	client := a.socketClient(strings.TrimPrefix(at.Socket, "unix://"))
@@ -158,7 +159,11 @@ func (a *app) watchDemo(ctx context.Context, d *demo.Demo, f demoFlags) error {
 	waiting, cancel := withTimeout(ctx, f.timeout)
 	defer cancel()
 	display := a.newDemoProgress(f.logLevel == "")
-	summary, err := d.WaitInstalled(waiting, client, display.show)
+	wait := d.WaitInstalled
+	if f.until == "" {
+		wait = d.WaitSettled
+	}
+	summary, err := wait(waiting, client, display.show)
 	display.end()
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (l *demoProgress) show(v demo.View) {
 		return
 	}
 	line := stateLine(v)
-	if line == l.printed || time.Since(l.printedAt) < time.Second && v.Installed() < int64(v.Machines) {
+	if line == l.printed || time.Since(l.printedAt) < time.Second && !v.Settled() {
 		return
 	}
 	l.printed, l.printedAt = line, time.Now()

@@ -40,12 +40,35 @@ func (v View) Installed() int64 {
 	return 0
 }
 
+// Settled reports whether nothing moves by itself any more: each machine is installed, or waits for
+// a person.
+func (v View) Settled() bool {
+	settled := int64(0)
+	for _, s := range v.States {
+		if !s.State.Moving() && s.State != fleet.StateSilent { // what is silent is recovered
+			settled += s.Machines
+		}
+	}
+	return settled >= int64(v.Machines)
+}
+
+func (v View) allInstalled() bool { return v.Installed() >= int64(v.Machines) }
+
 // maximumRows is how many machines are shown one by one.
 const maximumRows = 200
 
 // WaitInstalled calls show again and again until every machine is installed, and returns the
 // result. It asks through the operators' API, like any client.
 func (d *Demo) WaitInstalled(ctx context.Context, client fleetv1connect.FleetServiceClient, show func(View)) (Summary, error) {
+	return d.wait(ctx, client, show, View.allInstalled)
+}
+
+// WaitSettled does the same until nothing moves by itself any more.
+func (d *Demo) WaitSettled(ctx context.Context, client fleetv1connect.FleetServiceClient, show func(View)) (Summary, error) {
+	return d.wait(ctx, client, show, View.Settled)
+}
+
+func (d *Demo) wait(ctx context.Context, client fleetv1connect.FleetServiceClient, show func(View), over func(View) bool) (Summary, error) {
 	interval := 200 * time.Millisecond
 	if d.options.Machines > smallFleet {
 		interval = time.Second
@@ -66,7 +89,7 @@ func (d *Demo) WaitInstalled(ctx context.Context, client fleetv1connect.FleetSer
 			memory.Agents = max(memory.Agents, d.agentsMemory())
 			show(view)
 		}
-		if last.Installed() >= int64(d.options.Machines) {
+		if last.Machines > 0 && over(last) {
 			took := time.Since(d.begun)
 			memory.Here = peak()
 			answer, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: true})
