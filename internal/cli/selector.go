@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -18,8 +19,10 @@ import (
 type selector struct {
 	provider          string
 	states, locations []string
-	// limit is how many of them; 0: all.
+	// limit is how many of them; 0, which nobody may ask for: all.
 	limit int
+	// limitFlag is nil in a command without a selector.
+	limitFlag *pflag.Flag
 }
 
 // selectorFlags adds the flags of a selector to a command. those begins the sentence of each, such
@@ -30,6 +33,7 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 	flags.StringSliceVar(&s.states, "state", nil, those+" in this state; may be given more than once")
 	flags.StringArrayVar(&s.locations, "location", nil, those+" in this location, as their provider names it; may be given more than once")
 	flags.IntVar(&s.limit, "limit", 0, "only this many of the machines that are selected, the first in the order of their IDs")
+	s.limitFlag = flags.Lookup("limit")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
 	_ = cmd.RegisterFlagCompletionFunc("location", a.completeLocations)
@@ -39,13 +43,16 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 func (s *selector) narrows() bool { return s.provider != "" || len(s.states)+len(s.locations) > 0 }
 
 // selects reports whether any of its flags was given.
-func (s *selector) selects() bool { return s.narrows() || s.limit != 0 }
+func (s *selector) selects() bool { return s.narrows() || s.limits() }
+
+// limits reports whether --limit was given.
+func (s *selector) limits() bool { return s.limitFlag != nil && s.limitFlag.Changed }
 
 func (s *selector) check() error {
 	const most = 1 << 30
 	switch {
-	case s.limit < 0 || s.limit > most:
-		return fleet.Errorf(fleet.KindInvalid, "--limit must be a number of machines, not %d", s.limit)
+	case s.limits() && (s.limit < 1 || s.limit > most): // a script whose number is 0 does not mean all
+		return fleet.Errorf(fleet.KindInvalid, "--limit must be from 1 to %d, not %d: leave it out to mean all machines that are selected", most, s.limit)
 	case slices.Contains(s.locations, ""):
 		return fleet.Errorf(fleet.KindInvalid, "--location must name a location")
 	}
