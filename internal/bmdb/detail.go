@@ -18,6 +18,9 @@ type MachineDetails struct {
 	// lifecycle says by the time that passed since the last write of facts.
 	State      fleet.State
 	StateSince time.Time
+	// RefusedHostKey is fleet.HostKeys.Refused, while the start of an agent is in backoff; empty
+	// otherwise.
+	RefusedHostKey string
 }
 
 // MachineDetails returns them, without first-boot data. KindNotFound.
@@ -30,6 +33,13 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 		d := MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
 		if d.Environment, err = t.environment(ctx); err != nil {
 			return d, err
+		}
+		if _, fails := m.record.Backoffs[fleet.ProcessAgentStart]; fails {
+			keys, err := t.hostKeys(ctx, machine)
+			if err != nil {
+				return d, err
+			}
+			d.RefusedHostKey = keys.Refused
 		}
 		if m.record.Intent != nil {
 			p, err := t.loadProvider(ctx, m.record.Provider)

@@ -3,6 +3,7 @@ package fleetapi
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -13,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/remote"
 )
 
 // GetMachine implements fleetv1connect.FleetServiceHandler.
@@ -60,6 +62,9 @@ type judged struct {
 	// since is when the state last changed; zero when time alone has changed it and nobody has written
 	// since.
 	since time.Time
+	// hostKey is the fingerprint of the host key because of which the last start of an agent failed;
+	// "": it did not.
+	hostKey string
 }
 
 // judge reads the machine that ref names, and decides about it.
@@ -75,6 +80,10 @@ func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 	j := judged{record: d.Record, env: d.Environment, plan: lifecycle.Decide(d.Record, d.Environment, d.Now), now: d.Now, since: d.StateSince}
 	if j.plan.State != d.State {
 		j.since = time.Time{}
+	}
+	// The host may have failed in another way since it showed that key.
+	if key := remote.Fingerprint(d.RefusedHostKey); key != "" && strings.Contains(d.Record.Backoffs[fleet.ProcessAgentStart].Cause, key) {
+		j.hostKey = key
 	}
 	return j, nil
 }

@@ -3,6 +3,7 @@ package fleetapi
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -74,7 +75,12 @@ func (j judged) waitedFor(d lifecycle.Decision) string {
 // command for it; both empty where nobody has to.
 func (j judged) operators() (command, what string) {
 	r, id := j.record, j.record.ID
-	verb := func(words string) string { return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, id) }
+	verb := func(words string, more ...string) string {
+		return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, strings.Join(append([]string{string(id)}, more...), " "))
+	}
+	if j.hostKeyWaits() {
+		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
+	}
 	switch j.plan.State {
 	case fleet.StateQuarantined:
 		return verb("unquarantine"), j.unquarantined(verb("replace"))
@@ -135,6 +141,12 @@ func (j judged) operators() (command, what string) {
 		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", fleet.ShownActor(h.Actor), h.Reason)
 	}
 	return "", ""
+}
+
+// hostKeyWaits reports whether an agent would be started if the host had not shown a key that is
+// not the known one. Recovery, where it is to act, acts without a person.
+func (j judged) hostKeyWaits() bool {
+	return j.hostKey != "" && j.plan.For(fleet.ProcessAgentStart).Verdict.Scheduled() && !j.plan.For(fleet.ProcessRecovery).Verdict.Scheduled()
 }
 
 // untilThen says what runs on a machine whose agent has refused an install; "" where that is not

@@ -14,6 +14,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/token"
 )
 
@@ -182,6 +183,42 @@ func TestPlainHTTP(t *testing.T) {
 	o.must(err)
 	if a.StatusCode != http.StatusNotFound || !strings.Contains(string(body), `"not_found"`) {
 		t.Errorf("%d %s", a.StatusCode, body)
+	}
+}
+
+// TestARefusedHostKeyIsAPersonsTurn: while the start of an agent fails because of it.
+func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
+	t.Parallel()
+	const shown = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHDZ6GhhqEXsp3oNMdNMmqmNZ3k7G5Wf8G3vOqWgY0y8"
+	for name, again := range map[string]bool{"another key": true, "another fault since": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newFixture(t)
+			id := string(o.machines(1)[0])
+			wrong := &remote.HostKeyError{Presented: remote.Fingerprint(shown), Key: shown}
+			backoff := fleet.Backoff{Initial: time.Hour}
+			failure := bmdb.Failure{Cause: wrong.Error(), Backoff: backoff}
+			o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), failure, bmdb.RefuseHostKey(shown, wrong.Presented)))
+			if !again {
+				_, err := o.db.Retry(t.Context(), "ada", fleet.MachineID(id), "")
+				o.must(err)
+				o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), bmdb.Failure{Cause: "connection refused", Backoff: backoff}))
+			}
+			client := o.client(token.Viewer)
+			is, err := client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: id})
+			o.must(err)
+			who, command := "ironherd", ""
+			if again {
+				who, command = "operator", "ironherd machine host-key accept "+id+" "+wrong.Presented+" --reason WHY"
+			}
+			if is.GetNext().GetWho() != who || is.GetNext().GetCommand() != command {
+				t.Errorf("next: %v", is.GetNext())
+			}
+			o.must(o.db.AcceptHostKey(t.Context(), "ada", fleet.MachineID(id), shown, wrong.Presented, "seen on the console"))
+			if is, err = client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: id}); err != nil || is.GetNext().GetWho() != "ironherd" {
+				t.Errorf("accepted: %v, %v", is.GetNext(), err)
+			}
+		})
 	}
 }
 
