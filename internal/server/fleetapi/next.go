@@ -30,6 +30,10 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		return &fleetv1.NextStep{Who: whoWe, By: stamp(*r.Maintenance.Until), What: "the maintenance ends"}
 	}
 	d, wanted := j.plan.Next()
+	if again := j.plan.For(fleet.ProcessRecovery); d.Verdict == lifecycle.Waiting && j.plan.State == fleet.StateSilent && again.Verdict.Scheduled() {
+		d = again // what is waited for is overdue
+		d.Deadline = false
+	}
 	role := j.needed(d)
 	switch {
 	case !wanted:

@@ -248,6 +248,43 @@ func TestWhatNobodyDoesIsAPersonsTurn(t *testing.T) {
 	}
 }
 
+// TestRecoveryIsNextOfASilentInstall: who waits for an installed system that has not come up in its
+// time waits for recovery. Before that time, they wait for the system.
+func TestRecoveryIsNextOfASilentInstall(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	policy := fleet.DefaultPolicy()
+	for _, c := range []struct {
+		written time.Duration // before now
+		state   fleet.State
+		who     string
+		by      time.Duration // from now
+	}{
+		{policy.BootTimeout - time.Second, fleet.StateBooting, whoAgent, 0},
+		{policy.BootTimeout + policy.RecoveryStepTimeout - 20*time.Second, fleet.StateSilent, whoWe, 20 * time.Second},
+	} {
+		at := now.Add(-c.written)
+		r := fleet.Record{
+			Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: at.Add(-time.Hour)},
+			Provided:       &fleet.Provided{At: at.Add(-time.Hour), Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+			Levers:         []fleet.Lever{fleet.LeverReboot},
+			InstallRequest: &fleet.InstallRequest{Generation: 1, At: at.Add(-time.Minute), Image: fleet.Image{URL: "http://x/y"}},
+			InstallAttempt: &fleet.InstallAttempt{Generation: 1, Attempt: 1, At: at.Add(-time.Minute)},
+			InstallReport:  &fleet.InstallReport{Generation: 1, Attempt: 1, At: at, OK: true},
+		}
+		env := fleet.Environment{Policy: policy, ListenerUpSince: now.Add(-24 * time.Hour)}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		n := j.nextStep()
+		if j.plan.State != c.state || n.GetWho() != c.who || c.by > 0 && (!n.GetBy().AsTime().Equal(now.Add(c.by)) || !strings.HasPrefix(n.GetWhat(), "recovery: ")) {
+			t.Errorf("%s after the install: %s (%s), next is %v; %+v", c.written, j.plan.State, j.plan.Reason, n, j.plan.Decisions)
+		}
+		j.env.Missing = []fleet.Role{fleet.RoleRecoverer}
+		if n := j.nextStep(); c.state == fleet.StateSilent && n.GetWho() != whoOperator {
+			t.Errorf("nobody recovers: %v", n)
+		}
+	}
+}
+
 // TestDiscrepanciesAreAPersonsTurn: nothing is created at a provider before they have ended.
 func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
 	t.Parallel()
