@@ -35,8 +35,8 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
-		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s runs an installed system (install generation %d), which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)",
-			m.record.Name(), m.record.Installed.Generation)
+		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)",
+			m.record.Name(), onDisk(m.record))
 	}
 	held := heldGeneration(m.record)
 	generation = 1
@@ -65,6 +65,14 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()),
 	})
 	return generation, true, nil
+}
+
+// onDisk begins a relative clause about the system of a machine that has an installed one.
+func onDisk(r fleet.Record) string {
+	if rep := r.InstallReport; rep != nil && rep.OK && rep.Generation > r.Installed.Generation {
+		return fmt.Sprintf("has install generation %d on its disk, which has not come up yet, and", rep.Generation)
+	}
+	return fmt.Sprintf("runs an installed system (install generation %d),", r.Installed.Generation)
 }
 
 // heldGeneration is the install that a disk of the machine holds, and for which its agent refused

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -38,6 +39,24 @@ var operatorTests = []test{
 		}
 		_, err = w.db.RequestInstall(w.ctx, actor, fleet.NewMachineID(), request, false)
 		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"who asks for an install is told which one it would destroy", func(w *world) {
+		a := w.installedMachine("c1")
+		refused := func(says string) {
+			w.Helper()
+			_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, false)
+			w.wantKind(err, fleet.KindConflict)
+			if !strings.Contains(err.Error(), says) {
+				w.Fatalf("got %q, want %q", err, says)
+			}
+		}
+		refused("runs an installed system (install generation 1), which a reinstall destroys")
+		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
+		a = w.startAgent(a.Machine)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot3"))
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, OK: true}))
+		refused("has install generation 2 on its disk, which has not come up yet, and which a reinstall destroys")
 	}},
 	{"what an agent refused to overwrite is not tried again, and a reinstall goes above it", func(w *world) {
 		a := w.ready("c1", true)
