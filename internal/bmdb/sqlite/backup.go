@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
 )
@@ -43,7 +46,15 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", path+suffix)
 		}
 	}
-	return duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+time.Now().UTC().Format(time.RFC3339))
+	err = duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+time.Now().UTC().Format(time.RFC3339))
+	if why, ok := errors.AsType[*driver.Error](err); ok && fleet.KindOf(err) == fleet.KindInvalid {
+		switch why.Code() & 0xff {
+		// SQLITE_ERROR: it has none of our tables.
+		case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR:
+			return fleet.Errorf(fleet.KindInvalid, "%s is no usable backup (%w): name another file", backup, why)
+		}
+	}
+	return err
 }
 
 // duplicate writes what is in one database file into a new one, checks it and marks it with the

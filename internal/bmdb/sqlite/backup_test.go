@@ -187,5 +187,21 @@ func TestBackupRefuses(t *testing.T) {
 	}
 }
 
+// TestRestoreNamesWhatIsNoBackup: whoever names a file that is no backup is to name another one.
+func TestRestoreNamesWhatIsNoBackup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text, songs := filepath.Join(dir, "text"), filepath.Join(dir, "songs")
+	write(t, text, strings.Repeat("no database at all\n", 100))
+	write(t, songs, "") // which is a database without tables
+	for _, file := range []string{text, songs} {
+		err := sqlite.Restore(t.Context(), file, filepath.Join(dir, "bmdb"))
+		if fleet.KindOf(err) != fleet.KindInvalid || !strings.HasPrefix(err.Error(), file+" is no usable backup (") ||
+			!strings.HasSuffix(err.Error(), "): name another file") {
+			t.Errorf("%v (%s)", err, fleet.KindOf(err))
+		}
+	}
+}
+
 // errorOf leaves out when the system is to call again.
 func errorOf(_ time.Duration, err error) error { return err }
