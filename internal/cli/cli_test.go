@@ -192,6 +192,8 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"demo --seed 0 --agent " + empty, 2, "--seed must be at least 1, not 0\n"},
 		{"demo --image-size 0 --agent " + empty, 2, "--image-size must be at least 4, not 0\n"},
 		{"demo --machines x", 2, `--machines must be a whole number, not "x" (see ironherd demo --help)`},
+		{"demo --real-agents -5 --agent " + empty, 2, "--real-agents must not be negative, not -5\n"},
+		{"demo --real-agents -1 --agent " + empty, 2, "--real-agents must not be negative, not -1\n"},
 		{"demo --vm 0 --agent " + empty, 2, "--vm must be at least 1, not 0\n"},
 		{"demo --vm 1 --machines 2 --agent " + empty, 2, "--machines is for simulated machines: leave it out with --vm\n"},
 		{"demo --seen-up http://{address}/ --agent " + empty, 2, "--seen-up must be unit or ssh, because no simulated machine answers HTTP\n"},
@@ -240,7 +242,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	defer silent.Close()
 	r = run(t, nil, "machine", "list", "--server", "unix://"+socket, "--timeout", "50ms")
-	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: the control plane at unix://"+socket+" did not answer in time") {
+	if r.code != 7 || !strings.HasPrefix(r.stderr, "ironherd: the control plane at unix://"+socket+" did not answer in time: try again, or give it longer with --timeout\n") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
 	r = run(t, []string{"HOME=" + t.TempDir()}, "machine", "list")

@@ -116,7 +116,7 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 		return err
 	}
 	if connect.CodeOf(err) == connect.CodeDeadlineExceeded {
-		return fleet.Errorf(fleet.KindTimeout, "the control plane at %s did not answer in time: %w", server, context.DeadlineExceeded)
+		return fleet.Errorf(fleet.KindTimeout, "the control plane at %s did not answer in time: try again, or give it longer with --timeout", server)
 	}
 	if refused, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return explainCertificate(server, refused)

@@ -81,6 +81,9 @@ Without --until, it goes on when each machine is installed or waits for a person
 		if flags.Changed("image-size") && f.imageSize == 0 {
 			return fleet.Errorf(fleet.KindInvalid, "--image-size must be at least 4, not 0")
 		}
+		if flags.Changed("real-agents") && o.RealAgents < 0 {
+			return fleet.Errorf(fleet.KindInvalid, "--real-agents must not be negative, not %d", o.RealAgents)
+		}
 		if f.until != "" && f.until != "installed" {
 			return fleet.Errorf(fleet.KindInvalid, "--until knows only \"installed\", not %q", f.until)
 		}

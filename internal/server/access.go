@@ -84,7 +84,8 @@ func (a *Access) Caller(header http.Header, peer Peer) Caller {
 		}
 		return c
 	}
-	return stranger("a token is needed (Authorization: Bearer …), or the Unix socket of the control plane")
+	return stranger("a token is needed: make one with `ironherd token create`, and name its file with --token-file " +
+		"(in HTTP: Authorization: Bearer …), or use the Unix socket of the control plane")
 }
 
 func stranger(refusal string) Caller { return Caller{Actor: "unknown", Refusal: refusal} }
