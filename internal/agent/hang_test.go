@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,19 +28,21 @@ func TestTwoInstallsNeverRun(t *testing.T) {
 			return images.Transport.RoundTrip(r)
 		})}
 		f.options.Reboot = func(context.Context) error { return nil }
-		release := sync.OnceFunc(func() { close(hung) })
+		released := false
 		var reports []*agentv1.InstallReport
 		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			if r := request.GetInstallReport(); r != nil && len(reports) < int(r.GetAttempt()) {
 				reports = append(reports, r)
 			}
 			response := &agentv1.HeartbeatResponse{NextIntervalMs: 10_000}
+			if len(reports) == 2 && !released {
+				released = true
+				close(hung) // it has ended by the next heartbeat
+				return response, nil
+			}
 			if len(reports) < 3 {
 				response.InstallRequest = installRequest(1, int32(len(reports)+1), data)
 				response.InstallRequest.TimeoutMs = 60_000
-			}
-			if len(reports) == 2 {
-				release()
 			}
 			return response, nil
 		}

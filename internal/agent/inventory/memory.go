@@ -69,10 +69,17 @@ func (p *probe) numaNodes() []*agentv1.NumaNode {
 }
 
 // moduleTypes are the types of memory devices that hold what runs (SMBIOS 3.9, section 7.18.2).
-var moduleTypes = map[byte]string{
+var moduleTypes = [...]string{
 	0x03: "DRAM", 0x04: "EDRAM", 0x06: "SRAM", 0x07: "RAM", 0x0D: "CDRAM", 0x0E: "3DRAM", 0x0F: "SDRAM", 0x10: "SGRAM", 0x11: "RDRAM",
 	0x12: "DDR", 0x13: "DDR2", 0x14: "DDR2 FB-DIMM", 0x18: "DDR3", 0x19: "FBD2", 0x1A: "DDR4", 0x1B: "LPDDR", 0x1C: "LPDDR2",
 	0x1D: "LPDDR3", 0x1E: "LPDDR4", 0x1F: "NVDIMM", 0x20: "HBM", 0x21: "HBM2", 0x22: "DDR5", 0x23: "LPDDR5", 0x24: "HBM3", 0x25: "MRDIMM",
+}
+
+func moduleType(kind byte) string {
+	if int(kind) < len(moduleTypes) {
+		return moduleTypes[kind]
+	}
+	return ""
 }
 
 // holdsFirmware tells of ROM, flash and its forerunners, which some tables list among the modules.
@@ -93,7 +100,7 @@ func modules(tables *smbiosTables) []*agentv1.MemoryModule {
 			PartNumber: device.text(0x1A),
 			SizeBytes:  size,
 			SpeedMts:   moduleSpeed(device.word(0x15), device.dword(0x54)),
-			Type:       moduleTypes[device.byte(0x12)],
+			Type:       moduleType(device.byte(0x12)),
 
 			ConfiguredSpeedMts: moduleSpeed(device.word(0x20), device.dword(0x58)),
 		})
