@@ -25,8 +25,9 @@ func TestOtherVersionsAreRemoved(t *testing.T) {
 	for name, test := range map[string]struct {
 		environment string
 		removes     bool
+		runs        string // what processes run is told by its name: each case has one of its own
 	}{
-		"over SFTP": {"", true}, "without SFTP": {withoutSFTP, true}, "the host does not say": {"PATH=" + blind, false},
+		"over SFTP": {"", true, "a"}, "without SFTP": {withoutSFTP, true, "b"}, "the host does not say": {"PATH=" + blind, false, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +51,7 @@ func TestOtherVersionsAreRemoved(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			old, running, fresh := digest("0"), digest("a"), digest("f")
+			old, running, fresh := digest("0"), digest(test.runs), digest("f")
 			alike := []string{base, base + "-notes", old[:len(old)-1], old + "0", digest("g"), filepath.Join(directory, "other-"+strings.Repeat("0", 64))}
 			// A child that another test starts meanwhile would have what is executed here open for writing.
 			syscall.ForkLock.RLock()
