@@ -67,7 +67,7 @@ func (s Source[C]) Ask(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case provider.WasQueued(err) || tooLate():
-		err = provider.Queued(fleet.Errorf(fleet.KindTimeout, "too many calls to provider %s wait for their turn: it was not asked in time", s.Name))
+		err = provider.Queued(fleet.Errorf(fleet.KindTimeout, "too many calls to provider %s wait for their turn: this one did not get it in time", s.Name))
 	case limited.Err() != nil && !errors.Is(err, late):
 		err = fmt.Errorf("%w: %w", late, err)
 	}
