@@ -25,6 +25,11 @@ type Summary struct {
 	Processes []ProcessSummary
 	// Discrepancies, at most CountedAtMost.
 	Discrepancies int
+	// RefusedHostKeys are the machines on which no agent is started because their host shows a key
+	// that is not the known one, and FirstRefused is one of them. Where there are more than
+	// CountedAtMost backoffs in the database, there may be more.
+	RefusedHostKeys int
+	FirstRefused    fleet.MachineID
 	// RecoveryHold is what stops recovery; nil when nothing does. A stop whose time is over is none.
 	RecoveryHold *fleet.RecoveryHold
 	// Missing are the roles that no live control plane has, and that have something to do: a loop
@@ -84,6 +89,13 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 			return s, err
 		}
 		s.Discrepancies = int(discrepancies)
+		refused, err := t.q.CountRefusedHostKeys(ctx, statement.CountRefusedHostKeysParams{
+			Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided), MaxRows: CountedAtMost,
+		})
+		if err != nil {
+			return s, err
+		}
+		s.RefusedHostKeys, s.FirstRefused = int(refused.N), fleet.MachineID(refused.First)
 		if s.Processes, err = t.summarize(ctx); err != nil {
 			return s, err
 		}

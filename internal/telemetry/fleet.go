@@ -41,6 +41,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room, or did minutes ago. While one does, no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
+		refused:       describe("host_keys_refused", "How many machines get no agent because their host shows a key that is not the known one."),
 		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
 	m.registry.MustRegister(m.fleet)
@@ -51,7 +52,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
-	listener, full, missing, failures                                                         *prometheus.Desc
+	listener, full, missing, refused, failures                                                *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -104,7 +105,8 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 // Describe implements prometheus.Collector.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.failures,
+		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused,
+		c.failures,
 	} {
 		ch <- d
 	}
@@ -140,6 +142,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	send(c.discrepancies, float64(summary.Discrepancies))
+	send(c.refused, float64(summary.RefusedHostKeys))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))
 		if at, ok := r.since[state]; ok {

@@ -103,7 +103,7 @@ func TestConcernKindsAreAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	var declared []string
-	for _, c := range regexp.MustCompile(`(?m)^\tconcern\w+ += "(\w+)"$`).FindAllStringSubmatch(string(source), -1) {
+	for _, c := range regexp.MustCompile(`(?m)^\tconcern\w+ += "([\w-]+)"$`).FindAllStringSubmatch(string(source), -1) {
 		declared = append(declared, c[1])
 	}
 	if !slices.Equal(declared, fleetapi.ConcernKinds()) {

@@ -419,6 +419,31 @@ var workTests = []test{
 		w.must(err)
 		w.wantDetail(rows, fleet.EventHostKeyAccepted, "SHA256:C; seen on the console")
 	}},
+	{"machines whose host key is refused are counted", func(w *world) {
+		want := func(n int, first fleet.MachineID) {
+			w.Helper()
+			s, err := w.db.Summary(w.ctx)
+			w.must(err)
+			if s.RefusedHostKeys != n || s.FirstRefused != first {
+				w.Fatalf("%d machines, %q first, want %d, %q", s.RefusedHostKeys, s.FirstRefused, n, first)
+			}
+		}
+		ids := w.machines(nil, "c1", "c2", "c3")
+		want(0, "")
+		works := w.claim(w.session("a"), fleet.ProcessAgentStart, 3)
+		for _, work := range works { // the last one answers nobody
+			failure := bmdb.Failure{Cause: "it has the host key SHA256:C", Backoff: growing}
+			if work.Record.ID == ids[2] {
+				failure.Cause = "connection refused"
+			}
+			w.must(work.Fail(w.ctx, failure, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C")))
+		}
+		want(2, min(ids[0], ids[1]))
+		w.must(w.db.Quarantine(w.ctx, actor, min(ids[0], ids[1]), "an intruder?")) // its state says more
+		want(1, max(ids[0], ids[1]))
+		w.must(w.db.AcceptHostKey(w.ctx, actor, max(ids[0], ids[1]), "ssh-ed25519 CCCC", "SHA256:C", "seen on the console"))
+		want(0, "")
+	}},
 	{"the host keys that went with requests to create a machine are remembered", func(w *world) {
 		// What a machine said itself is better than what was meant for it.
 		a := w.ready("c3", true)

@@ -146,6 +146,34 @@ func (q *Queries) CountNotUp(ctx context.Context, arg CountNotUpParams) (CountNo
 	return i, err
 }
 
+const countRefusedHostKeys = `-- name: CountRefusedHostKeys :one
+SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
+FROM (SELECT subject, process, cause FROM backoff LIMIT CAST($1 AS BIGINT)) AS b
+JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
+WHERE b.process = CAST($2 AS TEXT) AND b.cause LIKE '%SHA256:%' AND k.refused <> '' AND s.state = $3
+`
+
+type CountRefusedHostKeysParams struct {
+	MaxRows int64
+	Process string
+	State   string
+}
+
+type CountRefusedHostKeysRow struct {
+	N     int64
+	First string
+}
+
+// How many machines in a state show a host key that is not the known one, and the first of them,
+// among as many backoffs as the limit says. Why their work failed names that key by its
+// fingerprint, which begins with SHA256. A host may have failed in another way since it showed it.
+func (q *Queries) CountRefusedHostKeys(ctx context.Context, arg CountRefusedHostKeysParams) (CountRefusedHostKeysRow, error) {
+	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.MaxRows, arg.Process, arg.State)
+	var i CountRefusedHostKeysRow
+	err := row.Scan(&i.N, &i.First)
+	return i, err
+}
+
 const countStateCounts = `-- name: CountStateCounts :many
 SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider
 `

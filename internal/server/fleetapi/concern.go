@@ -29,6 +29,7 @@ const (
 	concernDiscrepancy = "discrepancy"
 	concernProvider    = "provider"
 	concernOverdue     = "overdue"
+	concernHostKey     = "host-key"
 	concernListener    = "listener"
 	concernRestored    = "restored"
 	concernFinding     = "finding"
@@ -40,7 +41,7 @@ const (
 // ConcernKinds lists them.
 func ConcernKinds() []string {
 	return []string{
-		concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernListener, concernRestored, concernFinding,
+		concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernListener, concernRestored, concernFinding,
 		concernRole, concernCertificate, concernToken,
 	}
 }
@@ -53,7 +54,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		return nil, err
 	}
 	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
-		missing(summary))
+		missing(summary), refused(summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
 	}
@@ -170,6 +171,23 @@ func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// refused returns a concern while hosts show keys that are not the known ones: the states of their
+// machines do not show it until they are late.
+func refused(summary bmdb.Summary) []*fleetv1.Concern {
+	n := summary.RefusedHostKeys
+	if n == 0 {
+		return nil
+	}
+	which := "a machine shows a host key that is not the known one, so no agent is started on it"
+	if n > 1 {
+		which = fmt.Sprintf("%d machines show host keys that are not the known ones, so no agent is started on them", n)
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernHostKey, Subject: string(summary.FirstRefused), Count: int64(n),
+		Text: fmt.Sprintf("%s: `ironherd machine explain %s` tells what accepts it", which, summary.FirstRefused),
+	}}
 }
 
 // certificates returns a concern for each certificate of this process that has expired, or that

@@ -3,7 +3,6 @@ package fleetapi
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -62,8 +61,8 @@ type judged struct {
 	// since is when the state last changed; zero when time alone has changed it and nobody has written
 	// since.
 	since time.Time
-	// hostKey is the fingerprint of the host key because of which the last start of an agent failed;
-	// "": it did not.
+	// hostKey is the fingerprint of the host key that was refused last; "": none was since one was
+	// accepted.
 	hostKey string
 }
 
@@ -81,10 +80,7 @@ func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 	if j.plan.State != d.State {
 		j.since = time.Time{}
 	}
-	// The host may have failed in another way since it showed that key.
-	if key := remote.Fingerprint(d.RefusedHostKey); key != "" && strings.Contains(d.Record.Backoffs[fleet.ProcessAgentStart].Cause, key) {
-		j.hostKey = key
-	}
+	j.hostKey = remote.Fingerprint(d.RefusedHostKey)
 	return j, nil
 }
 

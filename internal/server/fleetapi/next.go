@@ -82,8 +82,11 @@ func (j judged) operators() (command, what string) {
 	verb := func(words string, more ...string) string {
 		return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, strings.Join(append([]string{string(id)}, more...), " "))
 	}
-	if j.hostKeyWaits() {
+	switch j.refusedHostKey() {
+	case fleet.ProcessAgentStart:
 		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
+	case fleet.ProcessProbe:
+		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
 	}
 	switch j.plan.State {
 	case fleet.StateQuarantined:
@@ -147,10 +150,20 @@ func (j judged) operators() (command, what string) {
 	return "", ""
 }
 
-// hostKeyWaits reports whether an agent would be started if the host had not shown a key that is
-// not the known one. Recovery, where it is to act, acts without a person.
-func (j judged) hostKeyWaits() bool {
-	return j.hostKey != "" && j.plan.For(fleet.ProcessAgentStart).Verdict.Scheduled() && !j.plan.For(fleet.ProcessRecovery).Verdict.Scheduled()
+// refusedHostKey returns the process that would get on if the host had not shown a key that is not
+// the known one; "" where none would. Recovery, where it is to act, acts without a person.
+func (j judged) refusedHostKey() fleet.Process {
+	scheduled := func(process fleet.Process) bool { return j.plan.For(process).Verdict.Scheduled() }
+	// The host may have failed in another way since it showed that key.
+	refused := func(cause string) bool { return j.hostKey != "" && strings.Contains(cause, j.hostKey) }
+	switch r := j.record; {
+	case scheduled(fleet.ProcessRecovery):
+	case scheduled(fleet.ProcessAgentStart) && refused(r.Backoffs[fleet.ProcessAgentStart].Cause):
+		return fleet.ProcessAgentStart
+	case scheduled(fleet.ProcessProbe) && r.Probe != nil && !r.Probe.Answered() && refused(r.Probe.Detail):
+		return fleet.ProcessProbe
+	}
+	return ""
 }
 
 // untilThen says what runs on a machine whose agent has refused an install; "" where that is not

@@ -130,6 +130,35 @@ func TestARestartIsWhatTheProviderCanDo(t *testing.T) {
 	}
 }
 
+// TestAProbeThatMeetsAnotherHostKey is a person's turn, who accepts it or finds out what answers
+// there. A restart does not change the key.
+func TestAProbeThatMeetsAnotherHostKey(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	const shown = "SHA256:uNiVztksCsDhcc0u9e8BrcqT0"
+	for detail, command := range map[string]string{
+		"198.51.100.1:22 has the host key " + shown + ", but SHA256:x is expected": "ironherd machine host-key accept m1 " + shown + " --reason WHY",
+		"connection refused": "ironherd machine reboot m1 --reason WHY",
+	} {
+		r := fleet.Record{
+			Machine:        fleet.Machine{ID: "m1", Provider: "rack", ProviderID: "dev-1", CreatedAt: hourAgo},
+			Provided:       &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "db1"},
+			InstallRequest: &fleet.InstallRequest{Generation: 1, At: hourAgo, Image: fleet.Image{URL: "http://x/y"}},
+			Installed: &fleet.Installed{
+				Generation: 1, Attempt: 1, At: hourAgo, BootID: "b1", SeenUp: fleet.SeenUp{By: fleet.SeenBySSH, Watch: true},
+			},
+			Probe:  &fleet.Probe{Generation: 1, Attempt: 1, At: now, UnansweredSince: hourAgo, Detail: detail},
+			Levers: []fleet.Lever{fleet.LeverReboot},
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now, hostKey: shown}
+		if n := j.nextStep(); j.plan.State != fleet.StateUnreachable || n.GetWho() != whoOperator || n.GetCommand() != command {
+			t.Errorf("%s, %q: %v", j.plan.State, detail, n)
+		}
+	}
+}
+
 // TestWhatRecoveryGaveUpMayBeReplaced: beside the end of the quarantine, which begins the same
 // ladder again, a person is told the other way, where the provider has it.
 func TestWhatRecoveryGaveUpMayBeReplaced(t *testing.T) {

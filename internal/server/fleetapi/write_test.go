@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,9 +215,29 @@ func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
 			if is.GetNext().GetWho() != who || is.GetNext().GetCommand() != command {
 				t.Errorf("next: %v", is.GetNext())
 			}
+			concerns := func() (texts []string) {
+				summary, err := client.GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+				o.must(err)
+				for _, c := range summary.GetConcerns() {
+					if c.GetKind() == "host-key" {
+						texts = append(texts, c.GetText())
+					}
+				}
+				return texts
+			}
+			want := []string{"a machine shows a host key that is not the known one, so no agent is started on it: `ironherd machine explain " + id + "` tells what accepts it"}
+			if !again {
+				want = nil
+			}
+			if got := concerns(); !slices.Equal(got, want) {
+				t.Errorf("the concerns are %q, want %q", got, want)
+			}
 			o.must(o.db.AcceptHostKey(t.Context(), "ada", fleet.MachineID(id), shown, wrong.Presented, "seen on the console"))
 			if is, err = client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: id}); err != nil || is.GetNext().GetWho() != "ironherd" {
 				t.Errorf("accepted: %v, %v", is.GetNext(), err)
+			}
+			if got := concerns(); got != nil {
+				t.Errorf("accepted: %q", got)
 			}
 		})
 	}

@@ -112,6 +112,8 @@ func (o overview) concerns() []concern {
 			continue
 		case "late":
 			link = stateURL(c.GetSubject())
+		case "host-key":
+			link = machineURL(c.GetSubject())
 		case "provider":
 			link = "#providers"
 		case "role":

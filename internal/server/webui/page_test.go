@@ -111,6 +111,9 @@ func TestVerdict(t *testing.T) {
 		"work is overdue": {func(s *stubFleet) {
 			s.summary.Concerns = []*fleetv1.Concern{{Kind: "overdue", Subject: "recovery", Count: 6, Text: "recovery is overdue"}}
 		}, `<a href="#processes">recovery is overdue</a>`},
+		"a host key is refused": {func(s *stubFleet) {
+			s.summary.Concerns = []*fleetv1.Concern{{Kind: "host-key", Subject: "m1", Count: 1, Text: "a machine shows a host key"}}
+		}, `<a href="/machines/m1">a machine shows a host key</a>`},
 		"a kind that this page does not know": {func(s *stubFleet) {
 			s.summary.Concerns = []*fleetv1.Concern{{Kind: "new", Count: 1, Text: "something new"}}
 		}, "something new"},

@@ -122,3 +122,12 @@ SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
 -- name: CountBackoffs :many
 WITH backoffs AS (SELECT process, not_before FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT))
 SELECT process, count(*) AS n FROM backoffs WHERE not_before > sqlc.arg(now) GROUP BY process;
+
+-- How many machines in a state show a host key that is not the known one, and the first of them,
+-- among as many backoffs as the limit says. Why their work failed names that key by its
+-- fingerprint, which begins with SHA256. A host may have failed in another way since it showed it.
+-- name: CountRefusedHostKeys :one
+SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
+FROM (SELECT subject, process, cause FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
+JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
+WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.cause LIKE '%SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state);
