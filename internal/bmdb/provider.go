@@ -227,13 +227,15 @@ func (db *DB) ResumeProvider(ctx context.Context, actor string, name fleet.Provi
 }
 
 // RetryProvider ends the backoffs of the provider and the penalties of its capacity, so that
-// everything is tried now. It returns how many penalties there were.
-func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) (penalties int, err error) {
+// what only they hold back is tried now. It returns the processes that had a backoff, and how many
+// penalties there were.
+func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) (retried []fleet.Process, penalties int, err error) {
 	err = db.onProvider(ctx, "retry provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
 		if reason != "" {
 			t.under = "; " + reason
 		}
-		for _, process := range slices.Sorted(maps.Keys(p.record.Backoffs)) { // I12
+		retried = slices.Sorted(maps.Keys(p.record.Backoffs))
+		for _, process := range retried { // I12
 			t.endBackoff(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
 		}
 		n, err := t.q.DeletePenalties(ctx, string(name))
@@ -245,7 +247,7 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		}
 		return err
 	})
-	return penalties, err
+	return retried, penalties, err
 }
 
 // onProvider is onMachine for a provider.

@@ -361,7 +361,7 @@ func TestPartlyDone(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)
 	r := h.run(t, "machine", "retry", "herd-0001", "not_found")
-	want := "herd-0001: agent-start is tried again now\nnot_found: no machine is named \"not_found\"\n"
+	want := "herd-0001: agent-start does not wait in backoff any more\nnot_found: no machine is named \"not_found\"\n"
 	if r.code != 6 || r.stderr != want {
 		t.Errorf("some failed: got %d, %q", r.code, r.stderr)
 	}

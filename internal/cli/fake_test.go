@@ -310,7 +310,7 @@ func (f *fakeFleet) ResumeProvider(_ context.Context, r *fleetv1.ResumeProviderR
 
 func (f *fakeFleet) RetryProvider(_ context.Context, r *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
 	f.hold("retry " + r.GetProvider() + r.GetReason())
-	return &fleetv1.RetryProviderResponse{Penalties: 2}, failing(r.GetProvider())
+	return &fleetv1.RetryProviderResponse{Processes: []string{"provision"}, Penalties: 2}, failing(r.GetProvider())
 }
 
 func (f *fakeFleet) PauseRecovery(_ context.Context, r *fleetv1.PauseRecoveryRequest) (*fleetv1.PauseRecoveryResponse, error) {

@@ -16,7 +16,8 @@ func (a *app) machineRetryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry MACHINE...",
 		Short: "Try again now what waits in backoff",
-		Long:  `Retry forgets the backoff of machines, so that what failed is tried again at once instead of later.`,
+		Long: `Retry forgets the backoff of machines, so that what failed is tried again at once instead of later, unless something else holds it back:
+machine explain tells that.`,
 		Example: `  ironherd machine retry herd-0007
   ironherd machine retry herd-0007 herd-0008 --process agent-start`,
 		Args:              oneOrMore("MACHINE"),
@@ -46,12 +47,16 @@ func (a *app) retry(ctx context.Context, client fleetClient, machine, process st
 	if err != nil {
 		return err
 	}
-	if retried := response.GetProcesses(); len(retried) > 0 {
-		a.note("%s: %s is tried again now", machine, strings.Join(retried, ", "))
-	} else {
-		a.note("%s: nothing was waiting in backoff", machine)
-	}
+	a.note("%s: %s", machine, endedBackoffs(response.GetProcesses()))
 	return nil
+}
+
+// endedBackoffs says what does not wait in backoff any more. Something else may hold it back.
+func endedBackoffs(processes []string) string {
+	if len(processes) == 0 {
+		return "nothing was waiting in backoff"
+	}
+	return strings.Join(processes, ", ") + " does not wait in backoff any more"
 }
 
 func processNames() []string {

@@ -83,7 +83,7 @@ failed, or that a released machine had, may be used again.`,
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			response, err := client.RetryProvider(ctx, &fleetv1.RetryProviderRequest{Provider: args[0], Reason: reason})
 			if err == nil {
-				a.note("%s is tried again now; %s of capacity ended", args[0], penalties(response.GetPenalties()))
+				a.note("%s: %s; %s of capacity ended", args[0], endedBackoffs(response.GetProcesses()), penalties(response.GetPenalties()))
 			}
 			return err
 		})

@@ -194,6 +194,9 @@ func TestHolds(t *testing.T) {
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)
 	}
+	if r, want := h.run(t, "provider", "retry", "metal"), "metal: provision does not wait in backoff any more; 2 penalties of capacity ended\n"; r.stderr != want {
+		t.Errorf("told %q, want %q", r.stderr, want)
+	}
 	// It is told when it ends by the clock of the control plane.
 	if r := h.run(t, "recovery", "pause", "--reason", "the switch", "--for", "1h"); r.stderr !=
 		"Recovery is stopped until 2026-11-21 11:00:00Z; ironherd recovery resume ends that before\n" {

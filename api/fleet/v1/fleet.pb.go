@@ -4261,7 +4261,9 @@ func (x *RetryProviderRequest) GetReason() string {
 type RetryProviderResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many penalties of capacity were ended.
-	Penalties     int64 `protobuf:"varint,1,opt,name=penalties,proto3" json:"penalties,omitempty"`
+	Penalties int64 `protobuf:"varint,1,opt,name=penalties,proto3" json:"penalties,omitempty"`
+	// The processes whose backoff was forgotten.
+	Processes     []string `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4301,6 +4303,13 @@ func (x *RetryProviderResponse) GetPenalties() int64 {
 		return x.Penalties
 	}
 	return 0
+}
+
+func (x *RetryProviderResponse) GetProcesses() []string {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
 }
 
 type PauseRecoveryRequest struct {
@@ -4821,9 +4830,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x16ResumeProviderResponse\"J\n" +
 	"\x14RetryProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"5\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"S\n" +
 	"\x15RetryProviderResponse\x12\x1c\n" +
-	"\tpenalties\x18\x01 \x01(\x03R\tpenalties\"\x91\x01\n" +
+	"\tpenalties\x18\x01 \x01(\x03R\tpenalties\x12\x1c\n" +
+	"\tprocesses\x18\x02 \x03(\tR\tprocesses\"\x91\x01\n" +
 	"\x14PauseRecoveryRequest\x120\n" +
 	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12/\n" +

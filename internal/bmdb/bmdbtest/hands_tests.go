@@ -471,9 +471,12 @@ var handsTests = []test{
 		if p := v.Penalties["c1"]; len(v.Machines) != 0 || !p.ForEver() {
 			w.Fatalf("machines %v, penalty %+v", v.Machines, p)
 		}
-		n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised")
-		if err != nil || n != 1 {
-			w.Fatalf("%d penalties were ended, %v", n, err)
+		w.must(w.claimOne(w.session("p"), fleet.ProcessProvision).Fail(w.ctx, bmdb.Failure{Cause: "no quota", Backoff: growing}))
+		for _, want := range []string{"[provision] 1", "[] 0"} {
+			retried, n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised")
+			if got := fmt.Sprint(retried, n); err != nil || got != want {
+				w.Fatalf("ended %s, %v, want %s", got, err, want)
+			}
 		}
 	}},
 }

@@ -250,7 +250,7 @@ var operationTests = []test{
 		}
 		_, err = w.db.ResolveFormer(w.ctx, string(fleet.NewMachineID()))
 		w.wantKind(err, fleet.KindNotFound)
-		if n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised"); err != nil || n != 1 {
+		if _, n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised"); err != nil || n != 1 {
 			w.Fatalf("ended %d penalties, %v", n, err)
 		}
 		if w.state(other.Machine) != fleet.StateAvailable {

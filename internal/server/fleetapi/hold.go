@@ -81,11 +81,11 @@ func (s *Service) RetryProvider(ctx context.Context, req *fleetv1.RetryProviderR
 		if err != nil {
 			return nil, err
 		}
-		penalties, err := s.db.RetryProvider(ctx, actor, name, reason)
+		retried, penalties, err := s.db.RetryProvider(ctx, actor, name, reason)
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.RetryProviderResponse{Penalties: int64(penalties)}, nil
+		return &fleetv1.RetryProviderResponse{Processes: each(retried, processName), Penalties: int64(penalties)}, nil
 	})
 }
 

@@ -53,9 +53,11 @@ func (s *Service) RetryMachine(ctx context.Context, req *fleetv1.RetryMachineReq
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.RetryMachineResponse{Processes: each(forgotten, func(p fleet.Process) string { return string(p) })}, nil
+		return &fleetv1.RetryMachineResponse{Processes: each(forgotten, processName)}, nil
 	})
 }
+
+func processName(p fleet.Process) string { return string(p) }
 
 var compressions = map[agentv1.Compression]fleet.Compression{
 	agentv1.Compression_COMPRESSION_UNSPECIFIED: "",

@@ -91,7 +91,7 @@ func TestReleasedCapacityIsKeptOut(t *testing.T) {
 		if len(b.fake.Devices()) != 0 || !strings.Contains(b.result(), "capacity-000 by release, asked for by ada: sold") {
 			t.Fatalf("devices %v, result %q", b.fake.Devices(), b.result())
 		}
-		if _, err := b.db.RetryProvider(t.Context(), "ada", source, ""); err != nil {
+		if _, _, err := b.db.RetryProvider(t.Context(), "ada", source, ""); err != nil {
 			t.Fatal(err)
 		}
 		b.passes(2)
