@@ -224,7 +224,8 @@ type HistoryRow struct {
 // History returns the newest rows of a machine's history, newest first; the first is the work that
 // is under way, if there is some. A machine that is gone still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, machineSubject(machine), limit, func(ctx context.Context, t *transaction) ([]lane, error) {
+	q := statement.ListHistoryWithoutParams{Subject: machineSubject(machine), MaxRead: int64(limit), MaxRows: int64(limit)}
+	return db.history(ctx, q, func(ctx context.Context, t *transaction) ([]lane, error) {
 		m, err := t.load(ctx, machine)
 		if fleet.KindOf(err) == fleet.KindNotFound {
 			return nil, nil
@@ -238,7 +239,26 @@ func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) (
 
 // ProviderHistory returns the same for a provider.
 func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, providerSubject(name), limit, func(ctx context.Context, t *transaction) (lanes []lane, err error) {
+	q := statement.ListHistoryWithoutParams{Subject: providerSubject(name), MaxRead: int64(limit), MaxRows: int64(limit)}
+	return db.history(ctx, q, lanesOf(name))
+}
+
+// ProviderEvents is ProviderHistory without the passes that finished, looked for among the newest
+// 100,000 rows.
+func (db *DB) ProviderEvents(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
+	q := statement.ListHistoryWithoutParams{
+		Subject: providerSubject(name), Without: string(fleet.EventFinished), MaxRead: eventsAmong, MaxRows: int64(limit),
+	}
+	return db.history(ctx, q, lanesOf(name))
+}
+
+// eventsAmong bounds how many rows ProviderEvents reads. Passes of two kinds, each once a minute,
+// make as many in five weeks.
+const eventsAmong = 100_000
+
+// lanesOf returns a function that reads the lanes of a provider; none of one that is not known.
+func lanesOf(name fleet.ProviderName) func(context.Context, *transaction) ([]lane, error) {
+	return func(ctx context.Context, t *transaction) (lanes []lane, err error) {
 		p, err := t.loadProvider(ctx, name)
 		if fleet.KindOf(err) == fleet.KindNotFound {
 			return nil, nil
@@ -250,7 +270,7 @@ func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limi
 			lanes = append(lanes, l.lane)
 		}
 		return lanes, nil
-	})
+	}
 }
 
 // running is the work that a lane is held for, as a row of history.
@@ -261,7 +281,7 @@ func running(l lane) HistoryRow {
 	}
 }
 
-func (db *DB) history(ctx context.Context, subject string, limit int, lanes func(context.Context, *transaction) ([]lane, error)) (
+func (db *DB) history(ctx context.Context, q statement.ListHistoryWithoutParams, lanes func(context.Context, *transaction) ([]lane, error)) (
 	[]HistoryRow, error,
 ) {
 	return read(ctx, db.view, "history", func(ctx context.Context, t *transaction) (list []HistoryRow, err error) {
@@ -275,7 +295,8 @@ func (db *DB) history(ctx context.Context, subject string, limit int, lanes func
 			}
 		}
 		slices.SortFunc(list, func(a, b HistoryRow) int { return b.At.Compare(a.At) })
-		rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subject, MaxRows: int64(max(limit-len(list), 0))})
+		q.MaxRows = max(q.MaxRows-int64(len(list)), 0)
+		rows, err := t.q.ListHistoryWithout(ctx, q)
 		for _, r := range rows {
 			list = append(list, HistoryRow{
 				At: instant(r.At), StartedAt: instant(r.StartedAt), Why: r.Why, Actor: r.Actor, Process: fleet.Process(r.Process),

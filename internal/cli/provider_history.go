@@ -12,19 +12,22 @@ import (
 
 func (a *app) providerHistoryCommand() *cobra.Command {
 	var limit int32
+	var passes bool
 	cmd := &cobra.Command{
 		Use:   "history PROVIDER",
 		Short: "Tell what was done at a provider, when, and how it ended",
-		Long: `History tells the passes at a provider, when it and its list began to disagree with what is known here, the penalties of its capacity, and who
-paused it, resumed it, or stopped recovery.`,
-		Example:           `  ironherd provider history metal --limit 20`,
+		Long: `History tells who paused a provider, resumed it, or stopped recovery, which passes at it failed, when its list began to disagree with what is known
+here, and the penalties of its capacity. With --passes it tells the passes that finished, too.`,
+		Example: `  ironherd provider history metal --limit 20
+  ironherd provider history metal --passes`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().Int32Var(&limit, "limit", defaultHistory, historyLimitUsage)
+	cmd.Flags().BoolVar(&passes, "passes", false, "also tell the passes that finished")
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.history(cmd, *timeout, *output, &fleetv1.ListHistoryRequest{Provider: args[0], Limit: limit})
+		return a.history(cmd, *timeout, *output, &fleetv1.ListHistoryRequest{Provider: args[0], Limit: limit, WithoutFinished: !passes})
 	}
 	return cmd
 }

@@ -186,10 +186,16 @@ func TestHolds(t *testing.T) {
 			t.Errorf("%v: %d, %q", args, r.code, r.stderr)
 		}
 	}
+	for _, args := range [][]string{{"provider", "history", "metal"}, {"provider", "history", "metal", "--passes"}} {
+		if r := h.run(t, args...); r.code != 0 {
+			t.Errorf("%v: %d, %q", args, r.code, r.stderr)
+		}
+	}
 	want := []string{
 		"pause metal: the bill", "resume metal: paid", "retry metal", "pause recovery: the switch, until: true, lasts: 1h0m0s",
 		"pause recovery: the switch, until: false, lasts: 0s", "resume recovery",
 		"adopt metal dev-9: made by hand", "accept SHA256:BBBB: reinstalled",
+		"history of metal, without what finished: true", "history of metal, without what finished: false",
 	}
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)

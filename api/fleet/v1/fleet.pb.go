@@ -1246,10 +1246,13 @@ type ListHistoryRequest struct {
 	// One of the two.
 	Machine string `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	// 1 to 1000; 0 means 200. Where there are more entries, the newest are returned.
-	Limit         int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	Provider      string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Limit    int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Provider string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Of a provider: leave out the passes that finished. The other entries are looked for among the
+	// newest 100,000.
+	WithoutFinished bool `protobuf:"varint,4,opt,name=without_finished,json=withoutFinished,proto3" json:"without_finished,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListHistoryRequest) Reset() {
@@ -1301,6 +1304,13 @@ func (x *ListHistoryRequest) GetProvider() string {
 		return x.Provider
 	}
 	return ""
+}
+
+func (x *ListHistoryRequest) GetWithoutFinished() bool {
+	if x != nil {
+		return x.WithoutFinished
+	}
+	return false
 }
 
 type ListHistoryResponse struct {
@@ -4608,11 +4618,12 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x04Fact\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"`\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\x8b\x01\n" +
 	"\x12ListHistoryRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"P\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\x12)\n" +
+	"\x10without_finished\x18\x04 \x01(\bR\x0fwithoutFinished\"P\n" +
 	"\x13ListHistoryResponse\x129\n" +
 	"\aentries\x18\x01 \x03(\v2\x1f.ironherd.fleet.v1.HistoryEntryR\aentries\"\xb2\x02\n" +
 	"\fHistoryEntry\x12*\n" +

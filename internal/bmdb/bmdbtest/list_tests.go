@@ -272,6 +272,28 @@ var listTests = []test{
 			return err
 		}))
 	}},
+	{"what happened at a provider is not crowded out by passes that finished", func(w *world) {
+		w.must(w.db.PauseProvider(w.ctx, actor, provider, "the bill"))
+		for range 3 {
+			w.must(w.claimOne(w.session("updater"), fleet.ProcessUpdate).Finish(w.ctx))
+			w.shift.Advance(time.Hour)
+		}
+		w.must(w.claimOne(w.session("updater"), fleet.ProcessUpdate).Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: growing}))
+		w.shift.Advance(time.Hour)
+		w.claimOne(w.session("updater"), fleet.ProcessUpdate)
+		rows, err := w.db.ProviderEvents(w.ctx, provider, 3)
+		w.must(err)
+		var got []fleet.Event
+		for _, r := range rows {
+			got = append(got, r.Event)
+		}
+		if want := []fleet.Event{fleet.EventStarted, fleet.EventFailed, fleet.EventPaused}; !slices.Equal(got, want) {
+			w.Fatalf("the events are %q, want %q", got, want)
+		}
+		if rows, err = w.db.ProviderHistory(w.ctx, provider, 3); err != nil || rows[2].Event != fleet.EventFinished {
+			w.Fatalf("the history is %+v, %v", rows, err)
+		}
+	}},
 }
 
 // fleetWithGaps makes machines, some of which want an install, and between them machines that were

@@ -156,7 +156,12 @@ func (s *Service) history(ctx context.Context, req *fleetv1.ListHistoryRequest, 
 		if err != nil {
 			return nil, err
 		}
+		if req.GetWithoutFinished() {
+			return s.db.ProviderEvents(ctx, name, most)
+		}
 		return s.db.ProviderHistory(ctx, name, most)
+	case req.GetWithoutFinished():
+		return nil, fleet.Errorf(fleet.KindInvalid, "without_finished is for the history of a provider")
 	}
 	id, err := s.resolve(ctx, req.GetMachine())
 	if fleet.KindOf(err) == fleet.KindNotFound {

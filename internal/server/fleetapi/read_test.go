@@ -227,6 +227,18 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	if code(err) != connect.CodeInvalidArgument {
 		t.Errorf("a history of two: %v", err)
 	}
+	_, err = client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Machine: string(id), WithoutFinished: true})
+	if code(err) != connect.CodeInvalidArgument {
+		t.Errorf("a machine without what finished: %v", err)
+	}
+	finished := func(without bool) bool {
+		h, err := client.ListHistory(t.Context(), &fleetv1.ListHistoryRequest{Provider: "lab", WithoutFinished: without})
+		o.must(err)
+		return slices.ContainsFunc(h.GetEntries(), func(e *fleetv1.HistoryEntry) bool { return e.GetEvent() == string(fleet.EventFinished) })
+	}
+	if !finished(false) || finished(true) {
+		t.Errorf("passes that finished are told: %t, and where they are left out: %t", finished(false), finished(true))
+	}
 	p, err := client.ListProviders(t.Context(), &fleetv1.ListProvidersRequest{})
 	o.must(err)
 	if len(p.GetProviders()) != 1 {

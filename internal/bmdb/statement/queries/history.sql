@@ -7,6 +7,13 @@ VALUES (sqlc.arg(subject), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(process), sql
 SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
 ORDER BY id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
+-- The same without one kind of event, looked for among as many of the newest rows as max_read says.
+-- name: ListHistoryWithout :many
+SELECT h.at, h.actor, h.process, h.epoch, h.started_at, h.why, h.event, h.detail, h.retry_at FROM (
+  SELECT id, at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
+  ORDER BY id DESC LIMIT CAST(sqlc.arg(max_read) AS BIGINT)) AS h
+WHERE h.event <> CAST(sqlc.arg(without) AS TEXT) ORDER BY h.id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+
 -- How a work ended, looked up when its commit is repeated. It cannot have ended long before it
 -- started, whatever was done to the clock, which spares the history before that.
 -- name: GetWorkEnd :one
