@@ -193,6 +193,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"demo --image-size 0 --agent " + empty, 2, "--image-size must be at least 4, not 0\n"},
 		{"demo --machines x", 2, `--machines must be a whole number, not "x" (see ironherd demo --help)`},
 		{"demo --real-agents -5 --agent " + empty, 2, "--real-agents must not be negative, not -5\n"},
+		{"sim --dir x --real-agents -5", 2, "--real-agents must not be negative, not -5"},
 		{"demo --real-agents -1 --agent " + empty, 2, "--real-agents must not be negative, not -1\n"},
 		{"demo --vm 0 --agent " + empty, 2, "--vm must be at least 1, not 0\n"},
 		{"demo --vm 1 --machines 2 --agent " + empty, 2, "--machines is for simulated machines: leave it out with --vm\n"},

@@ -29,7 +29,14 @@ after it expired (janitor.keep_plans, a week).`,
 			if err != nil {
 				return err
 			}
-			return a.print(*output, response.GetPlan(), func(w *screen) { showPlan(w, response.GetPlan()) })
+			return a.print(*output, response.GetPlan(), func(w *screen) {
+				plan := response.GetPlan()
+				showPlan(w, plan)
+				if plan.GetConfirmedAt() == nil {
+					w.line("")
+					w.line("It can be confirmed until %s: ironherd plan confirm %s", instant(plan.GetExpiresAt()), plan.GetId())
+				}
+			})
 		})
 	}
 	return cmd

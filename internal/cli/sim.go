@@ -98,6 +98,9 @@ func (f simFlags) validate() error {
 	if !(f.world.Speed > 0) {
 		faults = append(faults, fmt.Errorf("--speed must be above 0, not %g", f.world.Speed))
 	}
+	if f.world.RealAgents < 0 {
+		faults = append(faults, fmt.Errorf("--real-agents must not be negative, not %d", f.world.RealAgents))
+	}
 	if f.imageSize < 4 {
 		faults = append(faults, fmt.Errorf("--image-size must be at least 4, not %d", f.imageSize))
 	}

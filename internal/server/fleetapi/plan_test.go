@@ -132,6 +132,10 @@ func TestEveryVerb(t *testing.T) {
 				if _, err := o.db.Machine(t.Context(), id); fleet.KindOf(err) != fleet.KindNotFound {
 					t.Errorf("it is still there: %v", err)
 				}
+				_, err := client.GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: "host-0"})
+				if code(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "`ironherd machine history "+string(id)+"` tells what became of it") {
+					t.Errorf("shown: %v", err)
+				}
 				return
 			}
 			if !test.done(o.record(id)) {

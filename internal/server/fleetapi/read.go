@@ -235,7 +235,13 @@ func (s *Service) resolve(ctx context.Context, ref string) (fleet.MachineID, err
 		return "", fleet.Errorf(fleet.KindInvalid,
 			"machine must be a UUID, a prefix of one with at least 4 characters, a host name, or provider/provider-ID")
 	}
-	return s.db.Resolve(ctx, ref)
+	id, err := s.db.Resolve(ctx, ref)
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		if former, e := s.db.ResolveFormer(ctx, ref); e == nil {
+			err = fleet.Errorf(fleet.KindNotFound, "no machine is known as %q any more: `ironherd machine history %s` tells what became of it", ref, former)
+		}
+	}
+	return id, err
 }
 
 func limit(field string, n, byDefault int32) (int, error) {
