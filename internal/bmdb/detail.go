@@ -18,8 +18,7 @@ type MachineDetails struct {
 	// lifecycle says by the time that passed since the last write of facts.
 	State      fleet.State
 	StateSince time.Time
-	// RefusedHostKey is fleet.HostKeys.Refused, while the start of an agent is in backoff; empty
-	// otherwise.
+	// RefusedHostKey is fleet.HostKeys.Refused.
 	RefusedHostKey string
 }
 
@@ -34,13 +33,11 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 		if d.Environment, err = t.environment(ctx); err != nil {
 			return d, err
 		}
-		if _, fails := m.record.Backoffs[fleet.ProcessAgentStart]; fails {
-			keys, err := t.hostKeys(ctx, machine)
-			if err != nil {
-				return d, err
-			}
-			d.RefusedHostKey = keys.Refused
+		keys, err := t.hostKeys(ctx, machine)
+		if err != nil {
+			return d, err
 		}
+		d.RefusedHostKey = keys.Refused
 		if m.record.Intent != nil {
 			p, err := t.loadProvider(ctx, m.record.Provider)
 			if err != nil {

@@ -309,6 +309,16 @@ func TestAnotherHostKeyIsNotUp(t *testing.T) {
 		s.answers(sshd(t, other, &logins))
 		s.run(5 * time.Minute)
 		s.wantState(fleet.StateBooting, "ironherd machine host-key accept")
+		// refused is what explain names the command that accepts it by.
+		refused := func() {
+			t.Helper()
+			d, err := s.herd.DB.MachineDetails(t.Context(), s.machine)
+			check(t, err)
+			if key := remote.Fingerprint(d.RefusedHostKey); key == "" || !strings.Contains(d.Record.Probe.Detail, key) {
+				t.Fatalf("the refused host key is %q, and the probe says: %s", key, d.Record.Probe.Detail)
+			}
+		}
+		refused()
 		keys, err := s.herd.DB.HostKeys(t.Context(), s.machine)
 		check(t, err)
 		public, _ := other.Public().(ed25519.PublicKey)
@@ -323,6 +333,7 @@ func TestAnotherHostKeyIsNotUp(t *testing.T) {
 		s.answers(sshd(t, s.order.HostKey, &logins))
 		s.run(8 * time.Minute)
 		s.wantState(fleet.StateUnreachable, "host-key accept")
+		refused()
 	})
 }
 
