@@ -278,7 +278,10 @@ func (t *transaction) backOff(
 	interval := f.Backoff.Next(was.Interval)
 	next := fleet.BackoffState{
 		NotBefore: t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond),
-		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1,
+		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1, Since: was.Since,
+	}
+	if next.Since.IsZero() && !f.Queued {
+		next.Since = t.Now()
 	}
 	heard := was.Heard(f.Answer, t.Now())
 	next.UnansweredSince, next.Answered = heard.UnansweredSince, heard.Answered

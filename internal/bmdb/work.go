@@ -98,6 +98,8 @@ type Failure struct {
 	RetryAfter time.Duration
 	// Answer is what the failure says of the host.
 	Answer fleet.Answer
+	// Queued: nothing was tried, because the call waited for its turn.
+	Queued bool
 }
 
 // ending is how work ends.

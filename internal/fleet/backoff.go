@@ -88,6 +88,8 @@ type BackoffState struct {
 	Cause string
 	// Failures counts the failures in a row.
 	Failures int
+	// Since is when the first of them was in which something was tried; zero: nothing was yet.
+	Since time.Time
 	// UnansweredSince is since when the host has answered nobody who tried to reach it; zero: it has
 	// answered, or nobody got as far as to try.
 	UnansweredSince time.Time

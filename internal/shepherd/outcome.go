@@ -76,11 +76,12 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 var queuedBackoff = fleet.Backoff{Initial: 15 * time.Second}
 
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
-	if provider.WasQueued(o.Err) {
+	queued := provider.WasQueued(o.Err)
+	if queued {
 		o.Backoff = queuedBackoff
 	}
 	return work.Fail(ctx, bmdb.Failure{
-		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)), Answer: o.Answer,
+		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)), Answer: o.Answer, Queued: queued,
 	}, o.Changes...)
 }
 

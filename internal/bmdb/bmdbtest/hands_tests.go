@@ -123,32 +123,6 @@ var handsTests = []test{
 			}
 		}
 	}},
-	{"what failures say of a host is remembered", func(w *world) {
-		id, s := w.machine("c1"), w.lasting("initializer")
-		fail := func(answer fleet.Answer) fleet.BackoffState {
-			w.shift.Advance(2 * time.Minute)
-			w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Minute}, Answer: answer}))
-			return w.record(id).Backoffs[fleet.ProcessAgentStart]
-		}
-		if b := fail(fleet.AnswerUnknown); !b.UnansweredSince.IsZero() || b.Answered {
-			w.Fatalf("nobody tried: %+v", b)
-		}
-		first := fail(fleet.AnswerNone)
-		if first.UnansweredSince.IsZero() || first.Answered {
-			w.Fatalf("it did not answer: %+v", first)
-		}
-		for _, answer := range []fleet.Answer{fleet.AnswerNone, fleet.AnswerUnknown} {
-			if b := fail(answer); !b.UnansweredSince.Equal(first.UnansweredSince) {
-				w.Fatalf("it did not answer since %s: %+v", first.UnansweredSince, b)
-			}
-		}
-		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.Answered {
-			w.Fatalf("it answered: %+v", b)
-		}
-		if b := fail(fleet.AnswerNone); !b.UnansweredSince.After(first.UnansweredSince) || b.Answered {
-			w.Fatalf("it does not answer again: %+v", b)
-		}
-	}},
 	{"machines whose hosts never answered, together, stop the line", func(w *world) {
 		p := fleet.DefaultPolicy()
 		p.SuspectLeast, p.RecoveryAtOnce = 2, 1

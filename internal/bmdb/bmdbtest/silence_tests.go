@@ -244,4 +244,51 @@ var silenceTests = []test{
 		w.probe(w.sessionFor("prober", 10*time.Hour), 0, false)
 		w.watch("1 of 1 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
+	{"what failures say of a host is remembered", func(w *world) {
+		id, s := w.machine("c1"), w.lasting("initializer")
+		fail := func(answer fleet.Answer) fleet.BackoffState {
+			w.shift.Advance(2 * time.Minute)
+			w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Minute}, Answer: answer}))
+			return w.record(id).Backoffs[fleet.ProcessAgentStart]
+		}
+		if b := fail(fleet.AnswerUnknown); !b.UnansweredSince.IsZero() || b.Answered {
+			w.Fatalf("nobody tried: %+v", b)
+		}
+		first := fail(fleet.AnswerNone)
+		if first.UnansweredSince.IsZero() || first.Answered {
+			w.Fatalf("it did not answer: %+v", first)
+		}
+		for _, answer := range []fleet.Answer{fleet.AnswerNone, fleet.AnswerUnknown} {
+			if b := fail(answer); !b.UnansweredSince.Equal(first.UnansweredSince) {
+				w.Fatalf("it did not answer since %s: %+v", first.UnansweredSince, b)
+			}
+		}
+		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.Answered {
+			w.Fatalf("it answered: %+v", b)
+		}
+		if b := fail(fleet.AnswerNone); !b.UnansweredSince.After(first.UnansweredSince) || b.Answered {
+			w.Fatalf("it does not answer again: %+v", b)
+		}
+	}},
+	{"since when work fails is remembered, but for waits for a turn", func(w *world) {
+		id, s := w.machine("c1"), w.lasting("initializer")
+		fail := func(queued bool) time.Time {
+			w.shift.Advance(2 * time.Minute)
+			failure := bmdb.Failure{Cause: "x", Backoff: fleet.Backoff{Initial: time.Minute}, Queued: queued}
+			w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, failure))
+			return w.record(id).Backoffs[fleet.ProcessAgentStart].Since
+		}
+		if since := fail(true); !since.IsZero() {
+			w.Fatalf("nothing was tried, and it fails since %s", since)
+		}
+		first := fail(false)
+		if now := w.now(); now.Sub(first) < 0 || now.Sub(first) > time.Minute {
+			w.Fatalf("it fails since %s, and it is %s", first, now)
+		}
+		for _, queued := range []bool{false, true, false} {
+			if since := fail(queued); !since.Equal(first) {
+				w.Fatalf("it fails since %s, want %s", since, first)
+			}
+		}
+	}},
 }

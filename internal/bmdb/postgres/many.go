@@ -104,7 +104,7 @@ func (m many) DeleteStateCounts(ctx context.Context, ids []int64) error {
 var putBackoffs = "INSERT INTO backoff " + values[statement.PutBackoffParams](1) + `
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
-  unanswered_since = excluded.unanswered_since, answered = excluded.answered`
+  unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since`
 
 func (m many) PutBackoffs(ctx context.Context, rows []statement.PutBackoffParams) error {
 	return m.exec(ctx, putBackoffs, arrays(rows)...)

@@ -358,7 +358,7 @@ func (q *Queries) DeleteStateCount(ctx context.Context, id int64) error {
 }
 
 const getBackoffs = `-- name: GetBackoffs :many
-SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered FROM backoff WHERE subject = $1 ORDER BY process
+SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since FROM backoff WHERE subject = $1 ORDER BY process
 `
 
 func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, error) {
@@ -379,6 +379,7 @@ func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, e
 			&i.Failures,
 			&i.UnansweredSince,
 			&i.Answered,
+			&i.Since,
 		); err != nil {
 			return nil, err
 		}
@@ -622,12 +623,12 @@ func (q *Queries) ListStateCounts(ctx context.Context, arg ListStateCountsParams
 }
 
 const putBackoff = `-- name: PutBackoff :exec
-INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered)
+INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8)
+  $7, $8, $9)
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
-  unanswered_since = excluded.unanswered_since, answered = excluded.answered
+  unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since
 `
 
 type PutBackoffParams struct {
@@ -639,6 +640,7 @@ type PutBackoffParams struct {
 	Failures        int64
 	UnansweredSince int64
 	Answered        int64
+	Since           int64
 }
 
 func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
@@ -651,6 +653,7 @@ func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
 		arg.Failures,
 		arg.UnansweredSince,
 		arg.Answered,
+		arg.Since,
 	)
 	return err
 }

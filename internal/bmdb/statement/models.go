@@ -33,6 +33,7 @@ type Backoff struct {
 	Failures        int64
 	UnansweredSince int64
 	Answered        int64
+	Since           int64
 }
 
 type CallTurn struct {

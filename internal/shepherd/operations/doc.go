@@ -21,9 +21,10 @@
 //     A power cycle that has left the machine off is finished by switching it on, which is
 //     idempotent.
 //   - The provider cannot be reached, is busy or does not let us in: the call is tried again with
-//     a backoff, for give_up_after from the request. Then the operation ends as failed, with the
-//     provider's words. A release is given up only after an answer: as long as the provider may
-//     have heard a call, and cannot be asked for the machine, nobody knows whether it is gone.
+//     a backoff, for give_up_after from the first try that failed. Then the operation ends as
+//     failed, with the provider's words. A release is given up only after an answer: as long as the
+//     provider may have heard a call, and cannot be asked for the machine, nobody knows whether it
+//     is gone.
 //   - The provider has accepted the call, and cannot be asked what has become of it: it is asked
 //     again until it answers, however long that takes.
 //   - The provider refuses for good (the state of the machine does not allow it, it cannot do it):

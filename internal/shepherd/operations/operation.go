@@ -231,8 +231,19 @@ func (o operation) gone() shepherd.Outcome {
 		bmdb.SetProvided(r.ID, r.ProviderID, provider.Gone(r.Provided)))
 }
 
-// limit is until when an operation is tried that the provider does not accept.
-func (o operation) limit() time.Time { return o.request.At.Add(o.config.GiveUpAfter) }
+// limit is until when an operation is tried that the provider does not accept. Its time begins with
+// the first try that failed, or whose reply is not known. That may be long after the request.
+func (o operation) limit() time.Time {
+	since := o.work.Record.Backoffs[fleet.ProcessOperation].Since
+	switch {
+	case !since.IsZero():
+	case o.attempt != nil:
+		since = o.attempt.At
+	default:
+		since = o.now
+	}
+	return since.Add(o.config.GiveUpAfter)
+}
 
 // inDoubt reports whether the provider may have accepted a call of which it is not known that it
 // did: then it may give the machine back at any time.

@@ -17,8 +17,8 @@ import (
 type Config struct {
 	// Backoff between two attempts at an operation that the provider has not accepted.
 	Backoff fleet.Backoff `yaml:"backoff"`
-	// GiveUpAfter is how long after its request an operation is tried that the provider does not
-	// accept for reasons that may pass.
+	// GiveUpAfter is how long an operation is tried, from the first try that failed, that the provider
+	// does not accept for reasons that may pass.
 	GiveUpAfter time.Duration `yaml:"give_up_after"`
 }
 

@@ -117,3 +117,33 @@ func TestManyOperationsWaitForTheirTurn(t *testing.T) {
 		stop()
 	})
 }
+
+// TestALateFirstFailureEndsNothing: the time that an operation has begins when it is first tried,
+// which may be long after the request, and not with the request.
+func TestALateFirstFailureEndsNothing(t *testing.T) {
+	t.Parallel()
+	for want, away := range map[string]time.Duration{"operation done: ": 40 * time.Minute, "operation failed: ": 90 * time.Minute} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				herd, handler := bench(t, 1, operations.Options{}, nil, nil)
+				id := herd.Machines()[0]
+				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "it hangs")
+				check(t, err)
+				time.Sleep(3 * time.Hour) // no control plane carries operations out
+				back := time.Now().Add(away)
+				herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					if at == shepherdtest.Pulling && time.Now().Before(back) {
+						return fleet.Errorf(fleet.KindThrottled, "slowly")
+					}
+					return nil
+				}
+				defer herd.Start(handler)()
+				time.Sleep(2 * time.Hour)
+				if got := ended(t, herd, id); !strings.HasPrefix(got, want) {
+					t.Errorf("%s, want %s", got, want)
+				}
+			})
+		})
+	}
+}

@@ -70,12 +70,12 @@ SELECT id, state, n FROM state_count WHERE provider = sqlc.arg(provider) ORDER B
 SELECT * FROM backoff WHERE subject = sqlc.arg(subject) ORDER BY process;
 
 -- name: PutBackoff :exec
-INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered)
+INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since)
 VALUES (sqlc.arg(subject), sqlc.arg(process), sqlc.arg(not_before), sqlc.arg(lasts), sqlc.arg(cause), sqlc.arg(failures),
-  sqlc.arg(unanswered_since), sqlc.arg(answered))
+  sqlc.arg(unanswered_since), sqlc.arg(answered), sqlc.arg(since))
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
-  unanswered_since = excluded.unanswered_since, answered = excluded.answered;
+  unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since;
 
 -- The machines in a state whose host has answered nobody since then, or for longer, and which
 -- recovery would restart: their providers can, and neither an agent nor an installed system ever
