@@ -109,8 +109,10 @@ const (
 	ProviderStatusCreating ProviderStatus = "creating"
 	// ProviderStatusActive: powered on and handed over.
 	ProviderStatusActive ProviderStatus = "active"
-	// ProviderStatusOff: exists and is powered off, or on its way on or off.
+	// ProviderStatusOff: exists and is powered off.
 	ProviderStatusOff ProviderStatus = "off"
+	// ProviderStatusPowering: exists and is on its way on or off.
+	ProviderStatusPowering ProviderStatus = "powering"
 	// ProviderStatusFailed: the provider gave it up.
 	ProviderStatusFailed ProviderStatus = "failed"
 	// ProviderStatusDeleting: on its way out.
@@ -118,6 +120,11 @@ const (
 	// ProviderStatusGone: the provider is certain that it does not exist (any more).
 	ProviderStatusGone ProviderStatus = "gone"
 )
+
+// Down reports whether a machine of this status is off, or on its way on or off: it is not on.
+func (s ProviderStatus) Down() bool {
+	return s == ProviderStatusOff || s == ProviderStatusPowering
+}
 
 // Provided is what the provider last said of a machine. Written by the provisioner when the machine
 // is created or adopted, by the updater from then on.

@@ -10,7 +10,7 @@ import (
 
 // Rules is the number of what Decide does. It is raised with each change by which the same facts
 // get another state or other instants: then the machines that were judged before are judged again.
-const Rules = 3
+const Rules = 4
 
 // Decide judges one machine. See the package comment for what it promises.
 func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
@@ -190,21 +190,21 @@ func (c judgement) update() Decision {
 	return d
 }
 
-// OffSettles is how long a machine that is off counts as changing: it may be on its way on.
+// OffSettles is how long a machine that is not on counts as changing: it may be on its way on.
 const OffSettles = 15 * time.Minute
 
 // unreadableAgain is how long a machine is put off of which something cannot be read.
 const unreadableAgain = time.Hour
 
 // MayChange says whether a status may change by itself, so that its provider is asked more often.
-// One that is off does so for OffSettles.
+// One of a machine that is not on does so for OffSettles.
 func MayChange(p *fleet.Provided) bool {
-	return p != nil && (p.Status == fleet.ProviderStatusCreating || p.Status == fleet.ProviderStatusDeleting || p.Status == fleet.ProviderStatusOff)
+	return p != nil && (p.Status == fleet.ProviderStatusCreating || p.Status == fleet.ProviderStatusDeleting || p.Status.Down())
 }
 
 // changing says whether what a provider says is expected to change by itself.
 func (c judgement) changing(p *fleet.Provided) bool {
-	return MayChange(p) && (p.Status != fleet.ProviderStatusOff || c.now.Sub(p.At) < OffSettles)
+	return MayChange(p) && (!p.Status.Down() || c.now.Sub(p.At) < OffSettles)
 }
 
 // afterRestore makes what would be done wait while the database looks restored or copied: it may

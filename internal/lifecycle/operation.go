@@ -121,13 +121,21 @@ func (c judgement) switchedOff() string {
 	q, a, p := c.r.Operation, c.operationAttempt(), c.r.Provided
 	switch {
 	case q == nil:
+	case c.switchedOnSince():
 	case a != nil && a.AcceptedAt != nil && q.Operation == fleet.OperationPowerOff && !c.operationFailed():
 		return fmt.Sprintf("switched off by %s: %s", q.Actor, q.Reason)
 	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation == fleet.OperationPowerOn) &&
-		p != nil && p.Status == fleet.ProviderStatusOff && !p.At.After(c.r.OperationReport.At):
+		p != nil && p.Status.Down() && !p.At.After(c.r.OperationReport.At):
 		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
 	}
 	return ""
+}
+
+// switchedOnSince reports whether the provider has begun to say that the machine is on since the
+// newest operation ended. Somebody has switched it on by other means then.
+func (c judgement) switchedOnSince() bool {
+	p, e := c.r.Provided, c.r.OperationReport
+	return p != nil && p.Status == fleet.ProviderStatusActive && e != nil && e.Number == c.r.Operation.Number && p.At.After(e.At)
 }
 
 // givenBack says who gives the machine back; "" when nobody does.

@@ -162,6 +162,28 @@ var operations = []scenario{
 		state: fleet.StateOff, reason: "switched off by ada",
 	},
 	{
+		name: "somebody is switching it on by other means", now: 90,
+		steps: with(up, allLevers, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), operated(60, 1, true), offAt(60),
+			provided(70, fleet.ProviderStatusPowering)),
+		state: fleet.StateOff, reason: "switched off by ada",
+	},
+	{
+		name: "somebody has switched it on by other means", now: 90,
+		steps: with(up, allLevers, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), operated(60, 1, true), offAt(60),
+			provided(70, fleet.ProviderStatusActive)),
+		state: fleet.StateInstalled,
+	},
+	{
+		name: "it is on its way off: that is not off", now: 60.5,
+		steps: with(known, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), provided(59.5, fleet.ProviderStatusPowering)),
+		state: fleet.StateOff,
+		want:  []due{{operation, lifecycle.Later, 61, "waiting for the provider to say that it is off"}},
+	},
+	{
+		name: "it stays on its way", now: 90, steps: with(up, provided(60, fleet.ProviderStatusPowering), allLevers),
+		state: fleet.StateUnreachable, reason: "metal says that it is on its way on or off (since 2026-11-21 01:00:00)",
+	},
+	{
 		name: "a release that was asked for", now: 5, steps: with(known, wantOperation(4, 2, fleet.OperationRelease)),
 		state: fleet.StateReleasing,
 		want: []due{

@@ -292,7 +292,7 @@ func (c judgement) byHand() string {
 // RestartVerb is the command that restarts the machine through its provider, "reboot" or "power
 // cycle", or "power on" where it is off; "" where the provider can do none of them.
 func RestartVerb(r fleet.Record) string {
-	off := r.Provided != nil && r.Provided.Status == fleet.ProviderStatusOff
+	off := r.Provided != nil && r.Provided.Status.Down()
 	switch {
 	case off && slices.Contains(r.Levers, fleet.LeverPower):
 		return "power on"
@@ -335,7 +335,7 @@ func (c judgement) stepsBefore(t trouble) map[fleet.Rung]int {
 // nextRung is the first rung that the provider has the lever for and the policy a budget. A machine
 // that is off cannot be rebooted: it is switched on by a power cycle, where there is one.
 func (c judgement) nextRung(steps map[fleet.Rung]int) fleet.Rung {
-	off := c.r.Provided != nil && c.r.Provided.Status == fleet.ProviderStatusOff &&
+	off := c.r.Provided != nil && c.r.Provided.Status.Down() &&
 		slices.Contains(c.r.Levers, fleet.LeverPower) && c.env.Policy.RecoverySteps(fleet.RungPowerCycle) > 0
 	for _, s := range []struct {
 		rung  fleet.Rung

@@ -86,7 +86,7 @@ func (c judgement) state() (fleet.State, string) {
 // that it is off, and nothing is under way that switches it off or on.
 func (c judgement) foundOff() bool {
 	p := c.r.Provided
-	return c.installedRunning() && p != nil && p.Status == fleet.ProviderStatusOff && c.unusable() == "" && c.r.OpenOperation() == nil
+	return c.installedRunning() && p != nil && p.Status.Down() && c.unusable() == "" && c.r.OpenOperation() == nil
 }
 
 // StaysOff reports whether a machine without an agent is off for longer than it takes to come on,
@@ -97,13 +97,17 @@ func StaysOff(r fleet.Record, env fleet.Environment, now time.Time) bool {
 
 func (c judgement) staysOff() bool {
 	p := c.r.Provided
-	return p != nil && p.Status == fleet.ProviderStatusOff && c.now.Sub(p.At) >= OffSettles && c.unusable() == "" && c.r.OpenOperation() == nil &&
+	return p != nil && p.Status.Down() && c.now.Sub(p.At) >= OffSettles && c.unusable() == "" && c.r.OpenOperation() == nil &&
 		c.agent() == nil && !c.installedRunning() && !c.awaitingBoot() && c.repairing() == nil
 }
 
-// off says that the provider says that the machine is off.
+// off says that the provider says that the machine is not on.
 func (c judgement) off() string {
-	return fmt.Sprintf("%s says that it is off (since %s)", c.r.Provider, c.r.Provided.At.UTC().Format(time.DateTime))
+	is := "off"
+	if c.r.Provided.Status == fleet.ProviderStatusPowering {
+		is = "on its way on or off"
+	}
+	return fmt.Sprintf("%s says that it is %s (since %s)", c.r.Provider, is, c.r.Provided.At.UTC().Format(time.DateTime))
 }
 
 func detail(p *fleet.Provided) string {

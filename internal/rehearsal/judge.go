@@ -131,7 +131,10 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 		if d == nil || !d.host.dead && !d.host.hangs && !d.host.diskLost {
 			return "is on its way"
 		}
-	case fleet.StateOff:
+	case fleet.StateOff: // also when somebody has switched it on since
+		if d != nil && d.status == fleet.ProviderStatusActive {
+			return "is on"
+		}
 	default:
 		return "is on its way"
 	}

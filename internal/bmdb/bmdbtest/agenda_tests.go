@@ -210,18 +210,21 @@ var agendaTests = []test{
 		w.must(work.Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusActive, "c1"))))
 		w.wantAbout("settled again, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval)
 	}},
-	{"a machine that is off changes for a quarter of an hour", func(w *world) { // as lifecycle says
+	{"a machine that is not on changes for a quarter of an hour", func(w *world) { // as lifecycle says
 		p := fleet.DefaultPolicy()
 		id := w.machine("c1")
 		s := w.lasting("updater")
-		w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusOff, "c1"))))
-		for range 14 {
-			w.wantAbout("off, it is asked in", w.nextUpdate(s), p.UpdateInterval)
+		for _, status := range []fleet.ProviderStatus{fleet.ProviderStatusOff, fleet.ProviderStatusPowering} {
+			w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(status, "c1"))))
+			for range 14 {
+				w.wantAbout(string(status)+", it is asked in", w.nextUpdate(s), p.UpdateInterval)
+				w.shift.Advance(time.Minute)
+				w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx))
+			}
 			w.shift.Advance(time.Minute)
-			w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx))
+			w.wantAbout(string(status)+" for long, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval-time.Minute)
+			w.shift.Advance(p.UpdateSettledInterval)
 		}
-		w.shift.Advance(time.Minute)
-		w.wantAbout("off for long, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval-time.Minute)
 	}},
 	{"agents and repairs wait while the database looks restored", func(w *world) { // rule 11
 		a := w.ready("c1", false)

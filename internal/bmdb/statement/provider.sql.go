@@ -26,13 +26,16 @@ func (q *Queries) AddMachines(ctx context.Context, arg AddMachinesParams) error 
 const anyChanging = `-- name: AnyChanging :one
 SELECT count(*) FROM (
   SELECT c.machine FROM fact_provided c
-  WHERE c.provider = $1 AND c.status IN ('creating', 'deleting', 'off') AND c.status = 'creating'
+  WHERE c.provider = $1 AND c.status IN ('creating', 'deleting', 'off', 'powering') AND c.status = 'creating'
   UNION ALL
   SELECT d.machine FROM fact_provided d
-  WHERE d.provider = $1 AND d.status IN ('creating', 'deleting', 'off') AND d.status = 'deleting'
+  WHERE d.provider = $1 AND d.status IN ('creating', 'deleting', 'off', 'powering') AND d.status = 'deleting'
   UNION ALL
   SELECT o.machine FROM fact_provided o
-  WHERE o.provider = $1 AND o.status IN ('creating', 'deleting', 'off') AND o.status = 'off' AND o.at > $2
+  WHERE o.provider = $1 AND o.status IN ('creating', 'deleting', 'off', 'powering') AND o.status = 'off' AND o.at > $2
+  UNION ALL
+  SELECT p.machine FROM fact_provided p
+  WHERE p.provider = $1 AND p.status IN ('creating', 'deleting', 'off', 'powering') AND p.status = 'powering' AND p.at > $2
   LIMIT 1) AS changing
 `
 
@@ -41,7 +44,8 @@ type AnyChangingParams struct {
 	OffSince int64
 }
 
-// 1 if a machine is expected to change by itself: one that is off, only if it is so since lately.
+// 1 if a machine is expected to change by itself: one that is not on, only if that is so since
+// lately.
 // Each part is one search of the index, however many there are; SQLite needs the words of its
 // condition.
 func (q *Queries) AnyChanging(ctx context.Context, arg AnyChangingParams) (int64, error) {

@@ -197,6 +197,13 @@ func TestStatusOfADevice(t *testing.T) {
 			t.Errorf("%s: %+v", state, entry)
 		}
 	}
+	for state, want := range map[string]fleet.ProviderStatus{
+		"inactive": fleet.ProviderStatusOff, "powering_off": fleet.ProviderStatusPowering, "powering_on": fleet.ProviderStatusPowering,
+	} {
+		if got := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry().Status; got != want {
+			t.Errorf("%s is %s, want %s", state, got, want)
+		}
+	}
 	entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry()
 	if entry.Detail != "provisioning, 40 %" {
 		t.Errorf("%q", entry.Detail)

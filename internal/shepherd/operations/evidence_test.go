@@ -66,3 +66,40 @@ func TestAProviderThatHangsIsLeft(t *testing.T) {
 		}
 	})
 }
+
+// TestOnItsWayIsNotOff: a power off of a machine that is being switched on is asked for until the
+// provider does it, and is done only when the machine is off.
+func TestOnItsWayIsNotOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 1, operations.Options{}, nil, nil)
+		id := herd.Machines()[0]
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		becomes := func(status fleet.ProviderStatus) {
+			herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool {
+				e.Status = status
+				return true
+			})
+		}
+		on := time.Now().Add(5 * time.Minute)
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Pulling && time.Now().Before(on) {
+				return fleet.Errorf(fleet.KindConflict, "device is powering_on")
+			}
+			return nil
+		}
+		becomes(fleet.ProviderStatusPowering)
+		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationPowerOff, "a new disk")
+		check(t, err)
+		time.Sleep(4 * time.Minute)
+		if got := ended(t, herd, id); got != "not ended" {
+			t.Errorf("while it is switched on: %s", got)
+		}
+		becomes(fleet.ProviderStatusActive)
+		time.Sleep(10 * time.Minute)
+		if got := ended(t, herd, id); levers(herd) != "power-off" || got != "operation done: power-off (operation 1): the provider says that it is off" {
+			t.Errorf("pulled %q: %s", levers(herd), got)
+		}
+	})
+}

@@ -163,8 +163,10 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 // passes reports whether what the provider says of the machine may pass, and with it a refusal.
 func (o operation) passes(fact fleet.Provided) bool {
 	switch q := o.request.Operation; {
+	case fact.Status == fleet.ProviderStatusPowering:
+		return true
 	case q == fleet.OperationPowerOn || o.leftOff(fact):
-		return fact.Status == fleet.ProviderStatusOff // it may be on its way off
+		return fact.Status == fleet.ProviderStatusOff // it may have been on its way off meanwhile
 	case q.GivesBack():
 		return fact.Status == fleet.ProviderStatusCreating // or it is being reinstalled
 	}

@@ -19,19 +19,23 @@ SELECT * FROM provider WHERE name = sqlc.arg(name);
 -- name: ListProviders :many
 SELECT * FROM provider ORDER BY name;
 
--- 1 if a machine is expected to change by itself: one that is off, only if it is so since lately.
+-- 1 if a machine is expected to change by itself: one that is not on, only if that is so since
+-- lately.
 -- Each part is one search of the index, however many there are; SQLite needs the words of its
 -- condition.
 -- name: AnyChanging :one
 SELECT count(*) FROM (
   SELECT c.machine FROM fact_provided c
-  WHERE c.provider = sqlc.arg(provider) AND c.status IN ('creating', 'deleting', 'off') AND c.status = 'creating'
+  WHERE c.provider = sqlc.arg(provider) AND c.status IN ('creating', 'deleting', 'off', 'powering') AND c.status = 'creating'
   UNION ALL
   SELECT d.machine FROM fact_provided d
-  WHERE d.provider = sqlc.arg(provider) AND d.status IN ('creating', 'deleting', 'off') AND d.status = 'deleting'
+  WHERE d.provider = sqlc.arg(provider) AND d.status IN ('creating', 'deleting', 'off', 'powering') AND d.status = 'deleting'
   UNION ALL
   SELECT o.machine FROM fact_provided o
-  WHERE o.provider = sqlc.arg(provider) AND o.status IN ('creating', 'deleting', 'off') AND o.status = 'off' AND o.at > sqlc.arg(off_since)
+  WHERE o.provider = sqlc.arg(provider) AND o.status IN ('creating', 'deleting', 'off', 'powering') AND o.status = 'off' AND o.at > sqlc.arg(off_since)
+  UNION ALL
+  SELECT p.machine FROM fact_provided p
+  WHERE p.provider = sqlc.arg(provider) AND p.status IN ('creating', 'deleting', 'off', 'powering') AND p.status = 'powering' AND p.at > sqlc.arg(off_since)
   LIMIT 1) AS changing;
 
 -- name: InsertProviderLane :exec
