@@ -79,6 +79,8 @@ type PlannedMachine struct {
 	InUse string `json:"in_use,omitempty"`
 	// Refused says why nothing is done; empty: it is.
 	Refused string `json:"refused,omitempty"`
+	// Unstopped: an install that its agent works at goes on during the maintenance.
+	Unstopped bool `json:"unstopped,omitempty"`
 
 	// What the plan was made for: the numbers of the newest install and operation that were asked
 	// for, the install that a disk was found to hold, whether the operation is under way, and a sum
@@ -203,8 +205,8 @@ func (r PlanRequest) validate() error {
 	return err
 }
 
-// needsConfirmation says whether the plan destroys or interrupts something, or is about several
-// machines.
+// needsConfirmation says whether the plan destroys or interrupts something, leaves to go on what a
+// person may take for stopped, or is about several machines.
 func (p Plan) needsConfirmation() bool {
 	able := 0
 	for _, m := range p.Machines {
@@ -212,7 +214,7 @@ func (p Plan) needsConfirmation() bool {
 			continue
 		}
 		able++
-		if m.Destroys != "" || p.Verb == fleet.VerbPowerOff {
+		if m.Destroys != "" || m.Unstopped || p.Verb == fleet.VerbPowerOff {
 			return p.Verb != fleet.VerbCancelInstall || len(p.Machines) > 1
 		}
 	}

@@ -19,7 +19,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	r := m.record
 	planned = PlannedMachine{
 		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r) + heldBack(p, judged.State), Destroys: destroying(p, r),
-		Marked: marked(r),
+		Marked: marked(r), Unstopped: p.Verb == fleet.VerbBeginMaintenance && openAttempt(r) != nil,
 	}
 	if r.Provided != nil {
 		planned.Name = r.Provided.Hostname
@@ -94,20 +94,30 @@ func doing(p Plan, r fleet.Record) string {
 		if open := r.OpenOperation(); open != nil && withdrawable(r) == nil {
 			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s", open.Operation, open.Actor, mayStayOff(r))
 		}
-		return "all work is kept away from it"
+		return "all work is kept away from it" + unstopped(r)
 	case fleet.VerbUnquarantine:
 		return "work comes back to it"
 	case fleet.VerbBeginMaintenance:
 		if p.Until != nil {
-			return "nothing touches its host until " + p.Until.UTC().Format(time.RFC3339)
+			return fmt.Sprintf("nothing touches its host until %s%s", p.Until.UTC().Format(time.RFC3339), unstopped(r))
 		}
-		return "nothing touches its host until `ironherd machine maintenance end`"
+		return "nothing touches its host until `ironherd machine maintenance end`" + unstopped(r)
 	case fleet.VerbEndMaintenance:
 		return "its host is looked after again"
 	case fleet.VerbForget:
 		return "what is known of it is removed here, but for its history"
 	}
 	return ""
+}
+
+// unstopped says that an install goes on that the agent works at; "" when it works at none.
+func unstopped(r fleet.Record) string {
+	a := openAttempt(r)
+	if a == nil {
+		return ""
+	}
+	return fmt.Sprintf(", but for attempt %d of install generation %d, which was handed out to its agent: it goes on, and restarts the machine when it is done; "+
+		"`ironherd machine install %s --cancel` ends it", a.Attempt, a.Generation, r.ID)
 }
 
 // heldBack says for what an install waits that is asked for in that state; "" for nothing.

@@ -28,7 +28,8 @@ func (a *app) maintenanceBeginCommand() *cobra.Command {
 		use: "begin", verb: fleet.VerbBeginMaintenance,
 		short: "Begin the maintenance of machines",
 		long: `Begin keeps Ironherd from touching the hosts: no agent is started, nothing is installed or rebooted, and silence is expected. It ends by
-itself with --for or --until, else with ironherd machine maintenance end.`,
+itself with --for or --until, else with ironherd machine maintenance end. An install that its agent works at goes on, and restarts the machine: the
+plan says so, and wants a confirmation; ironherd machine install --cancel ends it.`,
 		example: `  ironherd machine maintenance begin herd-0007 --for 2h --reason "swap a disk"
   ironherd machine maintenance begin herd-0007 --until 2026-11-22T18:00:00Z --reason "move to rack 9"`,
 	}, func(request *fleetv1.CreatePlanRequest) error {

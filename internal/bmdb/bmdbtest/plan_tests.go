@@ -96,6 +96,41 @@ var planTests = []test{
 		}
 		w.wantEvents(a.Machine, "operation requested")
 	}},
+	{"a plan says that an install goes on which its agent works at", func(w *world) {
+		a := w.ready("c1", true)
+		harmless := func(verb fleet.Verb) {
+			w.Helper()
+			if p := w.planned(verb, a.Machine); p.NeedsConfirmation || strings.Contains(p.Machines[0].Does, "attempt") {
+				w.Errorf("nothing was handed out, and %s: %+v", verb, p)
+			}
+		}
+		harmless(fleet.VerbBeginMaintenance)
+		harmless(fleet.VerbQuarantine)
+		w.handOut(a, 0, 0)
+		for verb, confirmed := range map[fleet.Verb]bool{fleet.VerbBeginMaintenance: true, fleet.VerbQuarantine: false} {
+			p := w.planned(verb, a.Machine)
+			if p.NeedsConfirmation != confirmed || !strings.Contains(p.Machines[0].Does, ", but for attempt 1 of install generation 1, which was handed out to its agent: ") ||
+				!strings.Contains(p.Machines[0].Does, "`ironherd machine install "+string(a.Machine)+" --cancel` ends it") {
+				w.Errorf("%s: %+v", verb, p)
+			}
+			if done := w.confirmed(p.ID); outcomes(done) != "done" {
+				w.Errorf("%s: %+v", verb, done.Outcomes)
+			}
+		}
+		// It goes on, and the remedy works.
+		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || off {
+			w.Errorf("unwanted: %t, %v", off, err)
+		}
+		if handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "a disk is swapped"); err != nil || !handedOut {
+			w.Errorf("handed out: %t, %v", handedOut, err)
+		}
+		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || !off {
+			w.Errorf("called off, and unwanted: %t, %v", off, err)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "called off"}))
+		harmless(fleet.VerbBeginMaintenance)
+		harmless(fleet.VerbQuarantine)
+	}},
 	{"a plan that is confirmed again tells the numbers of what it asked for, and not newer ones", func(w *world) {
 		w.levered()
 		one, two := w.machine("c1"), w.machine("c2")
