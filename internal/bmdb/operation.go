@@ -241,7 +241,7 @@ func CheckOperation(number int64) Change {
 // EndOperation records how the operation ended. A machine that was given back goes, with all that
 // is known of it but its history. The capacity of one that was given up when it was to be replaced
 // is not used again for as long as penalty says; after a release it is not used until an operator
-// allows it (DB.RetryProvider).
+// allows it (DB.RetryCapacity).
 func EndOperation(number int64, ok bool, detail string, penalty time.Duration) Change {
 	return Change{
 		text: fmt.Sprintf("end operation %d: %t %s", number, ok, detail), kind: ofMachine,

@@ -226,10 +226,11 @@ func (db *DB) ResumeProvider(ctx context.Context, actor string, name fleet.Provi
 	})
 }
 
-// RetryProvider ends the backoffs of the provider and the penalties of its capacity, so that
-// what only they hold back is tried now. It returns the processes that had a backoff, and how many
-// penalties there were.
-func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) (retried []fleet.Process, penalties int, err error) {
+// RetryProvider ends the backoffs of the provider and the penalties of its capacity that have an
+// end, so that what only they hold back is tried now. It returns the processes that had a backoff,
+// how many penalties were ended, and how many without end were kept: those end by RetryCapacity.
+func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string,
+) (retried []fleet.Process, ended, kept int, err error) {
 	err = db.onProvider(ctx, "retry provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
 		if reason != "" {
 			t.under = "; " + reason
@@ -238,16 +239,64 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		for _, process := range retried { // I12
 			t.endBackoff(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
 		}
-		n, err := t.q.DeletePenalties(ctx, string(name))
-		if penalties = int(n); n > 0 {
+		penalties, err := t.penalties(ctx, name)
+		if err != nil {
+			return err
+		}
+		kept = 0 // of a transaction that is run again
+		for _, penalty := range penalties {
+			if penalty.ForEver() {
+				kept++
+			}
+		}
+		if ended = len(penalties) - kept; ended == 0 {
+			return nil
+		}
+		t.record(history{
+			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventRetryRequested,
+			detail: fmt.Sprintf("%d penalties of capacity were ended", ended),
+		})
+		return t.q.DeleteEndingPenalties(ctx, statement.DeleteEndingPenaltiesParams{Provider: string(name), Before: micros(forEver)})
+	})
+	return retried, ended, kept, err
+}
+
+// RetryCapacity ends the penalties of these pieces of capacity, also those without end, and nothing
+// else: the next pass may use them. KindConflict, and nothing is done, where one sits out none.
+func (db *DB) RetryCapacity(ctx context.Context, actor string, name fleet.ProviderName, capacities []fleet.CapacityID, reason string) error {
+	capacities = slices.Compact(slices.Sorted(slices.Values(capacities)))
+	return db.onProvider(ctx, "retry capacity", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
+		t.under = "; " + reason
+		penalties, err := t.penalties(ctx, name)
+		if err != nil {
+			return err
+		}
+		var free []string
+		for _, c := range capacities {
+			if _, is := penalties[c]; !is {
+				free = append(free, string(c))
+			}
+		}
+		if len(free) > 0 {
+			const named = 10
+			more := ""
+			if n := len(free) - named; n > 0 {
+				free, more = free[:named], fmt.Sprintf(" and %d more", n)
+			}
+			return fleet.Errorf(fleet.KindConflict, "no penalty of %s is there to end for capacity %s%s, and nothing was done: `ironherd provider show %s` names what is kept out",
+				name, strings.Join(free, ", "), more, name)
+		}
+		for _, c := range capacities {
 			t.record(history{
 				subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventRetryRequested,
-				detail: fmt.Sprintf("%d penalties of capacity were ended", n),
+				detail: fmt.Sprintf("capacity %s may be used again (%s)", c, penalties[c].Cause),
 			})
+			if err := t.q.DeletePenalty(ctx, statement.DeletePenaltyParams{Provider: string(name), Capacity: string(c)}); err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
-	return retried, penalties, err
 }
 
 // onProvider is onMachine for a provider.
@@ -302,7 +351,7 @@ type Penalty struct {
 	Cause string
 }
 
-// ForEver reports whether only a person ends it (DB.RetryProvider).
+// ForEver reports whether only a person ends it (DB.RetryCapacity).
 func (p Penalty) ForEver() bool { return !p.Until.Before(forEver) }
 
 // Discrepancy is where provider and BMDB disagree.

@@ -40,7 +40,9 @@ func (hostileFleet) ListProviders(context.Context, *fleetv1.ListProvidersRequest
 		{Name: hostile, Kind: "static"},
 		{Name: "rack\n-4", Kind: "static"},
 		{Name: "rack\t-4", Kind: "static"},
-		{Name: "rack", Kind: hostile},
+		{Name: "rack", Kind: hostile, KeptOut: []*fleetv1.Penalty{
+			{Capacity: hostile, Cause: hostile}, {Capacity: "node4", Cause: hostile}, {Capacity: "node\n-4", Cause: hostile},
+		}},
 	}}, nil
 }
 
@@ -74,17 +76,19 @@ func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 		return run(t, nil, append(fields, "--server", server.URL)...)
 	}
 	for args, want := range map[string]string{
-		"machine list":                             "herd]0;owned2J",
-		"machine show x":                           "herd]0;owned2J",
-		"machine show bad":                         "ironherd: first herd]0;owned2J\nironherd: second\n",
-		"provider list":                            "herd]0;owned2J",
-		"discrepancy adopt metal dev --reason r":   "herd]0;owned2J is paused by herd]0;owned2J",
-		"machine list -o json":                     `"hostname": "herd\u001b]0;owned\u0007\u009b2J`,
-		"machine list -o yaml":                     `hostname: "herd\e]0;owned\a`,
-		"__complete machine show ''":               "herd-0007\tinstalled\n",
-		"__complete machine list --location ''":    "da12\n",
-		"__complete provider show ''":              "rack\therd]0;owned2J\n",
-		"machine list --colour" + "\u009b2J\u202e": "unknown flag: --colour2J (see",
+		"machine list":                                 "herd]0;owned2J",
+		"machine show x":                               "herd]0;owned2J",
+		"machine show bad":                             "ironherd: first herd]0;owned2J\nironherd: second\n",
+		"provider list":                                "herd]0;owned2J",
+		"discrepancy adopt metal dev --reason r":       "herd]0;owned2J is paused by herd]0;owned2J",
+		"machine list -o json":                         `"hostname": "herd\u001b]0;owned\u0007\u009b2J`,
+		"machine list -o yaml":                         `hostname: "herd\e]0;owned\a`,
+		"provider show rack":                           "herd]0;owned2J",
+		"__complete provider retry rack --capacity ''": "node4\therd]0;owned2J\n",
+		"__complete machine show ''":                   "herd-0007\tinstalled\n",
+		"__complete machine list --location ''":        "da12\n",
+		"__complete provider show ''":                  "rack\therd]0;owned2J\n",
+		"machine list --colour" + "\u009b2J\u202e":     "unknown flag: --colour2J (see",
 	} {
 		r := asked(args)
 		all := r.stdout + r.stderr

@@ -309,8 +309,12 @@ func (f *fakeFleet) ResumeProvider(_ context.Context, r *fleetv1.ResumeProviderR
 }
 
 func (f *fakeFleet) RetryProvider(_ context.Context, r *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
+	if all := r.GetCapacities(); len(all) > 0 {
+		f.hold(fmt.Sprintf("retry %s %q: %s", r.GetProvider(), all, r.GetReason()))
+		return &fleetv1.RetryProviderResponse{Penalties: int64(len(all))}, failing(r.GetProvider())
+	}
 	f.hold("retry " + r.GetProvider() + r.GetReason())
-	return &fleetv1.RetryProviderResponse{Processes: []string{"provision"}, Penalties: 2}, failing(r.GetProvider())
+	return &fleetv1.RetryProviderResponse{Processes: []string{"provision"}, Penalties: 2, Kept: 2}, failing(r.GetProvider())
 }
 
 func (f *fakeFleet) PauseRecovery(_ context.Context, r *fleetv1.PauseRecoveryRequest) (*fleetv1.PauseRecoveryResponse, error) {
@@ -347,11 +351,17 @@ func (f *fakeFleet) ExplainMachine(_ context.Context, r *fleetv1.ExplainMachineR
 	}, failing(r.GetMachine())
 }
 
-func (f *fakeFleet) ListProviders(context.Context, *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+func (f *fakeFleet) ListProviders(_ context.Context, r *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+	var kept []*fleetv1.Penalty
+	if r.GetKeptOutOf() == "rack" {
+		kept = []*fleetv1.Penalty{
+			{Capacity: "node4", Cause: "release, asked for by anna: sold"}, {Capacity: "node5", Until: at(11, 0), Cause: "the machine on it failed to provision"},
+		}
+	}
 	return &fleetv1.ListProvidersResponse{Providers: []*fleetv1.Provider{
 		{Name: "metal", Kind: "equinix", Machines: 12, MaxMachines: 50, OpenIntents: 1, LastPassAt: ago(time.Minute * 7), LastPass: "12 used, 3 free"},
 		{
-			Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, LastPassAt: ago(time.Minute * 3), LastPass: "creation is stopped: 1 discrepancies",
+			Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, Penalties: 3, KeptOut: kept, LastPassAt: ago(time.Minute * 3), LastPass: "creation is stopped: 1 discrepancies",
 			Pacing:   "one call each 2s, of all control planes together",
 			Unusable: []string{`line 7: host "c": address must be an IPv4 or IPv6 address, not "node3\x1b[2J"`},
 		},

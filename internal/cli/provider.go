@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -20,7 +21,7 @@ func (a *app) providerCommand() *cobra.Command {
 func (a *app) providerShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show NAME",
-		Short:             "Show a provider: how its last pass went, and which entries of its list are left alone, and why",
+		Short:             "Show a provider: how its last pass went, which entries of its list are left alone, and what capacity is not used, and why",
 		Example:           `  ironherd provider show rack`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
@@ -28,7 +29,7 @@ func (a *app) providerShowCommand() *cobra.Command {
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
+			response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{KeptOutOf: args[0]})
 			if err != nil {
 				return err
 			}
@@ -62,13 +63,32 @@ func showProvider(w *screen, p *fleetv1.Provider) {
 		[2]string{"Last pass", ageAnd(p.GetLastPassAt(), p.GetLastPass())},
 		[2]string{"Last update", ageAnd(p.GetLastUpdateAt(), p.GetLastUpdate())},
 	)
-	if len(p.GetUnusable()) == 0 {
-		return
+	if len(p.GetUnusable()) > 0 {
+		w.line("")
+		w.line("Left alone:")
 	}
-	w.line("")
-	w.line("Left alone:")
 	for _, reason := range p.GetUnusable() {
 		w.line("  %s", reason)
+	}
+	showKeptOut(w, p)
+}
+
+// showKeptOut shows the capacity that is not used, and how it is used again.
+func showKeptOut(w *screen, p *fleetv1.Provider) {
+	all := p.GetKeptOut()
+	if len(all) == 0 {
+		return
+	}
+	const shown = 100
+	w.line("")
+	w.line("Kept out; %s uses one again:", retryCapacity(p.GetName()))
+	rows := make([][]string, min(len(all), shown))
+	for i := range rows {
+		rows[i] = []string{all[i].GetCapacity(), cmp.Or(instant(all[i].GetUntil()), "it is named"), all[i].GetCause()}
+	}
+	w.table([]string{"CAPACITY", "UNTIL", "WHY"}, rows)
+	if rest := p.GetPenalties() - int64(len(rows)); rest > 0 {
+		w.line("and %d more, which -o json has", rest)
 	}
 }
 

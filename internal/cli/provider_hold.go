@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) providerPauseCommand() *cobra.Command {
@@ -68,27 +69,71 @@ func (a *app) providerResumeCommand() *cobra.Command {
 
 func (a *app) providerRetryCommand() *cobra.Command {
 	var reason string
+	var capacities []string
 	cmd := &cobra.Command{
 		Use:   "retry PROVIDER",
-		Short: "Try again now what waits at a provider",
-		Long: `Retry forgets the backoffs of the provider, and the penalties of its capacity: what failed there is tried again at once, and capacity that
-failed, or that a released machine had, may be used again.`,
-		Example:           `  ironherd provider retry metal --reason "the quota was raised"`,
+		Short: "Try again now what waits at a provider, or let released capacity be used again",
+		Long: `Retry forgets the backoffs of the provider, and the penalties of its capacity that have an end: what failed there is tried again at once, and
+capacity that failed may be used again. What a released machine had stays out of use. With --capacity, exactly the capacity that is named may
+be used again, also where a machine was released, and everything else stays as it is: the next pass may create a machine on it, or take the
+host in again, and it is looked after as every other machine. ironherd provider show PROVIDER names what is kept out.`,
+		Example: `  ironherd provider retry metal --reason "the quota was raised"
+  ironherd provider retry rack --capacity node3,node4 --reason "the other team has given them back"`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for history")
+	cmd.Flags().StringSliceVar(&capacities, "capacity", nil, "let this capacity be used again, and do nothing else; may be given more than once")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for history (required with --capacity)")
+	_ = cmd.RegisterFlagCompletionFunc("capacity", a.completeKeptOut)
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.RetryProvider(ctx, &fleetv1.RetryProviderRequest{Provider: args[0], Reason: reason})
-			if err == nil {
-				a.note("%s: %s; %s of capacity ended", args[0], endedBackoffs(response.GetProcesses()), penalties(response.GetPenalties()))
+		named := cmd.Flags().Changed("capacity")
+		if named {
+			if err := checkReason(reason); err != nil {
+				return err
 			}
-			return err
+			if len(capacities) == 0 { // this would be a retry of all
+				return fleet.Errorf(fleet.KindInvalid, "--capacity must name capacity: ironherd provider show %s has what is kept out", args[0])
+			}
+		}
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			response, err := client.RetryProvider(ctx, &fleetv1.RetryProviderRequest{Provider: args[0], Reason: reason, Capacities: capacities})
+			switch {
+			case err != nil:
+				return err
+			case named:
+				a.note("%s: %s of capacity ended; its next pass may use %s", args[0], penalties(response.GetPenalties()), strings.Join(capacities, ", "))
+				return nil
+			}
+			a.note("%s: %s; %s of capacity ended", args[0], endedBackoffs(response.GetProcesses()), penalties(response.GetPenalties()))
+			if kept := response.GetKept(); kept > 0 {
+				a.note("%d released are kept out: %s uses one again, and ironherd provider show %s names them", kept, retryCapacity(args[0]), args[0])
+			}
+			return nil
 		})
 	}
 	return cmd
+}
+
+// retryCapacity is the command that lets capacity be used again.
+func retryCapacity(provider string) string {
+	return fmt.Sprintf("ironherd provider retry %s --capacity ID --reason WHY", provider)
+}
+
+// completeKeptOut offers the capacity of the provider that is kept out.
+func (a *app) completeKeptOut(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completed(cmd, func(ctx context.Context, client fleetClient) (ids []string, err error) {
+		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{KeptOutOf: args[0]})
+		for _, p := range response.GetProviders() {
+			for _, kept := range p.GetKeptOut() {
+				ids = offer(ids, typed, kept.GetCapacity(), kept.GetCause())
+			}
+		}
+		return ids, err
+	})
 }
 
 // paused says that a provider is, since when, and how that ends.
@@ -106,12 +151,20 @@ func penalties(n int64) string {
 
 // completeProviders offers the names of providers to the shell.
 func (a *app) completeProviders(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
+	return a.completed(cmd, func(ctx context.Context, client fleetClient) (names []string, err error) {
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
 		for _, p := range response.GetProviders() {
 			names = offer(names, typed, p.GetName(), p.GetKind())
 		}
+		return names, err
+	})
+}
+
+// completed is what a control plane that answers quickly has to offer to the shell.
+func (a *app) completed(cmd *cobra.Command, offered func(ctx context.Context, client fleetClient) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) (err error) {
+		names, err = offered(ctx, client)
 		return err
 	})
 	if err != nil {

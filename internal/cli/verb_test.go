@@ -176,6 +176,7 @@ func TestHolds(t *testing.T) {
 		{"provider", "pause", "metal", "--reason", "the bill"},
 		{"provider", "resume", "metal", "--reason", "paid"},
 		{"provider", "retry", "metal"},
+		{"provider", "retry", "rack", "--capacity", "node4,node5", "--capacity", "node6", "--reason", "ours again"},
 		{"recovery", "pause", "--reason", "the switch", "--for", "1h"},
 		{"recovery", "pause", "--reason", "the switch"},
 		{"recovery", "resume"},
@@ -192,7 +193,7 @@ func TestHolds(t *testing.T) {
 		}
 	}
 	want := []string{
-		"pause metal: the bill", "resume metal: paid", "retry metal", "pause recovery: the switch, until: true, lasts: 1h0m0s",
+		"pause metal: the bill", "resume metal: paid", "retry metal", `retry rack ["node4" "node5" "node6"]: ours again`, "pause recovery: the switch, until: true, lasts: 1h0m0s",
 		"pause recovery: the switch, until: false, lasts: 0s", "resume recovery",
 		"adopt metal dev-9: made by hand", "accept SHA256:BBBB: reinstalled",
 		"history of metal, without what finished: true", "history of metal, without what finished: false",
@@ -200,8 +201,22 @@ func TestHolds(t *testing.T) {
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)
 	}
-	if r, want := h.run(t, "provider", "retry", "metal"), "metal: provision does not wait in backoff any more; 2 penalties of capacity ended\n"; r.stderr != want {
+	if r, want := h.run(t, "provider", "retry", "metal"), "metal: provision does not wait in backoff any more; 2 penalties of capacity ended\n"+
+		"2 released are kept out: ironherd provider retry metal --capacity ID --reason WHY uses one again, and ironherd provider show metal names them\n"; r.stderr != want {
 		t.Errorf("told %q, want %q", r.stderr, want)
+	}
+	if r, want := h.run(t, "provider", "retry", "rack", "--capacity", "node4", "--reason", "ours again"),
+		"rack: 1 penalty of capacity ended; its next pass may use node4\n"; r.stderr != want {
+		t.Errorf("told %q, want %q", r.stderr, want)
+	}
+	asked := len(h.holds)
+	for _, args := range [][]string{{"--capacity", "node4"}, {"--capacity", "", "--reason", "ours again"}} {
+		if r := h.run(t, append([]string{"provider", "retry", "rack"}, args...)...); r.code != 2 || len(h.holds) != asked {
+			t.Errorf("%q: %d, %q", args, r.code, r.stderr)
+		}
+	}
+	if r := run(t, nil, "__complete", "--server", h.url, "provider", "retry", "rack", "--capacity", "node4"); !strings.HasPrefix(r.stdout, "node4\trelease") || strings.Contains(r.stdout, "node5") {
+		t.Errorf("completion: %q", r.stdout)
 	}
 	// It is told when it ends by the clock of the control plane.
 	if r := h.run(t, "recovery", "pause", "--reason", "the switch", "--for", "1h"); r.stderr !=

@@ -1774,7 +1774,9 @@ func (x *Decision) GetBackoffCause() string {
 }
 
 type ListProvidersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The provider whose kept_out is filled in; empty: that of none.
+	KeptOutOf     string `protobuf:"bytes,1,opt,name=kept_out_of,json=keptOutOf,proto3" json:"kept_out_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1807,6 +1809,13 @@ func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListProvidersRequest.ProtoReflect.Descriptor instead.
 func (*ListProvidersRequest) Descriptor() ([]byte, []int) {
 	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListProvidersRequest) GetKeptOutOf() string {
+	if x != nil {
+		return x.KeptOutOf
+	}
+	return ""
 }
 
 type ListProvidersResponse struct {
@@ -1879,7 +1888,10 @@ type Provider struct {
 	PausedWhy string                 `protobuf:"bytes,15,opt,name=paused_why,json=pausedWhy,proto3" json:"paused_why,omitempty"`
 	// How calls to it are paced, as the process that answers knows it, in one clause; empty where it
 	// calls nobody.
-	Pacing        string `protobuf:"bytes,16,opt,name=pacing,proto3" json:"pacing,omitempty"`
+	Pacing string `protobuf:"bytes,16,opt,name=pacing,proto3" json:"pacing,omitempty"`
+	// The capacity that is not used, those without end first; the first 10,000. Only of the provider
+	// that ListProvidersRequest.kept_out_of names.
+	KeptOut       []*Penalty `protobuf:"bytes,17,rep,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2026,6 +2038,74 @@ func (x *Provider) GetPacing() string {
 	return ""
 }
 
+func (x *Provider) GetKeptOut() []*Penalty {
+	if x != nil {
+		return x.KeptOut
+	}
+	return nil
+}
+
+type Penalty struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Capacity string                 `protobuf:"bytes,1,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// When it ends; absent: by RetryProvider only, which must name the capacity.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Penalty) Reset() {
+	*x = Penalty{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Penalty) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Penalty) ProtoMessage() {}
+
+func (x *Penalty) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Penalty.ProtoReflect.Descriptor instead.
+func (*Penalty) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Penalty) GetCapacity() string {
+	if x != nil {
+		return x.Capacity
+	}
+	return ""
+}
+
+func (x *Penalty) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Penalty) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Also show sessions that have ended and are still remembered.
@@ -2036,7 +2116,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2128,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[25]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2141,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{25}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSessionsRequest) GetAll() bool {
@@ -2080,7 +2160,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2172,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[26]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2185,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{26}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -2136,7 +2216,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2228,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[27]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2241,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{27}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Session) GetId() string {
@@ -2241,7 +2321,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2333,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[28]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2346,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{28}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Hold) GetProcess() string {
@@ -2305,7 +2385,7 @@ type ListDiscrepanciesRequest struct {
 
 func (x *ListDiscrepanciesRequest) Reset() {
 	*x = ListDiscrepanciesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2397,7 @@ func (x *ListDiscrepanciesRequest) String() string {
 func (*ListDiscrepanciesRequest) ProtoMessage() {}
 
 func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[29]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2410,7 @@ func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDiscrepanciesRequest.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{29}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
 }
 
 type ListDiscrepanciesResponse struct {
@@ -2342,7 +2422,7 @@ type ListDiscrepanciesResponse struct {
 
 func (x *ListDiscrepanciesResponse) Reset() {
 	*x = ListDiscrepanciesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2434,7 @@ func (x *ListDiscrepanciesResponse) String() string {
 func (*ListDiscrepanciesResponse) ProtoMessage() {}
 
 func (x *ListDiscrepanciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[30]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2447,7 @@ func (x *ListDiscrepanciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDiscrepanciesResponse.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListDiscrepanciesResponse) GetDiscrepancies() []*Discrepancy {
@@ -2402,7 +2482,7 @@ type Discrepancy struct {
 
 func (x *Discrepancy) Reset() {
 	*x = Discrepancy{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2494,7 @@ func (x *Discrepancy) String() string {
 func (*Discrepancy) ProtoMessage() {}
 
 func (x *Discrepancy) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[31]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2507,7 @@ func (x *Discrepancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discrepancy.ProtoReflect.Descriptor instead.
 func (*Discrepancy) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{31}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Discrepancy) GetProvider() string {
@@ -2487,7 +2567,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2579,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2592,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
 }
 
 type ListImagesResponse struct {
@@ -2524,7 +2604,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2616,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2629,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListImagesResponse) GetImages() []*NamedImage {
@@ -2582,7 +2662,7 @@ type NamedImage struct {
 
 func (x *NamedImage) Reset() {
 	*x = NamedImage{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2674,7 @@ func (x *NamedImage) String() string {
 func (*NamedImage) ProtoMessage() {}
 
 func (x *NamedImage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2687,7 @@ func (x *NamedImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedImage.ProtoReflect.Descriptor instead.
 func (*NamedImage) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NamedImage) GetName() string {
@@ -2667,7 +2747,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2759,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2772,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
 }
 
 type GetVersionResponse struct {
@@ -2709,7 +2789,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2801,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2814,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -2797,7 +2877,7 @@ type InstallMachineRequest struct {
 
 func (x *InstallMachineRequest) Reset() {
 	*x = InstallMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2889,7 @@ func (x *InstallMachineRequest) String() string {
 func (*InstallMachineRequest) ProtoMessage() {}
 
 func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2902,7 @@ func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineRequest.ProtoReflect.Descriptor instead.
 func (*InstallMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InstallMachineRequest) GetMachine() string {
@@ -2904,7 +2984,7 @@ type InstallMachineResponse struct {
 
 func (x *InstallMachineResponse) Reset() {
 	*x = InstallMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +2996,7 @@ func (x *InstallMachineResponse) String() string {
 func (*InstallMachineResponse) ProtoMessage() {}
 
 func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3009,7 @@ func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineResponse.ProtoReflect.Descriptor instead.
 func (*InstallMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *InstallMachineResponse) GetInstallGeneration() int64 {
@@ -2950,7 +3030,7 @@ type RetryMachineRequest struct {
 
 func (x *RetryMachineRequest) Reset() {
 	*x = RetryMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2962,7 +3042,7 @@ func (x *RetryMachineRequest) String() string {
 func (*RetryMachineRequest) ProtoMessage() {}
 
 func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2975,7 +3055,7 @@ func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineRequest.ProtoReflect.Descriptor instead.
 func (*RetryMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RetryMachineRequest) GetMachine() string {
@@ -3002,7 +3082,7 @@ type RetryMachineResponse struct {
 
 func (x *RetryMachineResponse) Reset() {
 	*x = RetryMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3094,7 @@ func (x *RetryMachineResponse) String() string {
 func (*RetryMachineResponse) ProtoMessage() {}
 
 func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3107,7 @@ func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineResponse.ProtoReflect.Descriptor instead.
 func (*RetryMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RetryMachineResponse) GetProcesses() []string {
@@ -3047,7 +3127,7 @@ type GetHostKeysRequest struct {
 
 func (x *GetHostKeysRequest) Reset() {
 	*x = GetHostKeysRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3139,7 @@ func (x *GetHostKeysRequest) String() string {
 func (*GetHostKeysRequest) ProtoMessage() {}
 
 func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3152,7 @@ func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysRequest.ProtoReflect.Descriptor instead.
 func (*GetHostKeysRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetHostKeysRequest) GetMachine() string {
@@ -3098,7 +3178,7 @@ type GetHostKeysResponse struct {
 
 func (x *GetHostKeysResponse) Reset() {
 	*x = GetHostKeysResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3190,7 @@ func (x *GetHostKeysResponse) String() string {
 func (*GetHostKeysResponse) ProtoMessage() {}
 
 func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3203,7 @@ func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysResponse.ProtoReflect.Descriptor instead.
 func (*GetHostKeysResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetHostKeysResponse) GetKnown() []*HostKey {
@@ -3173,7 +3253,7 @@ type HostKey struct {
 
 func (x *HostKey) Reset() {
 	*x = HostKey{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3265,7 @@ func (x *HostKey) String() string {
 func (*HostKey) ProtoMessage() {}
 
 func (x *HostKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3278,7 @@ func (x *HostKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostKey.ProtoReflect.Descriptor instead.
 func (*HostKey) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HostKey) GetFingerprint() string {
@@ -3228,7 +3308,7 @@ type AcceptHostKeyRequest struct {
 
 func (x *AcceptHostKeyRequest) Reset() {
 	*x = AcceptHostKeyRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3240,7 +3320,7 @@ func (x *AcceptHostKeyRequest) String() string {
 func (*AcceptHostKeyRequest) ProtoMessage() {}
 
 func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3253,7 +3333,7 @@ func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyRequest.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AcceptHostKeyRequest) GetMachine() string {
@@ -3285,7 +3365,7 @@ type AcceptHostKeyResponse struct {
 
 func (x *AcceptHostKeyResponse) Reset() {
 	*x = AcceptHostKeyResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3377,7 @@ func (x *AcceptHostKeyResponse) String() string {
 func (*AcceptHostKeyResponse) ProtoMessage() {}
 
 func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3390,7 @@ func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyResponse.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
 }
 
 type CreatePlanRequest struct {
@@ -3346,7 +3426,7 @@ type CreatePlanRequest struct {
 
 func (x *CreatePlanRequest) Reset() {
 	*x = CreatePlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3438,7 @@ func (x *CreatePlanRequest) String() string {
 func (*CreatePlanRequest) ProtoMessage() {}
 
 func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3451,7 @@ func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePlanRequest.ProtoReflect.Descriptor instead.
 func (*CreatePlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CreatePlanRequest) GetVerb() string {
@@ -3467,7 +3547,7 @@ type CreatePlanResponse struct {
 
 func (x *CreatePlanResponse) Reset() {
 	*x = CreatePlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3559,7 @@ func (x *CreatePlanResponse) String() string {
 func (*CreatePlanResponse) ProtoMessage() {}
 
 func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3572,7 @@ func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePlanResponse.ProtoReflect.Descriptor instead.
 func (*CreatePlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CreatePlanResponse) GetPlan() *Plan {
@@ -3511,7 +3591,7 @@ type GetPlanRequest struct {
 
 func (x *GetPlanRequest) Reset() {
 	*x = GetPlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3603,7 @@ func (x *GetPlanRequest) String() string {
 func (*GetPlanRequest) ProtoMessage() {}
 
 func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3616,7 @@ func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlanRequest.ProtoReflect.Descriptor instead.
 func (*GetPlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetPlanRequest) GetId() string {
@@ -3555,7 +3635,7 @@ type GetPlanResponse struct {
 
 func (x *GetPlanResponse) Reset() {
 	*x = GetPlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3647,7 @@ func (x *GetPlanResponse) String() string {
 func (*GetPlanResponse) ProtoMessage() {}
 
 func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3660,7 @@ func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlanResponse.ProtoReflect.Descriptor instead.
 func (*GetPlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetPlanResponse) GetPlan() *Plan {
@@ -3599,7 +3679,7 @@ type ConfirmPlanRequest struct {
 
 func (x *ConfirmPlanRequest) Reset() {
 	*x = ConfirmPlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3691,7 @@ func (x *ConfirmPlanRequest) String() string {
 func (*ConfirmPlanRequest) ProtoMessage() {}
 
 func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3704,7 @@ func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPlanRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmPlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ConfirmPlanRequest) GetId() string {
@@ -3643,7 +3723,7 @@ type ConfirmPlanResponse struct {
 
 func (x *ConfirmPlanResponse) Reset() {
 	*x = ConfirmPlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3735,7 @@ func (x *ConfirmPlanResponse) String() string {
 func (*ConfirmPlanResponse) ProtoMessage() {}
 
 func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3748,7 @@ func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPlanResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmPlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ConfirmPlanResponse) GetPlan() *Plan {
@@ -3700,7 +3780,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3792,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3805,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Plan) GetId() string {
@@ -3825,7 +3905,7 @@ type PlannedMachine struct {
 
 func (x *PlannedMachine) Reset() {
 	*x = PlannedMachine{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3917,7 @@ func (x *PlannedMachine) String() string {
 func (*PlannedMachine) ProtoMessage() {}
 
 func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +3930,7 @@ func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedMachine.ProtoReflect.Descriptor instead.
 func (*PlannedMachine) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PlannedMachine) GetMachineId() string {
@@ -3943,7 +4023,7 @@ type AdoptMachineRequest struct {
 
 func (x *AdoptMachineRequest) Reset() {
 	*x = AdoptMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +4035,7 @@ func (x *AdoptMachineRequest) String() string {
 func (*AdoptMachineRequest) ProtoMessage() {}
 
 func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +4048,7 @@ func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMachineRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AdoptMachineRequest) GetProvider() string {
@@ -4002,7 +4082,7 @@ type AdoptMachineResponse struct {
 
 func (x *AdoptMachineResponse) Reset() {
 	*x = AdoptMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4094,7 @@ func (x *AdoptMachineResponse) String() string {
 func (*AdoptMachineResponse) ProtoMessage() {}
 
 func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4107,7 @@ func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMachineResponse.ProtoReflect.Descriptor instead.
 func (*AdoptMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AdoptMachineResponse) GetPaused() *ProviderPause {
@@ -4048,7 +4128,7 @@ type PauseProviderRequest struct {
 
 func (x *PauseProviderRequest) Reset() {
 	*x = PauseProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4140,7 @@ func (x *PauseProviderRequest) String() string {
 func (*PauseProviderRequest) ProtoMessage() {}
 
 func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4153,7 @@ func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseProviderRequest.ProtoReflect.Descriptor instead.
 func (*PauseProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PauseProviderRequest) GetProvider() string {
@@ -4098,7 +4178,7 @@ type PauseProviderResponse struct {
 
 func (x *PauseProviderResponse) Reset() {
 	*x = PauseProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4190,7 @@ func (x *PauseProviderResponse) String() string {
 func (*PauseProviderResponse) ProtoMessage() {}
 
 func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4203,7 @@ func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseProviderResponse.ProtoReflect.Descriptor instead.
 func (*PauseProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
 }
 
 type ResumeProviderRequest struct {
@@ -4137,7 +4217,7 @@ type ResumeProviderRequest struct {
 
 func (x *ResumeProviderRequest) Reset() {
 	*x = ResumeProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4149,7 +4229,7 @@ func (x *ResumeProviderRequest) String() string {
 func (*ResumeProviderRequest) ProtoMessage() {}
 
 func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4162,7 +4242,7 @@ func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderRequest.ProtoReflect.Descriptor instead.
 func (*ResumeProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ResumeProviderRequest) GetProvider() string {
@@ -4187,7 +4267,7 @@ type ResumeProviderResponse struct {
 
 func (x *ResumeProviderResponse) Reset() {
 	*x = ResumeProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4279,7 @@ func (x *ResumeProviderResponse) String() string {
 func (*ResumeProviderResponse) ProtoMessage() {}
 
 func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,21 +4292,24 @@ func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderResponse.ProtoReflect.Descriptor instead.
 func (*ResumeProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
 }
 
 type RetryProviderRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// Why, for history. May be empty.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why, for history. May be empty, unless capacities are named.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Named capacity, at most 1000 pieces: only their penalties end, also those without end, and no
+	// backoff. FAILED_PRECONDITION, and nothing is done, where one sits out no penalty.
+	Capacities    []string `protobuf:"bytes,3,rep,name=capacities,proto3" json:"capacities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RetryProviderRequest) Reset() {
 	*x = RetryProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4321,7 @@ func (x *RetryProviderRequest) String() string {
 func (*RetryProviderRequest) ProtoMessage() {}
 
 func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4334,7 @@ func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderRequest.ProtoReflect.Descriptor instead.
 func (*RetryProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RetryProviderRequest) GetProvider() string {
@@ -4268,19 +4351,28 @@ func (x *RetryProviderRequest) GetReason() string {
 	return ""
 }
 
+func (x *RetryProviderRequest) GetCapacities() []string {
+	if x != nil {
+		return x.Capacities
+	}
+	return nil
+}
+
 type RetryProviderResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many penalties of capacity were ended.
 	Penalties int64 `protobuf:"varint,1,opt,name=penalties,proto3" json:"penalties,omitempty"`
 	// The processes whose backoff was forgotten.
-	Processes     []string `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
+	Processes []string `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
+	// How many penalties without end were kept, because no capacity was named.
+	Kept          int64 `protobuf:"varint,3,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RetryProviderResponse) Reset() {
 	*x = RetryProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4384,7 @@ func (x *RetryProviderResponse) String() string {
 func (*RetryProviderResponse) ProtoMessage() {}
 
 func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4397,7 @@ func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderResponse.ProtoReflect.Descriptor instead.
 func (*RetryProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RetryProviderResponse) GetPenalties() int64 {
@@ -4320,6 +4412,13 @@ func (x *RetryProviderResponse) GetProcesses() []string {
 		return x.Processes
 	}
 	return nil
+}
+
+func (x *RetryProviderResponse) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
 }
 
 type PauseRecoveryRequest struct {
@@ -4337,7 +4436,7 @@ type PauseRecoveryRequest struct {
 
 func (x *PauseRecoveryRequest) Reset() {
 	*x = PauseRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4448,7 @@ func (x *PauseRecoveryRequest) String() string {
 func (*PauseRecoveryRequest) ProtoMessage() {}
 
 func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4461,7 @@ func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PauseRecoveryRequest) GetUntil() *timestamppb.Timestamp {
@@ -4396,7 +4495,7 @@ type PauseRecoveryResponse struct {
 
 func (x *PauseRecoveryResponse) Reset() {
 	*x = PauseRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4408,7 +4507,7 @@ func (x *PauseRecoveryResponse) String() string {
 func (*PauseRecoveryResponse) ProtoMessage() {}
 
 func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4520,7 @@ func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PauseRecoveryResponse) GetUntil() *timestamppb.Timestamp {
@@ -4441,7 +4540,7 @@ type ResumeRecoveryRequest struct {
 
 func (x *ResumeRecoveryRequest) Reset() {
 	*x = ResumeRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4552,7 @@ func (x *ResumeRecoveryRequest) String() string {
 func (*ResumeRecoveryRequest) ProtoMessage() {}
 
 func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4565,7 @@ func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ResumeRecoveryRequest) GetReason() string {
@@ -4484,7 +4583,7 @@ type ResumeRecoveryResponse struct {
 
 func (x *ResumeRecoveryResponse) Reset() {
 	*x = ResumeRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4496,7 +4595,7 @@ func (x *ResumeRecoveryResponse) String() string {
 func (*ResumeRecoveryResponse) ProtoMessage() {}
 
 func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4509,7 +4608,7 @@ func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{66}
 }
 
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
@@ -4656,10 +4755,11 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x06due_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x18\n" +
 	"\asession\x18\x05 \x01(\tR\asession\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x03R\x05epoch\x12#\n" +
-	"\rbackoff_cause\x18\a \x01(\tR\fbackoffCause\"\x16\n" +
-	"\x14ListProvidersRequest\"R\n" +
+	"\rbackoff_cause\x18\a \x01(\tR\fbackoffCause\"6\n" +
+	"\x14ListProvidersRequest\x12\x1e\n" +
+	"\vkept_out_of\x18\x01 \x01(\tR\tkeptOutOf\"R\n" +
 	"\x15ListProvidersResponse\x129\n" +
-	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\xbf\x04\n" +
+	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\xf6\x04\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +
@@ -4680,7 +4780,12 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\tpaused_by\x18\x0e \x01(\tR\bpausedBy\x12\x1d\n" +
 	"\n" +
 	"paused_why\x18\x0f \x01(\tR\tpausedWhy\x12\x16\n" +
-	"\x06pacing\x18\x10 \x01(\tR\x06pacing\"'\n" +
+	"\x06pacing\x18\x10 \x01(\tR\x06pacing\x125\n" +
+	"\bkept_out\x18\x11 \x03(\v2\x1a.ironherd.fleet.v1.PenaltyR\akeptOut\"m\n" +
+	"\aPenalty\x12\x1a\n" +
+	"\bcapacity\x18\x01 \x01(\tR\bcapacity\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\"'\n" +
 	"\x13ListSessionsRequest\x12\x10\n" +
 	"\x03all\x18\x01 \x01(\bR\x03all\"N\n" +
 	"\x14ListSessionsResponse\x126\n" +
@@ -4838,13 +4943,17 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x15ResumeProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x18\n" +
-	"\x16ResumeProviderResponse\"J\n" +
+	"\x16ResumeProviderResponse\"j\n" +
 	"\x14RetryProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"S\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
+	"\n" +
+	"capacities\x18\x03 \x03(\tR\n" +
+	"capacities\"g\n" +
 	"\x15RetryProviderResponse\x12\x1c\n" +
 	"\tpenalties\x18\x01 \x01(\x03R\tpenalties\x12\x1c\n" +
-	"\tprocesses\x18\x02 \x03(\tR\tprocesses\"\x91\x01\n" +
+	"\tprocesses\x18\x02 \x03(\tR\tprocesses\x12\x12\n" +
+	"\x04kept\x18\x03 \x01(\x03R\x04kept\"\x91\x01\n" +
 	"\x14PauseRecoveryRequest\x120\n" +
 	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12/\n" +
@@ -4896,7 +5005,7 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
 	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
@@ -4923,53 +5032,54 @@ var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*ListProvidersRequest)(nil),      // 22: ironherd.fleet.v1.ListProvidersRequest
 	(*ListProvidersResponse)(nil),     // 23: ironherd.fleet.v1.ListProvidersResponse
 	(*Provider)(nil),                  // 24: ironherd.fleet.v1.Provider
-	(*ListSessionsRequest)(nil),       // 25: ironherd.fleet.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),      // 26: ironherd.fleet.v1.ListSessionsResponse
-	(*Session)(nil),                   // 27: ironherd.fleet.v1.Session
-	(*Hold)(nil),                      // 28: ironherd.fleet.v1.Hold
-	(*ListDiscrepanciesRequest)(nil),  // 29: ironherd.fleet.v1.ListDiscrepanciesRequest
-	(*ListDiscrepanciesResponse)(nil), // 30: ironherd.fleet.v1.ListDiscrepanciesResponse
-	(*Discrepancy)(nil),               // 31: ironherd.fleet.v1.Discrepancy
-	(*ListImagesRequest)(nil),         // 32: ironherd.fleet.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),        // 33: ironherd.fleet.v1.ListImagesResponse
-	(*NamedImage)(nil),                // 34: ironherd.fleet.v1.NamedImage
-	(*GetVersionRequest)(nil),         // 35: ironherd.fleet.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),        // 36: ironherd.fleet.v1.GetVersionResponse
-	(*InstallMachineRequest)(nil),     // 37: ironherd.fleet.v1.InstallMachineRequest
-	(*InstallMachineResponse)(nil),    // 38: ironherd.fleet.v1.InstallMachineResponse
-	(*RetryMachineRequest)(nil),       // 39: ironherd.fleet.v1.RetryMachineRequest
-	(*RetryMachineResponse)(nil),      // 40: ironherd.fleet.v1.RetryMachineResponse
-	(*GetHostKeysRequest)(nil),        // 41: ironherd.fleet.v1.GetHostKeysRequest
-	(*GetHostKeysResponse)(nil),       // 42: ironherd.fleet.v1.GetHostKeysResponse
-	(*HostKey)(nil),                   // 43: ironherd.fleet.v1.HostKey
-	(*AcceptHostKeyRequest)(nil),      // 44: ironherd.fleet.v1.AcceptHostKeyRequest
-	(*AcceptHostKeyResponse)(nil),     // 45: ironherd.fleet.v1.AcceptHostKeyResponse
-	(*CreatePlanRequest)(nil),         // 46: ironherd.fleet.v1.CreatePlanRequest
-	(*CreatePlanResponse)(nil),        // 47: ironherd.fleet.v1.CreatePlanResponse
-	(*GetPlanRequest)(nil),            // 48: ironherd.fleet.v1.GetPlanRequest
-	(*GetPlanResponse)(nil),           // 49: ironherd.fleet.v1.GetPlanResponse
-	(*ConfirmPlanRequest)(nil),        // 50: ironherd.fleet.v1.ConfirmPlanRequest
-	(*ConfirmPlanResponse)(nil),       // 51: ironherd.fleet.v1.ConfirmPlanResponse
-	(*Plan)(nil),                      // 52: ironherd.fleet.v1.Plan
-	(*PlannedMachine)(nil),            // 53: ironherd.fleet.v1.PlannedMachine
-	(*AdoptMachineRequest)(nil),       // 54: ironherd.fleet.v1.AdoptMachineRequest
-	(*AdoptMachineResponse)(nil),      // 55: ironherd.fleet.v1.AdoptMachineResponse
-	(*PauseProviderRequest)(nil),      // 56: ironherd.fleet.v1.PauseProviderRequest
-	(*PauseProviderResponse)(nil),     // 57: ironherd.fleet.v1.PauseProviderResponse
-	(*ResumeProviderRequest)(nil),     // 58: ironherd.fleet.v1.ResumeProviderRequest
-	(*ResumeProviderResponse)(nil),    // 59: ironherd.fleet.v1.ResumeProviderResponse
-	(*RetryProviderRequest)(nil),      // 60: ironherd.fleet.v1.RetryProviderRequest
-	(*RetryProviderResponse)(nil),     // 61: ironherd.fleet.v1.RetryProviderResponse
-	(*PauseRecoveryRequest)(nil),      // 62: ironherd.fleet.v1.PauseRecoveryRequest
-	(*PauseRecoveryResponse)(nil),     // 63: ironherd.fleet.v1.PauseRecoveryResponse
-	(*ResumeRecoveryRequest)(nil),     // 64: ironherd.fleet.v1.ResumeRecoveryRequest
-	(*ResumeRecoveryResponse)(nil),    // 65: ironherd.fleet.v1.ResumeRecoveryResponse
-	(*timestamppb.Timestamp)(nil),     // 66: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 67: google.protobuf.Duration
-	(*v1.HardwareReport)(nil),         // 68: ironherd.agent.v1.HardwareReport
-	(*v1.InstallProgress)(nil),        // 69: ironherd.agent.v1.InstallProgress
-	(*v1.Image)(nil),                  // 70: ironherd.agent.v1.Image
-	(*v1.DiskSelector)(nil),           // 71: ironherd.agent.v1.DiskSelector
+	(*Penalty)(nil),                   // 25: ironherd.fleet.v1.Penalty
+	(*ListSessionsRequest)(nil),       // 26: ironherd.fleet.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),      // 27: ironherd.fleet.v1.ListSessionsResponse
+	(*Session)(nil),                   // 28: ironherd.fleet.v1.Session
+	(*Hold)(nil),                      // 29: ironherd.fleet.v1.Hold
+	(*ListDiscrepanciesRequest)(nil),  // 30: ironherd.fleet.v1.ListDiscrepanciesRequest
+	(*ListDiscrepanciesResponse)(nil), // 31: ironherd.fleet.v1.ListDiscrepanciesResponse
+	(*Discrepancy)(nil),               // 32: ironherd.fleet.v1.Discrepancy
+	(*ListImagesRequest)(nil),         // 33: ironherd.fleet.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),        // 34: ironherd.fleet.v1.ListImagesResponse
+	(*NamedImage)(nil),                // 35: ironherd.fleet.v1.NamedImage
+	(*GetVersionRequest)(nil),         // 36: ironherd.fleet.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),        // 37: ironherd.fleet.v1.GetVersionResponse
+	(*InstallMachineRequest)(nil),     // 38: ironherd.fleet.v1.InstallMachineRequest
+	(*InstallMachineResponse)(nil),    // 39: ironherd.fleet.v1.InstallMachineResponse
+	(*RetryMachineRequest)(nil),       // 40: ironherd.fleet.v1.RetryMachineRequest
+	(*RetryMachineResponse)(nil),      // 41: ironherd.fleet.v1.RetryMachineResponse
+	(*GetHostKeysRequest)(nil),        // 42: ironherd.fleet.v1.GetHostKeysRequest
+	(*GetHostKeysResponse)(nil),       // 43: ironherd.fleet.v1.GetHostKeysResponse
+	(*HostKey)(nil),                   // 44: ironherd.fleet.v1.HostKey
+	(*AcceptHostKeyRequest)(nil),      // 45: ironherd.fleet.v1.AcceptHostKeyRequest
+	(*AcceptHostKeyResponse)(nil),     // 46: ironherd.fleet.v1.AcceptHostKeyResponse
+	(*CreatePlanRequest)(nil),         // 47: ironherd.fleet.v1.CreatePlanRequest
+	(*CreatePlanResponse)(nil),        // 48: ironherd.fleet.v1.CreatePlanResponse
+	(*GetPlanRequest)(nil),            // 49: ironherd.fleet.v1.GetPlanRequest
+	(*GetPlanResponse)(nil),           // 50: ironherd.fleet.v1.GetPlanResponse
+	(*ConfirmPlanRequest)(nil),        // 51: ironherd.fleet.v1.ConfirmPlanRequest
+	(*ConfirmPlanResponse)(nil),       // 52: ironherd.fleet.v1.ConfirmPlanResponse
+	(*Plan)(nil),                      // 53: ironherd.fleet.v1.Plan
+	(*PlannedMachine)(nil),            // 54: ironherd.fleet.v1.PlannedMachine
+	(*AdoptMachineRequest)(nil),       // 55: ironherd.fleet.v1.AdoptMachineRequest
+	(*AdoptMachineResponse)(nil),      // 56: ironherd.fleet.v1.AdoptMachineResponse
+	(*PauseProviderRequest)(nil),      // 57: ironherd.fleet.v1.PauseProviderRequest
+	(*PauseProviderResponse)(nil),     // 58: ironherd.fleet.v1.PauseProviderResponse
+	(*ResumeProviderRequest)(nil),     // 59: ironherd.fleet.v1.ResumeProviderRequest
+	(*ResumeProviderResponse)(nil),    // 60: ironherd.fleet.v1.ResumeProviderResponse
+	(*RetryProviderRequest)(nil),      // 61: ironherd.fleet.v1.RetryProviderRequest
+	(*RetryProviderResponse)(nil),     // 62: ironherd.fleet.v1.RetryProviderResponse
+	(*PauseRecoveryRequest)(nil),      // 63: ironherd.fleet.v1.PauseRecoveryRequest
+	(*PauseRecoveryResponse)(nil),     // 64: ironherd.fleet.v1.PauseRecoveryResponse
+	(*ResumeRecoveryRequest)(nil),     // 65: ironherd.fleet.v1.ResumeRecoveryRequest
+	(*ResumeRecoveryResponse)(nil),    // 66: ironherd.fleet.v1.ResumeRecoveryResponse
+	(*timestamppb.Timestamp)(nil),     // 67: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 68: google.protobuf.Duration
+	(*v1.HardwareReport)(nil),         // 69: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 70: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 71: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 72: ironherd.agent.v1.DiskSelector
 }
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	5,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
@@ -4978,122 +5088,124 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	4,  // 3: ironherd.fleet.v1.GetSummaryResponse.concerns:type_name -> ironherd.fleet.v1.Concern
 	3,  // 4: ironherd.fleet.v1.GetSummaryResponse.recovery_hold:type_name -> ironherd.fleet.v1.RecoveryHold
 	2,  // 5: ironherd.fleet.v1.GetSummaryResponse.paused_providers:type_name -> ironherd.fleet.v1.ProviderPause
-	66, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
-	66, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
-	66, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
-	67, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
-	67, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
-	67, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
-	67, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
+	67, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
+	67, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
+	67, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
+	68, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
+	68, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
+	68, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
+	68, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
 	10, // 13: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
-	66, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
-	66, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
-	66, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
+	67, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
+	67, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
+	67, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
 	10, // 17: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	14, // 18: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
-	68, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
-	69, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	69, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
+	70, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
 	21, // 21: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	13, // 22: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
-	34, // 23: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
-	66, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
-	66, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
-	66, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	66, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	35, // 23: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
+	67, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
+	67, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
+	67, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	67, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
 	17, // 28: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	66, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	66, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	66, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	67, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	67, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	67, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
 	10, // 32: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	21, // 33: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	20, // 34: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
-	66, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
-	66, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	67, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
+	67, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
 	24, // 37: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	66, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	66, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	66, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
-	27, // 41: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	66, // 42: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	66, // 43: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	66, // 44: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
-	28, // 45: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	66, // 46: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	31, // 47: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	66, // 48: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	34, // 49: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
-	70, // 50: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	71, // 51: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	43, // 52: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
-	66, // 53: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
-	43, // 54: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
-	66, // 55: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
-	66, // 56: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
-	37, // 57: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
-	67, // 58: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
-	52, // 59: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	52, // 60: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	52, // 61: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	66, // 62: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
-	66, // 63: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
-	66, // 64: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
-	66, // 65: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
-	53, // 66: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
-	2,  // 67: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
-	66, // 68: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
-	67, // 69: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
-	66, // 70: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
-	0,  // 71: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	8,  // 72: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	11, // 73: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	15, // 74: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	18, // 75: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	22, // 76: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	25, // 77: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	29, // 78: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	35, // 79: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	32, // 80: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
-	37, // 81: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	39, // 82: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	41, // 83: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
-	44, // 84: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
-	46, // 85: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
-	48, // 86: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
-	50, // 87: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
-	54, // 88: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
-	56, // 89: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
-	58, // 90: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
-	60, // 91: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
-	62, // 92: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
-	64, // 93: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
-	1,  // 94: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	9,  // 95: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	12, // 96: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	16, // 97: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	19, // 98: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	23, // 99: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	26, // 100: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	30, // 101: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	36, // 102: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	33, // 103: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
-	38, // 104: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	40, // 105: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	42, // 106: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	45, // 107: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	47, // 108: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
-	49, // 109: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
-	51, // 110: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
-	55, // 111: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
-	57, // 112: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
-	59, // 113: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
-	61, // 114: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
-	63, // 115: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
-	65, // 116: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
-	94, // [94:117] is the sub-list for method output_type
-	71, // [71:94] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	67, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	67, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	67, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
+	25, // 41: ironherd.fleet.v1.Provider.kept_out:type_name -> ironherd.fleet.v1.Penalty
+	67, // 42: ironherd.fleet.v1.Penalty.until:type_name -> google.protobuf.Timestamp
+	28, // 43: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
+	67, // 44: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	67, // 45: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	67, // 46: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	29, // 47: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
+	67, // 48: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	32, // 49: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
+	67, // 50: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	35, // 51: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
+	71, // 52: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	72, // 53: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	44, // 54: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
+	67, // 55: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	44, // 56: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
+	67, // 57: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	67, // 58: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
+	38, // 59: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
+	68, // 60: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
+	53, // 61: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	53, // 62: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	53, // 63: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	67, // 64: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	67, // 65: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	67, // 66: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	67, // 67: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	54, // 68: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
+	2,  // 69: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
+	67, // 70: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	68, // 71: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
+	67, // 72: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
+	0,  // 73: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	8,  // 74: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	11, // 75: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	15, // 76: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	18, // 77: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	22, // 78: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	26, // 79: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	30, // 80: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	36, // 81: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	33, // 82: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
+	38, // 83: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	40, // 84: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	42, // 85: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	45, // 86: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	47, // 87: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
+	49, // 88: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
+	51, // 89: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
+	55, // 90: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
+	57, // 91: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
+	59, // 92: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	61, // 93: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	63, // 94: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	65, // 95: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 96: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	9,  // 97: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	12, // 98: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	16, // 99: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	19, // 100: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	23, // 101: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	27, // 102: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	31, // 103: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	37, // 104: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	34, // 105: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	39, // 106: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	41, // 107: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	43, // 108: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	46, // 109: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	48, // 110: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	50, // 111: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	52, // 112: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	56, // 113: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	58, // 114: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	60, // 115: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	62, // 116: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	64, // 117: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	66, // 118: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	96, // [96:119] is the sub-list for method output_type
+	73, // [73:96] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }
@@ -5107,7 +5219,7 @@ func file_api_fleet_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_fleet_v1_fleet_proto_rawDesc), len(file_api_fleet_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -446,9 +446,9 @@ var handsTests = []test{
 			w.Fatalf("machines %v, penalty %+v", v.Machines, p)
 		}
 		w.must(w.claimOne(w.session("p"), fleet.ProcessProvision).Fail(w.ctx, bmdb.Failure{Cause: "no quota", Backoff: growing}))
-		for _, want := range []string{"[provision] 1", "[] 0"} {
-			retried, n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised")
-			if got := fmt.Sprint(retried, n); err != nil || got != want {
+		for _, want := range []string{"[provision] 0 1", "[] 0 1"} {
+			retried, n, kept, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised")
+			if got := fmt.Sprint(retried, n, kept); err != nil || got != want {
 				w.Fatalf("ended %s, %v, want %s", got, err, want)
 			}
 		}

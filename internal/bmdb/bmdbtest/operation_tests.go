@@ -250,8 +250,9 @@ var operationTests = []test{
 		}
 		_, err = w.db.ResolveFormer(w.ctx, string(fleet.NewMachineID()))
 		w.wantKind(err, fleet.KindNotFound)
-		if _, n, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised"); err != nil || n != 1 {
-			w.Fatalf("ended %d penalties, %v", n, err)
+		w.must(w.db.RetryCapacity(w.ctx, actor, provider, []fleet.CapacityID{"c1"}, "it is ours again"))
+		if penalties, err = w.db.Penalties(w.ctx, provider); err != nil || len(penalties) != 0 {
+			w.Fatalf("penalties %+v, %v", penalties, err)
 		}
 		if w.state(other.Machine) != fleet.StateAvailable {
 			w.Fatal("another machine has changed")

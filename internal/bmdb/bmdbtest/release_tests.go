@@ -1,6 +1,10 @@
 package bmdbtest
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -71,5 +75,81 @@ var releaseTests = []test{
 		kept(1)
 		w.shift.Advance(2 * time.Hour)
 		kept(0)
+	}},
+	{"a retry lets released capacity be used only where it is named", func(w *world) {
+		released := w.machines(nil, "c1", "c2", "c3")
+		for _, id := range released {
+			w.release(id)
+		}
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetPenalty("failed", time.Hour, "it failed"), bmdb.SetPenalty("failed2", time.Hour, "it failed"),
+				bmdb.SetPenalty("over", time.Minute, "it failed")))
+		})
+		w.shift.Advance(2 * time.Minute)
+		w.must(w.claimOne(w.lasting("p"), fleet.ProcessProvision).Fail(w.ctx, bmdb.Failure{Cause: "no quota", Backoff: growing}))
+		waits := func() bool {
+			rows, err := w.db.Providers(w.ctx)
+			w.must(err)
+			_, waits := rows[0].Backoffs[fleet.ProcessProvision]
+			return waits
+		}
+		kept := func(want ...fleet.CapacityID) {
+			w.Helper()
+			penalties, err := w.db.Penalties(w.ctx, provider)
+			w.must(err)
+			if got := slices.Sorted(maps.Keys(penalties)); !slices.Equal(got, want) {
+				w.Fatalf("kept out are %v, want %v", got, want)
+			}
+		}
+		told := func() (all []string) {
+			rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+			w.must(err)
+			for _, row := range rows {
+				if row.Event == fleet.EventRetryRequested {
+					all = append(all, row.Actor+": "+row.Detail)
+				}
+			}
+			return all
+		}
+		kept("c1", "c2", "c3", "failed", "failed2")
+
+		// One that is not kept out, and nothing is done.
+		err := w.db.RetryCapacity(w.ctx, actor, provider, []fleet.CapacityID{"c1", "c9", "over"}, "it is ours again")
+		w.wantKind(err, fleet.KindConflict)
+		if !strings.Contains(err.Error(), "c9, over") || strings.Contains(err.Error(), "c1") {
+			w.Errorf("refused: %v", err)
+		}
+		kept("c1", "c2", "c3", "failed", "failed2")
+		if all := told(); len(all) != 0 {
+			w.Errorf("told %q", all)
+		}
+
+		// Those that are named, and no backoff.
+		w.must(w.db.RetryCapacity(w.ctx, actor, provider, []fleet.CapacityID{"c1", "failed", "c1"}, "it is ours again"))
+		kept("c2", "c3", "failed2")
+		if !waits() {
+			w.Error("the backoff was ended, too")
+		}
+		want := []string{
+			actor + ": capacity failed may be used again (it failed); it is ours again",
+			actor + ": capacity c1 may be used again (release, asked for by " + actor + ": sold); it is ours again",
+		}
+		if all := told(); !slices.Equal(all, want) {
+			w.Errorf("told %q, want %q", all, want)
+		}
+
+		// Without a name, what has an end.
+		for _, want := range []string{"[provision], 1 ended, 2 kept", "[], 0 ended, 2 kept"} {
+			retried, ended, stay, err := w.db.RetryProvider(w.ctx, actor, provider, "the quota was raised")
+			w.must(err)
+			if got := fmt.Sprintf("%v, %d ended, %d kept", retried, ended, stay); got != want {
+				w.Errorf("a retry: %s, want %s", got, want)
+			}
+			kept("c2", "c3")
+		}
+		if waits() {
+			w.Error("the backoff stays")
+		}
+		w.wantKind(w.db.RetryCapacity(w.ctx, actor, "nowhere", []fleet.CapacityID{"c2"}, "why not"), fleet.KindNotFound)
 	}},
 }

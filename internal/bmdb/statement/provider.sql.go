@@ -161,6 +161,21 @@ func (q *Queries) DeleteDiscrepancy(ctx context.Context, arg DeleteDiscrepancyPa
 	return err
 }
 
+const deleteEndingPenalties = `-- name: DeleteEndingPenalties :exec
+DELETE FROM penalty WHERE provider = $1 AND until < $2
+`
+
+type DeleteEndingPenaltiesParams struct {
+	Provider string
+	Before   int64
+}
+
+// Those that have an end: before is after all of them.
+func (q *Queries) DeleteEndingPenalties(ctx context.Context, arg DeleteEndingPenaltiesParams) error {
+	_, err := q.db.ExecContext(ctx, deleteEndingPenalties, arg.Provider, arg.Before)
+	return err
+}
+
 const deleteIntent = `-- name: DeleteIntent :execrows
 DELETE FROM intent WHERE machine = $1
 `
@@ -210,16 +225,18 @@ func (q *Queries) DeletePastPenalties(ctx context.Context, arg DeletePastPenalti
 	return err
 }
 
-const deletePenalties = `-- name: DeletePenalties :execrows
-DELETE FROM penalty WHERE provider = $1
+const deletePenalty = `-- name: DeletePenalty :exec
+DELETE FROM penalty WHERE provider = $1 AND capacity = $2
 `
 
-func (q *Queries) DeletePenalties(ctx context.Context, provider string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deletePenalties, provider)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+type DeletePenaltyParams struct {
+	Provider string
+	Capacity string
+}
+
+func (q *Queries) DeletePenalty(ctx context.Context, arg DeletePenaltyParams) error {
+	_, err := q.db.ExecContext(ctx, deletePenalty, arg.Provider, arg.Capacity)
+	return err
 }
 
 const getIntent = `-- name: GetIntent :one

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -77,16 +79,43 @@ func (s *Service) RetryProvider(ctx context.Context, req *fleetv1.RetryProviderR
 		if err != nil {
 			return nil, err
 		}
+		if len(req.GetCapacities()) > 0 {
+			return s.retryCapacity(ctx, actor, name, req)
+		}
 		reason, err := optionalReason(req.GetReason())
 		if err != nil {
 			return nil, err
 		}
-		retried, penalties, err := s.db.RetryProvider(ctx, actor, name, reason)
+		retried, ended, kept, err := s.db.RetryProvider(ctx, actor, name, reason)
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.RetryProviderResponse{Processes: each(retried, processName), Penalties: int64(penalties)}, nil
+		return &fleetv1.RetryProviderResponse{Processes: each(retried, processName), Penalties: int64(ended), Kept: int64(kept)}, nil
 	})
+}
+
+// retryCapacity is RetryProvider where capacity is named.
+func (s *Service) retryCapacity(ctx context.Context, actor string, name fleet.ProviderName, req *fleetv1.RetryProviderRequest,
+) (*fleetv1.RetryProviderResponse, error) {
+	const most, longest = 1000, 300
+	if n := len(req.GetCapacities()); n > most {
+		return nil, fleet.Errorf(fleet.KindInvalid, "capacities has %d entries: at most %d are possible", n, most)
+	}
+	named := make(map[fleet.CapacityID]bool)
+	for _, c := range req.GetCapacities() {
+		if c == "" || len(c) > longest {
+			return nil, fleet.Errorf(fleet.KindInvalid, "capacities must hold the provider's names for capacity, of at most %d bytes", longest)
+		}
+		named[fleet.CapacityID(c)] = true
+	}
+	reason, err := reasonOf(req.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.db.RetryCapacity(ctx, actor, name, slices.Collect(maps.Keys(named)), reason); err != nil {
+		return nil, err
+	}
+	return &fleetv1.RetryProviderResponse{Penalties: int64(len(named))}, nil
 }
 
 // providerOf returns the provider that a person named. KindNotFound, with the names that there are.

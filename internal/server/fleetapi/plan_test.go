@@ -382,7 +382,7 @@ func TestHolds(t *testing.T) {
 		t.Errorf("provider %v", p)
 	}
 	a, err := client.RetryProvider(t.Context(), &fleetv1.RetryProviderRequest{Provider: "lab"})
-	if err != nil || a.GetPenalties() != 1 {
+	if err != nil || a.GetPenalties() != 1 || a.GetKept() != 0 {
 		t.Errorf("retried %v, %v", a, err)
 	}
 	for _, bad := range []string{"", "NO", "nowhere"} {

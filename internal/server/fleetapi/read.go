@@ -1,7 +1,9 @@
 package fleetapi
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -174,7 +176,7 @@ func (s *Service) history(ctx context.Context, req *fleetv1.ListHistoryRequest, 
 }
 
 // ListProviders implements fleetv1connect.FleetServiceHandler.
-func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+func (s *Service) ListProviders(ctx context.Context, req *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceListProvidersProcedure, func(ctx context.Context, _ string) (*fleetv1.ListProvidersResponse, error) {
 		rows, err := s.db.Providers(ctx)
 		if err != nil {
@@ -185,8 +187,37 @@ func (s *Service) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersReq
 			if s.options.Pacing != nil {
 				a.Providers[i].Pacing = s.options.Pacing(row.Name)
 			}
+			if string(row.Name) != req.GetKeptOutOf() {
+				continue
+			}
+			penalties, err := s.db.Penalties(ctx, row.Name)
+			if err != nil {
+				return nil, err
+			}
+			a.Providers[i].KeptOut = keptOut(penalties)
 		}
 		return a, nil
+	})
+}
+
+// keptOut is capacity that is not used, those pieces first that are so until a person names them.
+func keptOut(penalties map[fleet.CapacityID]bmdb.Penalty) []*fleetv1.Penalty {
+	const most = 10_000
+	ids := slices.SortedFunc(maps.Keys(penalties), func(a, b fleet.CapacityID) int {
+		if first := penalties[a].ForEver(); first != penalties[b].ForEver() {
+			if first {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a, b)
+	})
+	return each(ids[:min(len(ids), most)], func(id fleet.CapacityID) *fleetv1.Penalty {
+		p := &fleetv1.Penalty{Capacity: string(id), Cause: penalties[id].Cause}
+		if !penalties[id].ForEver() {
+			p.Until = stamp(penalties[id].Until)
+		}
+		return p
 	})
 }
 

@@ -79,7 +79,7 @@ func TestAReleasedMachineStaysReleased(t *testing.T) {
 }
 
 // TestReleasedCapacityIsKeptOut: it is not used again, and the result of the pass says by whom,
-// until an operator lets it be used.
+// until an operator names it as one to be used. Trying the pass again does not do that.
 func TestReleasedCapacityIsKeptOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,14 @@ func TestReleasedCapacityIsKeptOut(t *testing.T) {
 		if len(b.fake.Devices()) != 0 || !strings.Contains(b.result(), "capacity-000 by release, asked for by ada: sold") {
 			t.Fatalf("devices %v, result %q", b.fake.Devices(), b.result())
 		}
-		if _, _, err := b.db.RetryProvider(t.Context(), "ada", source, ""); err != nil {
+		if _, _, kept, err := b.db.RetryProvider(t.Context(), "ada", source, ""); err != nil || kept != 1 {
+			t.Fatal(kept, err)
+		}
+		b.passes(2)
+		if len(b.fake.Devices()) != 0 {
+			t.Fatalf("a retry of the pass used it: devices %v, result %q", b.fake.Devices(), b.result())
+		}
+		if err := b.db.RetryCapacity(t.Context(), "ada", source, []fleet.CapacityID{"capacity-000"}, "it is ours again"); err != nil {
 			t.Fatal(err)
 		}
 		b.passes(2)

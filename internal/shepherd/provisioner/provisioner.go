@@ -205,7 +205,7 @@ func (p *pass) summary() string {
 		}
 	}
 	if kept := p.survey.keptOut; len(kept) > 0 {
-		parts = append(parts, fmt.Sprintf("%d kept out until `ironherd provider retry`: %s", len(kept), someOf(kept)))
+		parts = append(parts, fmt.Sprintf("%d kept out (`ironherd provider show %s` names all, and what uses one again): %s", len(kept), p.source.Name, someOf(kept)))
 	}
 	if p.tally.paused {
 		parts = append(parts, "creation is stopped: the provider was paused meanwhile")

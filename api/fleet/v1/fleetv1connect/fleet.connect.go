@@ -160,8 +160,8 @@ type FleetServiceClient interface {
 	PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error)
 	// ResumeProvider ends the pause. FAILED_PRECONDITION when there is none.
 	ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error)
-	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity, also those
-	// without end, which a release leaves.
+	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity that have
+	// an end. Those without end, which a release leaves, end only where their capacity is named.
 	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
 	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
 	// Agents are started as before.
@@ -625,8 +625,8 @@ type FleetServiceHandler interface {
 	PauseProvider(context.Context, *v1.PauseProviderRequest) (*v1.PauseProviderResponse, error)
 	// ResumeProvider ends the pause. FAILED_PRECONDITION when there is none.
 	ResumeProvider(context.Context, *v1.ResumeProviderRequest) (*v1.ResumeProviderResponse, error)
-	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity, also those
-	// without end, which a release leaves.
+	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity that have
+	// an end. Those without end, which a release leaves, end only where their capacity is named.
 	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
 	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
 	// Agents are started as before.

@@ -145,8 +145,12 @@ WHERE penalty.until < excluded.until;
 -- name: DeletePastPenalties :exec
 DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND until <= sqlc.arg(now);
 
--- name: DeletePenalties :execrows
-DELETE FROM penalty WHERE provider = sqlc.arg(provider);
+-- Those that have an end: before is after all of them.
+-- name: DeleteEndingPenalties :exec
+DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND until < sqlc.arg(before);
+
+-- name: DeletePenalty :exec
+DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND capacity = sqlc.arg(capacity);
 
 -- name: ListPenalties :many
 SELECT capacity, until, cause FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now) ORDER BY capacity;
