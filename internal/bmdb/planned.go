@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // planned is what the plan does to the machine as it is now, and why it cannot be done; nil: it
@@ -77,10 +79,8 @@ func doing(p Plan, r fleet.Record) string {
 		return fmt.Sprintf("%s switches it off", r.Provider)
 	case fleet.VerbPowerCycle:
 		return fmt.Sprintf("%s switches it off and on", r.Provider)
-	case fleet.VerbRelease:
-		return fmt.Sprintf("it is given back to %s; its capacity is not used again until `ironherd provider retry %s`", r.Provider, r.Provider)
-	case fleet.VerbReplace:
-		return fmt.Sprintf("it is given back to %s; another one may be created", r.Provider)
+	case fleet.VerbRelease, fleet.VerbReplace:
+		return fmt.Sprintf("it is given back to %s%s", r.Provider, afterGivenBack(p.Verb, r))
 	case fleet.VerbWithdraw:
 		if open := r.OpenOperation(); open != nil {
 			return fmt.Sprintf("the %s that %s asked for is called off%s", open.Operation, open.Actor, afterCallOff(r))
@@ -118,6 +118,23 @@ func unstopped(r fleet.Record) string {
 	}
 	return fmt.Sprintf(", but for attempt %d of install generation %d, which was handed out to its agent: it goes on, and restarts the machine when it is done; "+
 		"`ironherd machine install %s --cancel` ends it", a.Attempt, a.Generation, r.ID)
+}
+
+// afterGivenBack says what follows where the machine is given back: keepOut, in words.
+func afterGivenBack(verb fleet.Verb, r fleet.Record) string {
+	known := r.Provided != nil && r.Provided.Capacity != ""
+	switch {
+	case verb == fleet.VerbRelease && known:
+		return fmt.Sprintf("; its capacity %s is not used again until `ironherd provider retry %s --capacity %s --reason WHY`",
+			r.Provided.Capacity, r.Provider, r.Provided.Capacity)
+	case verb == fleet.VerbRelease:
+		return ""
+	case known && lifecycle.GivenUp(r):
+		return "; its capacity sits out `provisioner.penalty`, and then may be used again"
+	case slices.Contains(r.Levers, fleet.LeverClean):
+		return "; the next pass may take the same host in again (quarantine the machine first if it is broken)"
+	}
+	return "; another one may be created at once, on the same hardware, too (quarantine this one first if it is broken)"
 }
 
 // heldBack says for what an install waits that is asked for in that state; "" for nothing.

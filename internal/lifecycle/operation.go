@@ -52,9 +52,9 @@ func (c judgement) replaced() bool {
 }
 
 // GivenUp reports whether the hardware of the machine is not to be trusted: its provider has given
-// it up, or recovery has, which had no step left but the quarantine.
+// it up, or it is in quarantine, by recovery or by a person.
 func GivenUp(r fleet.Record) bool {
-	return r.Provided != nil && r.Provided.Status == fleet.ProviderStatusFailed || QuarantinedByRecovery(r)
+	return r.Provided != nil && r.Provided.Status == fleet.ProviderStatusFailed || r.Quarantine != nil
 }
 
 // QuarantinedByRecovery reports whether the machine is in quarantine because recovery had no other

@@ -261,7 +261,7 @@ var operationTests = []test{
 	{"the capacity of a machine that was given up when it was to be replaced sits out a penalty", func(w *world) {
 		w.pulls() // the provider is known
 		quarantined := w.broken("quarantined").Machine
-		failed, byPerson := w.machine("failed"), w.machine("by-person")
+		failed, byPerson, trusted := w.machine("failed"), w.machine("by-person"), w.machine("trusted")
 		w.pulls(fleet.LeverRelease, fleet.LeverReboot)
 		p := fleet.DefaultPolicy()
 		p.RecoveryReboots = 1
@@ -280,14 +280,18 @@ var operationTests = []test{
 		if q := r.Quarantine; q == nil || !strings.HasPrefix(q.Reason, "recovery found no other step after 1 reboot: ") {
 			w.Errorf("quarantine %+v", q)
 		}
-		w.must(w.db.Quarantine(w.ctx, actor, byPerson, "a look at its fan"))
+		w.must(w.db.Quarantine(w.ctx, actor, byPerson, "it corrupts data"))
+		w.must(w.db.Quarantine(w.ctx, actor, trusted, "a look at its fan"))
+		w.must(w.db.Unquarantine(w.ctx, actor, trusted, "its fan turns"))
 		says := func(id fleet.MachineID, capacity fleet.CapacityID, status fleet.ProviderStatus) bmdb.Change {
 			return bmdb.SetProvided(id, fleet.ProviderID("id-"+capacity), providedAs(status, capacity))
 		}
 		w.provisioning(func(work *bmdb.Work) {
 			w.must(work.Note(w.ctx, says(failed, "failed", fleet.ProviderStatusFailed)))
 		})
-		for id, capacity := range map[fleet.MachineID]fleet.CapacityID{quarantined: "quarantined", failed: "failed", byPerson: "by-person"} {
+		for id, capacity := range map[fleet.MachineID]fleet.CapacityID{
+			quarantined: "quarantined", failed: "failed", byPerson: "by-person", trusted: "trusted",
+		} {
 			number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationReplace, "it is broken")
 			w.must(err)
 			work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
@@ -298,12 +302,12 @@ var operationTests = []test{
 		}
 		penalties, err := w.db.Penalties(w.ctx, provider)
 		w.must(err)
-		for _, capacity := range []fleet.CapacityID{"quarantined", "failed"} {
+		for _, capacity := range []fleet.CapacityID{"quarantined", "failed", "by-person"} {
 			if p := penalties[capacity]; p.ForEver() || p.Until.Sub(w.now()) < 59*time.Minute || p.Until.Sub(w.now()) > time.Hour {
 				w.Errorf("the penalty of %s is %+v at %s", capacity, p, w.now())
 			}
 		}
-		if len(penalties) != 2 {
+		if len(penalties) != 3 {
 			w.Errorf("penalties %+v", penalties)
 		}
 	}},

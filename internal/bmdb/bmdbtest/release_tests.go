@@ -76,6 +76,22 @@ var releaseTests = []test{
 		w.shift.Advance(2 * time.Hour)
 		kept(0)
 	}},
+	{"the plan of a release or a replace tells what follows for the capacity", func(w *world) {
+		id := w.machine("c1")
+		says := func(verb fleet.Verb, want string) {
+			w.Helper()
+			if got := w.planned(verb, id).Machines[0].Does; got != "it is given back to p1; "+want {
+				w.Errorf("a %s: %q, want %q", verb, got, want)
+			}
+		}
+		w.pulls(fleet.LeverRelease)
+		says(fleet.VerbRelease, "its capacity c1 is not used again until `ironherd provider retry p1 --capacity c1 --reason WHY`")
+		says(fleet.VerbReplace, "another one may be created at once, on the same hardware, too (quarantine this one first if it is broken)")
+		w.pulls(fleet.LeverRelease, fleet.LeverClean)
+		says(fleet.VerbReplace, "the next pass may take the same host in again (quarantine the machine first if it is broken)")
+		w.must(w.db.Quarantine(w.ctx, actor, id, "it corrupts data"))
+		says(fleet.VerbReplace, "its capacity sits out `provisioner.penalty`, and then may be used again")
+	}},
 	{"a retry lets released capacity be used only where it is named", func(w *world) {
 		released := w.machines(nil, "c1", "c2", "c3")
 		for _, id := range released {
