@@ -252,6 +252,26 @@ var operatorTests = []test{
 		}
 		w.must(work.Finish(w.ctx))
 	}},
+	{"nobody shortens the stop or the maintenance that somebody else counts on", func(w *world) {
+		id := w.machine("c1")
+		hour, two := w.now().Add(time.Hour), w.now().Add(2*time.Hour)
+		for name, hold := range map[string]func(actor string, until *time.Time) error{
+			"recovery": func(actor string, until *time.Time) error { return w.db.HoldRecovery(w.ctx, actor, until, "x") },
+			"maintenance": func(actor string, until *time.Time) error {
+				return w.db.BeginMaintenance(w.ctx, actor, id, until, "x")
+			},
+		} {
+			w.must(hold("ada", &hour))
+			w.must(hold("bob", &two)) // longer
+			if err := hold("ada", &hour); fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "for longer by bob") {
+				w.Errorf("%s: %v", name, err)
+			}
+			w.must(hold("bob", &hour)) // whose it is
+			w.must(hold("ada", nil))
+			w.wantKind(hold("bob", &two), fleet.KindConflict)
+			w.must(hold("bob", nil))
+		}
+	}},
 	{"a restored database waits for a person's word", func(w *world) { // rule 11
 		env, err := w.db.Environment(w.ctx)
 		w.must(err)
