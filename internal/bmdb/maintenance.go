@@ -33,7 +33,7 @@ func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.
 
 // beginMaintenance is BeginMaintenance, for a machine that is locked.
 func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
-	if err := maintainable(m.record, actor, until); err != nil {
+	if err := maintainable(m.record, until); err != nil {
 		return err
 	}
 	if err := t.checkEnd("maintenance", until); err != nil {
@@ -66,11 +66,10 @@ func (t *transaction) checkEnd(of string, until *time.Time) error {
 // no end.
 func shortens(was, until *time.Time) bool { return until != nil && (was == nil || until.Before(*was)) }
 
-// maintainable fails while an operation is under way, and where somebody else has a maintenance
-// that lasts longer.
-func maintainable(r fleet.Record, actor string, until *time.Time) error {
-	if m := r.Maintenance; m != nil && !m.Over && m.Actor != actor && shortens(m.Until, until) {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance for longer by %s: %s; `ironherd machine maintenance end` ends that",
+// maintainable fails while an operation is under way, and during a maintenance that lasts longer.
+func maintainable(r fleet.Record, until *time.Time) error {
+	if m := r.Maintenance; m != nil && !m.Over && shortens(m.Until, until) {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance for longer by %s: %s; `ironherd machine maintenance end` ends that first",
 			r.Name(), fleet.ShownActor(m.Actor), m.Reason)
 	}
 	if open := r.OpenOperation(); open != nil {

@@ -190,7 +190,7 @@ func possible(p Plan, r fleet.Record) error {
 	case fleet.VerbUnquarantine:
 		return quarantined(r)
 	case fleet.VerbBeginMaintenance:
-		return maintainable(r, p.Actor, p.Until)
+		return maintainable(r, p.Until)
 	case fleet.VerbEndMaintenance:
 		return maintained(r)
 	case fleet.VerbForget:

@@ -11,8 +11,8 @@ import (
 )
 
 // HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles,
-// reinstalls and quarantines no machine. Agents are started as before. KindConflict where somebody
-// else stopped it for longer: who stops it counts on that.
+// reinstalls and quarantines no machine. Agents are started as before. KindConflict where it is
+// stopped for longer: whoever stopped it counts on that.
 func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
 	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
 		if err := t.checkEnd("stop", until); err != nil {
@@ -25,8 +25,8 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if err != nil {
 			return err
 		}
-		if h := env.RecoveryHold; holds(h, t.Now()) && h.Actor != actor && shortens(h.Until, until) {
-			return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; `ironherd recovery resume` ends that", fleet.ShownActor(h.Actor), h.Reason)
+		if h := env.RecoveryHold; holds(h, t.Now()) && shortens(h.Until, until) {
+			return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; `ironherd recovery resume` ends that first", fleet.ShownActor(h.Actor), h.Reason)
 		}
 		return t.holdRecovery(ctx, actor, until, reason)
 	})

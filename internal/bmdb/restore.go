@@ -2,7 +2,9 @@ package bmdb
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -22,8 +24,10 @@ type Withheld struct {
 }
 
 // Withheld goes through all machines and returns what goes on after AcceptRestore: operations and
-// installs that are open, and agent starts and repairs that are due by now. What silence makes due
-// only later is not among it.
+// installs that are open, agent starts and repairs that are due by now, and agent starts of
+// machines that ought to call and have not been heard since the database came back: these become
+// due when their silence counts. What became of them since the backup is not known; perhaps they
+// were installed, or released.
 func (db *DB) Withheld(ctx context.Context) (withheld []Withheld, err error) {
 	for after, more := "", true; more; {
 		var batch []Withheld
@@ -62,6 +66,10 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 		return nil, nil, err
 	}
 	accepted.Restored = ""
+	since, err := t.q.ListRestoredAt(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, id := range machines {
 		now, err := t.judge(ctx, records[id])
 		if err != nil {
@@ -69,6 +77,7 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 		}
 		r := records[id].record
 		then := lifecycle.Decide(r, accepted, t.Now())
+		before := len(withheld)
 		for _, process := range []fleet.Process{fleet.ProcessOperation, fleet.ProcessInstall, fleet.ProcessRecovery, fleet.ProcessAgentStart} {
 			d := then.For(process)
 			asked := process == fleet.ProcessOperation || process == fleet.ProcessInstall // else a repair
@@ -76,6 +85,14 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 			if goesOn && !now.For(process).Verdict.Scheduled() {
 				withheld = append(withheld, Withheld{Machine: id, Name: r.Name(), Process: process, Reason: d.Reason})
 			}
+		}
+		unheard := len(since) > 0 && (r.AgentSeen == nil || r.AgentSeen.LastAt.Before(instant(since[0])))
+		if then.State.Calls() && unheard && len(withheld) == before {
+			withheld = append(withheld, Withheld{
+				Machine: id, Name: r.Name(), Process: fleet.ProcessAgentStart,
+				Reason: fmt.Sprintf("it was %s, and has not been heard since the database came back at %s: nobody here knows what was done to it meanwhile",
+					then.State.Words(), instant(since[0]).UTC().Format(time.DateTime)),
+			})
 		}
 	}
 	return withheld, ids, nil

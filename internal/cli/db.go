@@ -71,9 +71,10 @@ func (a *app) dbAcceptRestoreCommand() *cobra.Command {
 		Short: "Make a restored or copied database the one that counts",
 		Long: `While the database looks like a restored or copied one, nothing that destroys or restarts machines is done: another control plane may
 be at work with the original, and what the database asks for may be done or called off by now. When you are sure that neither is so, accept it.
-Where something would go on at once, that is shown, and nothing is accepted without --yes. Machines that were installed since look silent to
-an old database: ironherd recovery pause keeps them from being restarted. The embedded database must not be in use: stop the control plane
-first.`,
+Where something would go on, that is shown, and nothing is accepted without --yes: also agents that are to be started again, because they have
+not been heard since the database came back. Such a machine may have been installed or released since; an old database cannot know. Put it into
+maintenance, or take it off its list: ironherd recovery pause keeps it from being restarted, and not from an agent. The embedded database must
+not be in use: stop the control plane first.`,
 		Example: `  ironherd db accept-restore --config /etc/ironherd/ironherd.yaml
   ironherd db accept-restore --config /etc/ironherd/ironherd.yaml --yes`,
 		Args: exactly,

@@ -31,7 +31,7 @@ func (w *world) hear(a bmdb.AgentIdentity) {
 func (w *world) putBack() {
 	w.Helper()
 	w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		return statement.New(tx).PutRestored(ctx, statement.PutRestoredParams{At: 1, Evidence: "put back by hand"})
+		return statement.New(tx).PutRestored(ctx, statement.PutRestoredParams{At: w.now().UnixMicro(), Evidence: "put back by hand"})
 	}))
 }
 
@@ -224,6 +224,30 @@ var agendaTests = []test{
 			w.shift.Advance(time.Minute)
 			w.wantAbout(string(status)+" for long, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval-time.Minute)
 			w.shift.Advance(p.UpdateSettledInterval)
+		}
+	}},
+	// rule 11
+	{"an agent that was not heard since the database came back is told before it is accepted", func(w *world) {
+		heard, unheard, installed := w.ready("c1", false), w.ready("c2", false), w.installedMachine("c3")
+		w.listening()
+		w.putBack()
+		w.listening()
+		w.shift.Advance(time.Minute)
+		w.must(w.db.FlushSeen(w.ctx, []bmdb.Seen{{Machine: heard.Machine, TakeoverGeneration: heard.TakeoverGeneration}}))
+		told := func() (list []string) {
+			withheld, err := w.db.Withheld(w.ctx)
+			w.must(err)
+			for _, h := range withheld {
+				list = append(list, fmt.Sprint(h.Machine, " ", h.Process, " ", strings.Contains(h.Reason, "has not been heard since")))
+			}
+			return list
+		}
+		if got, want := told(), []string{fmt.Sprint(unheard.Machine, " ", fleet.ProcessAgentStart, " ", true)}; !slices.Equal(got, want) {
+			w.Fatalf("told %q, want %q; installed is %s", got, want, installed.Machine)
+		}
+		w.must(w.db.AcceptRestore(w.ctx, actor))
+		if got := told(); len(got) != 0 {
+			w.Fatalf("accepted, and told %q", got)
 		}
 	}},
 	{"agents and repairs wait while the database looks restored", func(w *world) { // rule 11

@@ -252,7 +252,7 @@ var operatorTests = []test{
 		}
 		w.must(work.Finish(w.ctx))
 	}},
-	{"nobody shortens the stop or the maintenance that somebody else counts on", func(w *world) {
+	{"nobody shortens the stop or the maintenance that somebody counts on", func(w *world) {
 		id := w.machine("c1")
 		hour, two := w.now().Add(time.Hour), w.now().Add(2*time.Hour)
 		for name, hold := range map[string]func(actor string, until *time.Time) error{
@@ -262,13 +262,14 @@ var operatorTests = []test{
 			},
 		} {
 			w.must(hold("ada", &hour))
-			w.must(hold("bob", &two)) // longer
-			if err := hold("ada", &hour); fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "for longer by bob") {
-				w.Errorf("%s: %v", name, err)
+			w.must(hold("bob", &two))                      // longer
+			for _, actor := range []string{"ada", "bob"} { // on one host both may be root
+				if err := hold(actor, &hour); fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "for longer by bob") {
+					w.Errorf("%s: %v", name, err)
+				}
 			}
-			w.must(hold("bob", &hour)) // whose it is
 			w.must(hold("ada", nil))
-			w.wantKind(hold("bob", &two), fleet.KindConflict)
+			w.wantKind(hold("ada", &two), fleet.KindConflict)
 			w.must(hold("bob", nil))
 		}
 	}},

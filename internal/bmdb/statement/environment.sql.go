@@ -159,6 +159,34 @@ func (q *Queries) ListClocks(ctx context.Context) ([]int64, error) {
 	return items, nil
 }
 
+const listRestoredAt = `-- name: ListRestoredAt :many
+SELECT at FROM restored
+`
+
+// When it was first noticed that the database looks restored; no row: it does not.
+func (q *Queries) ListRestoredAt(ctx context.Context) ([]int64, error) {
+	rows, err := q.db.QueryContext(ctx, listRestoredAt)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var at int64
+		if err := rows.Scan(&at); err != nil {
+			return nil, err
+		}
+		items = append(items, at)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockListener = `-- name: LockListener :exec
 UPDATE listener SET id = id WHERE id = 1
 `

@@ -73,6 +73,8 @@ func TestWhatLastsEndsByTheClockOfTheDatabase(t *testing.T) {
 	if response, err := client.PauseRecovery(t.Context(), pause); err != nil || response.GetUntil() != nil {
 		t.Errorf("without an end: %v, %v", response, err)
 	}
+	_, err = client.ResumeRecovery(t.Context(), &fleetv1.ResumeRecoveryRequest{})
+	o.must(err)
 	pause.Until = timestamppb.New(ahead{}.Now().Add(time.Hour))
 	if response, err := client.PauseRecovery(t.Context(), pause); err != nil || !response.GetUntil().AsTime().Equal(pause.GetUntil().AsTime()) {
 		t.Errorf("until an instant: %v, %v", response, err)

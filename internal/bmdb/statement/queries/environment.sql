@@ -37,6 +37,10 @@ UPDATE listener SET full_since = sqlc.arg(full_since), full_until = sqlc.arg(ful
 INSERT INTO restored (id, at, evidence) VALUES (1, sqlc.arg(at), sqlc.arg(evidence))
 ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence;
 
+-- When it was first noticed that the database looks restored; no row: it does not.
+-- name: ListRestoredAt :many
+SELECT at FROM restored;
+
 -- name: DeleteRestored :execrows
 DELETE FROM restored WHERE id = 1;
 
