@@ -334,6 +334,9 @@ func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest
 	if r.GetProvider() != "" {
 		f.hold(fmt.Sprintf("history of %s, without what finished: %t", r.GetProvider(), r.GetWithoutFinished()))
 	}
+	if r.GetProvider() == "quiet" {
+		return &fleetv1.ListHistoryResponse{}, nil
+	}
 	return &fleetv1.ListHistoryResponse{Entries: []*fleetv1.HistoryEntry{
 		{
 			At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventFailed), Detail: "dial: refused",

@@ -42,6 +42,12 @@ func (a *app) history(cmd *cobra.Command, timeout time.Duration, output format, 
 		if err != nil {
 			return err
 		}
-		return a.print(output, response, func(w *screen) { historyTable(w, response.GetEntries()) })
+		return a.print(output, response, func(w *screen) {
+			if request.GetWithoutFinished() && len(response.GetEntries()) == 0 {
+				w.line("Nothing has happened but passes that finished, which --passes tells.")
+				return
+			}
+			historyTable(w, response.GetEntries())
+		})
 	})
 }

@@ -107,7 +107,7 @@ host in again, and it is looked after as every other machine. ironherd provider 
 			}
 			a.note("%s: %s; %s of capacity ended", args[0], endedBackoffs(response.GetProcesses()), penalties(response.GetPenalties()))
 			if kept := response.GetKept(); kept > 0 {
-				a.note("%d released are kept out: %s uses one again, and ironherd provider show %s names them", kept, retryCapacity(args[0]), args[0])
+				a.note("What was released stays kept out (%d): %s uses one again, and ironherd provider show %s names all", kept, retryCapacity(args[0]), args[0])
 			}
 			return nil
 		})

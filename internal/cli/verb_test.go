@@ -192,17 +192,21 @@ func TestHolds(t *testing.T) {
 			t.Errorf("%v: %d, %q", args, r.code, r.stderr)
 		}
 	}
+	if r, want := h.run(t, "provider", "history", "quiet"), "Nothing has happened but passes that finished, which --passes tells.\n"; r.stdout != want {
+		t.Errorf("told %q, want %q", r.stdout, want)
+	}
 	want := []string{
 		"pause metal: the bill", "resume metal: paid", "retry metal", `retry rack ["node4" "node5" "node6"]: ours again`, "pause recovery: the switch, until: true, lasts: 1h0m0s",
 		"pause recovery: the switch, until: false, lasts: 0s", "resume recovery",
 		"adopt metal dev-9: made by hand", "accept SHA256:BBBB: reinstalled",
 		"history of metal, without what finished: true", "history of metal, without what finished: false",
+		"history of quiet, without what finished: true",
 	}
 	if !slices.Equal(h.holds, want) {
 		t.Errorf("asked for %q", h.holds)
 	}
 	if r, want := h.run(t, "provider", "retry", "metal"), "metal: provision does not wait in backoff any more; 2 penalties of capacity ended\n"+
-		"2 released are kept out: ironherd provider retry metal --capacity ID --reason WHY uses one again, and ironherd provider show metal names them\n"; r.stderr != want {
+		"What was released stays kept out (2): ironherd provider retry metal --capacity ID --reason WHY uses one again, and ironherd provider show metal names all\n"; r.stderr != want {
 		t.Errorf("told %q, want %q", r.stderr, want)
 	}
 	if r, want := h.run(t, "provider", "retry", "rack", "--capacity", "node4", "--reason", "ours again"),
