@@ -44,6 +44,9 @@ func (c *components) add(name string, stage service.Stage, serve func(context.Co
 // build makes every component but those of the operators (buildOperators).
 func (d *Daemon) build(ctx context.Context) (components, error) {
 	var parts components
+	if err := d.refuseAnotherKey(ctx); err != nil {
+		return parts, err
+	}
 	key, err := openKey(d.config.SSH.KeyFile, d.logger)
 	if err != nil {
 		return parts, err
@@ -53,7 +56,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		return parts, err
 	}
 	parts.pacing = func(name fleet.ProviderName) string { return pacingOf(providers, name) }
-	certificates, err := d.openCertificates()
+	certificates, err := d.openCertificates(ctx)
 	if err != nil {
 		return parts, err
 	}
@@ -93,10 +96,15 @@ func (d *Daemon) loggerOf(name string) *slog.Logger {
 
 // openCertificates returns the certificates of the agent API; nil where neither it nor the
 // initializer runs.
-func (d *Daemon) openCertificates() (*server.Certificates, error) {
+func (d *Daemon) openCertificates(ctx context.Context) (*server.Certificates, error) {
 	c := d.config
 	if !c.Has(fleet.RoleAgentAPI) && (!c.Has(fleet.RoleInitializer) || c.Initializer.EndpointCA != "") {
 		return nil, nil
+	}
+	if c.AgentAPI.TLS.Certificate == "" {
+		if err := d.refuseAnotherAuthority(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(), d.loggerOf("agent-api"))
 }

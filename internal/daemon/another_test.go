@@ -1,0 +1,130 @@
+package daemon_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/config"
+	"github.com/ironherd/ironherd/internal/daemon"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// TestNoOtherKeyIsMadeForAFleet: a first start makes the SSH key and the authority of agents. Once
+// the database has machines, a start that misses one of them makes nothing, and says what to do; it
+// goes on with the file that is put back, and with one that was made as the sentence says.
+func TestNoOtherKeyIsMadeForAFleet(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ssh_key", "agent-ca.pem"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := settings(t)
+			path := filepath.Join(c.Dir, name)
+			restart(t, c)
+			first := take(t, path)
+			restart(t, c) // without machines another one does no harm
+			if second := take(t, path); second == first {
+				t.Fatal("not made anew")
+			}
+			if err := os.WriteFile(path, []byte(first), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stocked(t, c.Database.Path)
+			restart(t, c)
+			if take(t, path) != first {
+				t.Fatal("another one, although it was there")
+			}
+
+			before := names(t, c.Dir)
+			d, err := daemon.Open(t.Context(), c, daemon.Options{})
+			if err == nil {
+				t.Fatal("opened", d.Close())
+			}
+			sentence := err.Error()
+			if fleet.KindOf(err) != fleet.KindTemporary || strings.Contains(sentence, "\n") ||
+				!strings.HasPrefix(sentence, path+" is missing, and no other is made, because the database knows machines (1), and their ") {
+				t.Errorf("%s: %s", fleet.KindOf(err), sentence)
+			}
+			if after := names(t, c.Dir); !slices.Equal(before, after) {
+				t.Errorf("made: %q, before: %q", after, before)
+			}
+
+			if err := os.WriteFile(path, []byte(first), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			restart(t, c)
+			if take(t, path) != first {
+				t.Error("it was put back, and is another one")
+			}
+			runQuoted(t, sentence)
+			restart(t, c)
+		})
+	}
+}
+
+// restart opens a control plane and closes it.
+func restart(t *testing.T, c config.Config) {
+	t.Helper()
+	d, err := daemon.Open(t.Context(), c, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take removes a file and returns what it had.
+func take(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, path + ".pub"} {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	return string(content)
+}
+
+// names returns the files under dir, but for those that an open database has beside it.
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if !strings.HasSuffix(path, "-wal") && !strings.HasSuffix(path, "-shm") {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// runQuoted runs the command that a sentence has between backquotes, where its program is there.
+func runQuoted(t *testing.T, sentence string) {
+	t.Helper()
+	_, rest, _ := strings.Cut(sentence, "`")
+	command, _, ok := strings.Cut(rest, "`")
+	program, _, _ := strings.Cut(command, " ")
+	if !ok {
+		t.Fatal("no command:", sentence)
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		if os.Getenv("CI") == "" {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(t.Context(), "sh", "-c", command)
+	if output, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, output)
+	}
+}
