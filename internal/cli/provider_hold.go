@@ -33,7 +33,7 @@ machines that are there are looked after as before.`,
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			_, err := client.PauseProvider(ctx, &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason})
 			if err == nil {
-				a.note("%s is paused; ironherd provider resume %s ends that", args[0], args[0])
+				a.note("%s is paused; ironherd provider resume %s --reason WHY ends that", args[0], args[0])
 			}
 			return err
 		})
@@ -138,7 +138,7 @@ func (a *app) completeKeptOut(cmd *cobra.Command, args []string, typed string) (
 
 // paused says that a provider is, since when, and how that ends.
 func paused(p *fleetv1.ProviderPause) string {
-	return fmt.Sprintf("%s is paused by %s since %s: %s. ironherd provider resume %s ends that.", p.GetProvider(), p.GetActor(),
+	return fmt.Sprintf("%s is paused by %s since %s: %s. ironherd provider resume %s --reason WHY ends that.", p.GetProvider(), p.GetActor(),
 		instant(p.GetAt()), strings.TrimSuffix(p.GetReason(), "."), p.GetProvider())
 }
 

@@ -22,7 +22,7 @@ func TestStatus(t *testing.T) {
 			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}},
 			RecoveryHold: &fleetv1.RecoveryHold{At: at(10, 0), Actor: "anna", Reason: "a switch"},
 		},
-		"1 machine: 1 installed.\nmetal is paused by anna since 2026-11-21 10:00:00Z: the bill. ironherd provider resume metal ends that.\nNothing else needs you.\n": {
+		"1 machine: 1 installed.\nmetal is paused by anna since 2026-11-21 10:00:00Z: the bill. ironherd provider resume metal --reason WHY ends that.\nNothing else needs you.\n": {
 			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}},
 			PausedProviders: []*fleetv1.ProviderPause{{Provider: "metal", At: at(10, 0), Actor: "anna", Reason: "the bill."}},
 		},

@@ -227,6 +227,9 @@ func TestHolds(t *testing.T) {
 		"Recovery is stopped until 2026-11-21 11:00:00Z; ironherd recovery resume ends that before\n" {
 		t.Errorf("an hour: %d, %q", r.code, r.stderr)
 	}
+	if r := h.run(t, "provider", "pause", "metal", "--reason", "the bill"); r.stderr != "metal is paused; ironherd provider resume metal --reason WHY ends that\n" {
+		t.Errorf("a pause: %d, %q", r.code, r.stderr)
+	}
 	if r := h.run(t, "discrepancy", "adopt", "metal", "dev-paused", "--reason", "made by hand"); r.code != 0 ||
 		!strings.Contains(r.stderr, "dev-paused of metal is taken in when metal is resumed. metal is paused by anna since 2026-11-21 10:00:00Z: the bill.") {
 		t.Errorf("at a paused provider: %d, %q", r.code, r.stderr)

@@ -48,7 +48,7 @@ func TestPageSaysWhichProviderIsPaused(t *testing.T) {
 	if !strings.Contains(body, "metal is paused by ada: the bill") || !strings.Contains(body, "Nothing needs you.") {
 		t.Errorf("the page says:\n%s", body)
 	}
-	if n := strings.Count(body, "(ironherd provider resume metal ends that)"); n != 2 {
+	if n := strings.Count(body, "(ironherd provider resume metal --reason WHY ends that)"); n != 2 {
 		t.Errorf("the page says %d times what ends the pause:\n%s", n, body)
 	}
 }
