@@ -67,35 +67,41 @@ func readOrMakeKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	return key, nil
 }
 
-// refuseAnother returns an error where a file with a key that the fleet knows is missing, and the
-// database has machines. A start would make another key, which those machines refuse, and recovery
-// would restart them all. It is KindTemporary, because the file may be there by and by, as after a
-// mount. The command makes a key there all the same.
-func (d *Daemon) refuseAnother(ctx context.Context, path, useless, command, then string) error {
+// refuseAnotherKey returns an error where the SSH key is missing and the database has machines. A
+// start would make another one, which their hosts do not admit. Errors of this kind are
+// KindTemporary, because the file may be there by and by, as after a mount.
+func (d *Daemon) refuseAnotherKey(ctx context.Context) error {
+	path := d.config.SSH.KeyFile
+	return d.refuseAnother(ctx, path, nil, "their hosts do not admit another SSH key",
+		`ssh-keygen -t ed25519 -N "" -f '`+path+"'", "put its public half into authorized_keys of every host before you start")
+}
+
+// refuseAnotherAuthority is refuseAnotherKey for the authority of the agent API. Machines without
+// an agent know none: where another process has made them, the first one is made now.
+func (d *Daemon) refuseAnotherAuthority(ctx context.Context) error {
+	path := server.ForAgents.KeyFiles(d.config.Dir)[0]
+	before := []fleet.State{fleet.StateCreating, fleet.StateProvisioning, fleet.StateProvided}
+	return d.refuseAnother(ctx, path, before, "their agents do not trust another authority",
+		`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=Ironherd agent CA" -keyout '`+path+"' -out '"+path+"'",
+		"pause recovery right after the start: agents are silent until they have been started again")
+}
+
+// refuseAnother counts the machines that are not in the harmless states. The command makes a file at
+// the path, for people who want that all the same.
+func (d *Daemon) refuseAnother(ctx context.Context, path string, harmless []fleet.State, useless, command, then string) error {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		return nil // whoever reads it says what is wrong
 	}
 	summary, err := d.db.Summary(ctx)
-	if err != nil || summary.Machines == 0 {
+	n := summary.Machines
+	for _, state := range harmless {
+		n -= summary.States[state]
+	}
+	if err != nil || n == 0 {
 		return err
 	}
 	return fleet.Errorf(fleet.KindTemporary,
 		"%s is missing, and no other is made, because the database knows machines (%d), and %s: "+
 			"put the file back from a backup, or copy it from another control plane of this fleet; if it is lost, run `%s` as this process's user, and %s",
-		path, summary.Machines, useless, command, then)
-}
-
-// refuseAnotherKey is refuseAnother for the SSH key.
-func (d *Daemon) refuseAnotherKey(ctx context.Context) error {
-	path := d.config.SSH.KeyFile
-	return d.refuseAnother(ctx, path, "their hosts do not admit another SSH key",
-		`ssh-keygen -t ed25519 -N "" -f '`+path+"'", "put its public half into authorized_keys of every host before you start")
-}
-
-// refuseAnotherAuthority is refuseAnother for the authority of the agent API.
-func (d *Daemon) refuseAnotherAuthority(ctx context.Context) error {
-	path := server.ForAgents.KeyFiles(d.config.Dir)[0]
-	return d.refuseAnother(ctx, path, "their agents do not trust another authority",
-		`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=Ironherd agent CA" -keyout '`+path+"' -out '"+path+"'",
-		"pause recovery right after the start: agents are silent until they have been started again")
+		path, n, useless, command, then)
 }
