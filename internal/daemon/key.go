@@ -86,8 +86,8 @@ func (d *Daemon) refuseAnotherAuthority(ctx context.Context) error {
 		"pause recovery right after the start: agents are silent until they have been started again")
 }
 
-// refuseAnother counts the machines that are not in the harmless states. The command makes a file at
-// the path, for people who want that all the same.
+// refuseAnother is both: it counts the machines that are not in the harmless states. The command
+// makes a file at the path, for people who want that all the same.
 func (d *Daemon) refuseAnother(ctx context.Context, path string, harmless []fleet.State, useless, command, then string) error {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		return nil // whoever reads it says what is wrong
