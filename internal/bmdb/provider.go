@@ -203,9 +203,18 @@ func (db *DB) SetLevers(ctx context.Context, name fleet.ProviderName, levers []f
 
 // PauseProvider keeps new machines from being created at the provider, also by the pass under way:
 // that one makes no further call (IntentCalled). It keeps its lane, so that what comes of the
-// calls that it has made is known. What is there is looked after as before.
+// calls that it has made is known. What is there is looked after as before. KindConflict where it
+// is paused for another reason: who resumes it for one would not know of the other.
 func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
-	return db.onProvider(ctx, "pause provider", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
+	return db.onProvider(ctx, "pause provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
+		switch was := p.record.Paused; {
+		case was == nil:
+		case was.Actor == actor && was.Reason == reason:
+			return nil // it is asked again, because the reply was lost perhaps
+		default:
+			return fleet.Errorf(fleet.KindConflict, "provider %s is paused already by %s: %s; `ironherd provider resume %s --reason WHY` ends that first",
+				name, fleet.ShownActor(was.Actor), was.Reason, name)
+		}
 		t.record(history{
 			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventPaused, detail: reason,
 		})

@@ -273,6 +273,24 @@ var operatorTests = []test{
 			w.must(hold("bob", nil))
 		}
 	}},
+	{"a provider that is paused is not paused for another reason", func(w *world) {
+		w.machine("c1") // which registers it
+		for range 2 {
+			w.must(w.db.PauseProvider(w.ctx, "ada", provider, "the bill"))
+		}
+		for actor, reason := range map[string]string{"ada": "the contract", "bob": "the bill"} {
+			if err := w.db.PauseProvider(w.ctx, actor, provider, reason); fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "by ada: the bill") {
+				w.Errorf("%s, %s: %v", actor, reason, err)
+			}
+		}
+		w.must(w.db.ResumeProvider(w.ctx, "bob", provider, "paid"))
+		w.must(w.db.PauseProvider(w.ctx, "bob", provider, "the contract"))
+		rows, err := w.db.ProviderEvents(w.ctx, provider, 3)
+		w.must(err)
+		if len(rows) != 3 || rows[0].Event != fleet.EventPaused || rows[1].Event != fleet.EventResumed || rows[2].Detail != "the bill" {
+			w.Errorf("history says %+v", rows)
+		}
+	}},
 	{"a restored database waits for a person's word", func(w *world) { // rule 11
 		env, err := w.db.Environment(w.ctx)
 		w.must(err)
