@@ -3,6 +3,7 @@ package operations_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,9 +83,9 @@ func TestOnItsWayIsNotOff(t *testing.T) {
 				return true
 			})
 		}
-		on := time.Now().Add(5 * time.Minute)
+		var on atomic.Bool
 		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
-			if at == shepherdtest.Pulling && time.Now().Before(on) {
+			if at == shepherdtest.Pulling && !on.Load() {
 				return fleet.Errorf(fleet.KindConflict, "device is powering_on")
 			}
 			return nil
@@ -96,6 +97,7 @@ func TestOnItsWayIsNotOff(t *testing.T) {
 		if got := ended(t, herd, id); got != "not ended" {
 			t.Errorf("while it is switched on: %s", got)
 		}
+		on.Store(true)
 		becomes(fleet.ProviderStatusActive)
 		time.Sleep(10 * time.Minute)
 		if got := ended(t, herd, id); levers(herd) != "power-off" || got != "operation done: power-off (operation 1): the provider says that it is off" {
