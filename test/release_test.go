@@ -315,7 +315,11 @@ func TestKilledDuringReleasesOfListedHosts(t *testing.T) {
 	}
 
 	// A person allows the hosts to be taken again. Then what was begun long ago goes on at one.
-	cli(ctx, t, herd, "provider", "retry", "rack", "--reason", "they are wanted again")
+	names := make([]string, len(all))
+	for i, r := range all {
+		names[i] = r.name
+	}
+	cli(ctx, t, herd, "provider", "retry", "rack", "--capacity", strings.Join(names, ","), "--reason", "they are wanted again")
 	awaitAvailable(ctx, t, herd, len(all))
 	late := all[len(all)-1]
 	goOn()
