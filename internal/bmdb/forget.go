@@ -111,15 +111,13 @@ func (t *transaction) recordNames(r fleet.Record) {
 func (db *DB) ResolveFormer(ctx context.Context, ref string) (fleet.MachineID, error) {
 	ref = strings.TrimSpace(ref)
 	return read(ctx, db.view, "resolve a former name", func(ctx context.Context, t *transaction) (fleet.MachineID, error) {
-		newest := func(subject string) ([]statement.ListHistoryRow, error) {
-			return t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subject, MaxRows: 1})
-		}
+		last := func(subject string) ([]statement.ListHistoryRow, error) { return t.q.ListHistory(ctx, newest(subject, 1)) }
 		if id, err := fleet.ParseMachineID(ref); err == nil {
-			if rows, err := newest(machineSubject(id)); err != nil || len(rows) > 0 {
+			if rows, err := last(machineSubject(id)); err != nil || len(rows) > 0 {
 				return id, err
 			}
 		}
-		rows, err := newest(nameSubject(ref))
+		rows, err := last(nameSubject(ref))
 		if err == nil && len(rows) == 0 {
 			err = fleet.Errorf(fleet.KindNotFound, "no machine is known as %q", ref)
 		}

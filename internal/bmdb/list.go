@@ -221,11 +221,15 @@ type HistoryRow struct {
 	RetryAt time.Time
 }
 
+// newest asks for the newest rows of a subject's history.
+func newest(subject string, n int) statement.ListHistoryParams {
+	return statement.ListHistoryParams{Subject: subject, MaxRead: int64(n), MaxRows: int64(n)}
+}
+
 // History returns the newest rows of a machine's history, newest first; the first is the work that
 // is under way, if there is some. A machine that is gone still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
-	q := statement.ListHistoryWithoutParams{Subject: machineSubject(machine), MaxRead: int64(limit), MaxRows: int64(limit)}
-	return db.history(ctx, q, func(ctx context.Context, t *transaction) ([]lane, error) {
+	return db.history(ctx, newest(machineSubject(machine), limit), func(ctx context.Context, t *transaction) ([]lane, error) {
 		m, err := t.load(ctx, machine)
 		if fleet.KindOf(err) == fleet.KindNotFound {
 			return nil, nil
@@ -239,16 +243,14 @@ func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) (
 
 // ProviderHistory returns the same for a provider.
 func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
-	q := statement.ListHistoryWithoutParams{Subject: providerSubject(name), MaxRead: int64(limit), MaxRows: int64(limit)}
-	return db.history(ctx, q, lanesOf(name))
+	return db.history(ctx, newest(providerSubject(name), limit), lanesOf(name))
 }
 
 // ProviderEvents is ProviderHistory without the passes that finished, looked for among the newest
 // 100,000 rows.
 func (db *DB) ProviderEvents(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
-	q := statement.ListHistoryWithoutParams{
-		Subject: providerSubject(name), Without: string(fleet.EventFinished), MaxRead: eventsAmong, MaxRows: int64(limit),
-	}
+	q := newest(providerSubject(name), limit)
+	q.Without, q.MaxRead = string(fleet.EventFinished), eventsAmong
 	return db.history(ctx, q, lanesOf(name))
 }
 
@@ -281,7 +283,7 @@ func running(l lane) HistoryRow {
 	}
 }
 
-func (db *DB) history(ctx context.Context, q statement.ListHistoryWithoutParams, lanes func(context.Context, *transaction) ([]lane, error)) (
+func (db *DB) history(ctx context.Context, q statement.ListHistoryParams, lanes func(context.Context, *transaction) ([]lane, error)) (
 	[]HistoryRow, error,
 ) {
 	return read(ctx, db.view, "history", func(ctx context.Context, t *transaction) (list []HistoryRow, err error) {
@@ -296,7 +298,7 @@ func (db *DB) history(ctx context.Context, q statement.ListHistoryWithoutParams,
 		}
 		slices.SortFunc(list, func(a, b HistoryRow) int { return b.At.Compare(a.At) })
 		q.MaxRows = max(q.MaxRows-int64(len(list)), 0)
-		rows, err := t.q.ListHistoryWithout(ctx, q)
+		rows, err := t.q.ListHistory(ctx, q)
 		for _, r := range rows {
 			list = append(list, HistoryRow{
 				At: instant(r.At), StartedAt: instant(r.StartedAt), Why: r.Why, Actor: r.Actor, Process: fleet.Process(r.Process),

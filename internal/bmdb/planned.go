@@ -92,7 +92,7 @@ func doing(p Plan, r fleet.Record) string {
 		return "the install is called off"
 	case fleet.VerbQuarantine:
 		if open := r.OpenOperation(); open != nil && withdrawable(r) == nil {
-			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s", open.Operation, open.Actor, mayStayOff(r))
+			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s%s", open.Operation, open.Actor, mayStayOff(r), unstopped(r))
 		}
 		return "all work is kept away from it" + unstopped(r)
 	case fleet.VerbUnquarantine:
@@ -116,8 +116,8 @@ func unstopped(r fleet.Record) string {
 	if a == nil {
 		return ""
 	}
-	return fmt.Sprintf(", but for attempt %d of install generation %d, which was handed out to its agent: it goes on, and restarts the machine when it is done; "+
-		"`ironherd machine install %s --cancel` ends it", a.Attempt, a.Generation, r.ID)
+	return fmt.Sprintf(", but attempt %d of install generation %d, which was handed out to its agent, goes on, and restarts the machine when it is done; "+
+		"`ironherd machine install %s --cancel --reason WHY` ends it", a.Attempt, a.Generation, r.ID)
 }
 
 // afterGivenBack says what follows where the machine is given back: keepOut, in words.

@@ -99,7 +99,7 @@ func (t *transaction) gaveUp(ctx context.Context, r fleet.Record, d lifecycle.De
 // refused counts the steps that a provider has refused for good since an instant, as far as the
 // machine's history tells.
 func (t *transaction) refused(ctx context.Context, machine fleet.MachineID, since time.Time) (map[fleet.Rung]int, error) {
-	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: machine}), MaxRows: troubleRows})
+	rows, err := t.q.ListHistory(ctx, newest(machineSubject(machine), troubleRows))
 	refused := make(map[fleet.Rung]int)
 	for _, row := range rows {
 		if row.Event == string(fleet.EventRepairRefused) && instant(row.At).After(since) {
@@ -361,7 +361,7 @@ const troubleRows = 200
 // lastRestart returns the newest step of the trouble that a machine is in which has restarted it,
 // as far as history tells; "" when none has.
 func (t *transaction) lastRestart(ctx context.Context, r fleet.Record) (fleet.Rung, error) {
-	rows, err := t.q.ListHistory(ctx, statement.ListHistoryParams{Subject: subjectKey(fleet.Subject{Machine: r.ID}), MaxRows: troubleRows})
+	rows, err := t.q.ListHistory(ctx, newest(machineSubject(r.ID), troubleRows))
 	if err != nil {
 		return "", err
 	}

@@ -131,7 +131,7 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 		if d == nil || !d.host.dead && !d.host.hangs && !d.host.diskLost {
 			return "is on its way"
 		}
-	case fleet.StateOff: // also when somebody has switched it on since
+	case fleet.StateOff: // its device must be off, too
 		if d != nil && d.status == fleet.ProviderStatusActive {
 			return "is on"
 		}

@@ -109,14 +109,23 @@ var planTests = []test{
 		w.handOut(a, 0, 0)
 		for verb, confirmed := range map[fleet.Verb]bool{fleet.VerbBeginMaintenance: true, fleet.VerbQuarantine: false} {
 			p := w.planned(verb, a.Machine)
-			if p.NeedsConfirmation != confirmed || !strings.Contains(p.Machines[0].Does, ", but for attempt 1 of install generation 1, which was handed out to its agent: ") ||
-				!strings.Contains(p.Machines[0].Does, "`ironherd machine install "+string(a.Machine)+" --cancel` ends it") {
+			if p.NeedsConfirmation != confirmed || !strings.Contains(p.Machines[0].Does, ", but attempt 1 of install generation 1, which was handed out to its agent, goes on") ||
+				!strings.Contains(p.Machines[0].Does, "`ironherd machine install "+string(a.Machine)+" --cancel --reason WHY` ends it") {
 				w.Errorf("%s: %+v", verb, p)
 			}
 			if done := w.confirmed(p.ID); outcomes(done) != "done" {
 				w.Errorf("%s: %+v", verb, done.Outcomes)
 			}
 		}
+		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "looked at"))
+		w.must(w.db.EndMaintenance(w.ctx, actor, a.Machine, "looked at"))
+		w.levered()
+		_, err := w.db.RequestOperation(w.ctx, actor, a.Machine, fleet.OperationReboot, "it hangs")
+		w.must(err)
+		if does := w.planned(fleet.VerbQuarantine, a.Machine).Machines[0].Does; !strings.Contains(does, "is called off, but attempt 1") {
+			w.Errorf("it calls off a reboot, too: %s", does)
+		}
+		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "no"))
 		// It goes on, and the remedy works.
 		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || off {
 			w.Errorf("unwanted: %t, %v", off, err)

@@ -81,12 +81,16 @@ func (q *Queries) InsertHistory(ctx context.Context, arg InsertHistoryParams) er
 }
 
 const listHistory = `-- name: ListHistory :many
-SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = $1
-ORDER BY id DESC LIMIT CAST($2 AS BIGINT)
+SELECT h.at, h.actor, h.process, h.epoch, h.started_at, h.why, h.event, h.detail, h.retry_at FROM (
+  SELECT id, at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = $1
+  ORDER BY id DESC LIMIT CAST($2 AS BIGINT)) AS h
+WHERE h.event <> CAST($3 AS TEXT) ORDER BY h.id DESC LIMIT CAST($4 AS BIGINT)
 `
 
 type ListHistoryParams struct {
 	Subject string
+	MaxRead int64
+	Without string
 	MaxRows int64
 }
 
@@ -102,68 +106,10 @@ type ListHistoryRow struct {
 	RetryAt   int64
 }
 
+// The newest rows without one kind of event (”: all kinds), looked for among as many rows of the
+// subject, the newest, as max_read says.
 func (q *Queries) ListHistory(ctx context.Context, arg ListHistoryParams) ([]ListHistoryRow, error) {
-	rows, err := q.db.QueryContext(ctx, listHistory, arg.Subject, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListHistoryRow
-	for rows.Next() {
-		var i ListHistoryRow
-		if err := rows.Scan(
-			&i.At,
-			&i.Actor,
-			&i.Process,
-			&i.Epoch,
-			&i.StartedAt,
-			&i.Why,
-			&i.Event,
-			&i.Detail,
-			&i.RetryAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listHistoryWithout = `-- name: ListHistoryWithout :many
-SELECT h.at, h.actor, h.process, h.epoch, h.started_at, h.why, h.event, h.detail, h.retry_at FROM (
-  SELECT id, at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = $1
-  ORDER BY id DESC LIMIT CAST($2 AS BIGINT)) AS h
-WHERE h.event <> CAST($3 AS TEXT) ORDER BY h.id DESC LIMIT CAST($4 AS BIGINT)
-`
-
-type ListHistoryWithoutParams struct {
-	Subject string
-	MaxRead int64
-	Without string
-	MaxRows int64
-}
-
-type ListHistoryWithoutRow struct {
-	At        int64
-	Actor     string
-	Process   string
-	Epoch     int64
-	StartedAt int64
-	Why       string
-	Event     string
-	Detail    string
-	RetryAt   int64
-}
-
-// The same without one kind of event, looked for among as many of the newest rows as max_read says.
-func (q *Queries) ListHistoryWithout(ctx context.Context, arg ListHistoryWithoutParams) ([]ListHistoryWithoutRow, error) {
-	rows, err := q.db.QueryContext(ctx, listHistoryWithout,
+	rows, err := q.db.QueryContext(ctx, listHistory,
 		arg.Subject,
 		arg.MaxRead,
 		arg.Without,
@@ -173,9 +119,9 @@ func (q *Queries) ListHistoryWithout(ctx context.Context, arg ListHistoryWithout
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListHistoryWithoutRow
+	var items []ListHistoryRow
 	for rows.Next() {
-		var i ListHistoryWithoutRow
+		var i ListHistoryRow
 		if err := rows.Scan(
 			&i.At,
 			&i.Actor,

@@ -3,12 +3,9 @@ INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event,
 VALUES (sqlc.arg(subject), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(process), sqlc.arg(epoch), sqlc.arg(started_at), sqlc.arg(why),
   sqlc.arg(event), sqlc.arg(detail), sqlc.arg(retry_at), sqlc.arg(session));
 
+-- The newest rows without one kind of event ('': all kinds), looked for among as many rows of the
+-- subject, the newest, as max_read says.
 -- name: ListHistory :many
-SELECT at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
-ORDER BY id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
-
--- The same without one kind of event, looked for among as many of the newest rows as max_read says.
--- name: ListHistoryWithout :many
 SELECT h.at, h.actor, h.process, h.epoch, h.started_at, h.why, h.event, h.detail, h.retry_at FROM (
   SELECT id, at, actor, process, epoch, started_at, why, event, detail, retry_at FROM history WHERE subject = sqlc.arg(subject)
   ORDER BY id DESC LIMIT CAST(sqlc.arg(max_read) AS BIGINT)) AS h
