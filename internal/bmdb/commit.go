@@ -284,7 +284,7 @@ func (t *transaction) backOff(
 		next.Since = t.Now()
 	}
 	heard := was.Heard(f.Answer, t.Now())
-	next.UnansweredSince, next.Answered = heard.UnansweredSince, heard.Answered
+	next.UnansweredSince, next.Answered, next.Refused = heard.UnansweredSince, heard.Answered, heard.Refused
 	backoffs[process] = next
 	t.buffer.backoff(subjectKey(subject), process, next)
 	return next.NotBefore

@@ -111,7 +111,9 @@ func (t *transaction) recordNames(r fleet.Record) {
 func (db *DB) ResolveFormer(ctx context.Context, ref string) (fleet.MachineID, error) {
 	ref = strings.TrimSpace(ref)
 	return read(ctx, db.view, "resolve a former name", func(ctx context.Context, t *transaction) (fleet.MachineID, error) {
-		last := func(subject string) ([]statement.ListHistoryRow, error) { return t.q.ListHistory(ctx, newest(subject, 1)) }
+		last := func(subject string) ([]statement.ListHistoryRow, error) {
+			return t.q.ListHistory(ctx, newest(subject, 1))
+		}
 		if id, err := fleet.ParseMachineID(ref); err == nil {
 			if rows, err := last(machineSubject(id)); err != nil || len(rows) > 0 {
 				return id, err

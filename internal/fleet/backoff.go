@@ -95,6 +95,8 @@ type BackoffState struct {
 	UnansweredSince time.Time
 	// Answered: the host has answered whoever reached for it last, and the work failed all the same.
 	Answered bool
+	// Refused: what it answered was that it does not let us in, or it has shown another host key.
+	Refused bool
 }
 
 // Answer is what work that failed says of the host that it was about.
@@ -108,6 +110,9 @@ const (
 	AnswerNone
 	// AnswerGiven: the host answers, whatever it said.
 	AnswerGiven
+	// AnswerRefused: the host answers, and refuses our key or shows another host key than the known
+	// one. A restart changes neither.
+	AnswerRefused
 )
 
 // Heard returns the state after a failure at that time.
@@ -117,9 +122,9 @@ func (b BackoffState) Heard(answer Answer, now time.Time) BackoffState {
 		if b.UnansweredSince.IsZero() {
 			b.UnansweredSince = now
 		}
-		b.Answered = false
-	case AnswerGiven:
-		b.UnansweredSince, b.Answered = time.Time{}, true
+		b.Answered, b.Refused = false, false
+	case AnswerGiven, AnswerRefused:
+		b.UnansweredSince, b.Answered, b.Refused = time.Time{}, true, answer == AnswerRefused
 	case AnswerUnknown:
 	}
 	return b

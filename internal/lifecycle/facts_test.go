@@ -150,7 +150,7 @@ func backoff(process fleet.Process, until float64, cause string) step {
 }
 
 // unanswered makes the agent starts of a machine fail because its host has answered nobody since
-// then; answered because it answers and refuses.
+// then; answers because it answers, and refuses a connection or us.
 func unanswered(since float64) step {
 	return func(r *fleet.Record) {
 		b := r.Backoffs[agentStart]
@@ -158,10 +158,14 @@ func unanswered(since float64) step {
 	}
 }
 
-func answered(r *fleet.Record) {
-	b := r.Backoffs[agentStart]
-	r.Backoffs[agentStart] = b.Heard(fleet.AnswerGiven, at(0))
+func answers(a fleet.Answer) step {
+	return func(r *fleet.Record) {
+		b := r.Backoffs[agentStart]
+		r.Backoffs[agentStart] = b.Heard(a, at(0))
+	}
 }
+
+func answered(r *fleet.Record) { answers(fleet.AnswerGiven)(r) }
 
 func held(process fleet.Process, until float64) step {
 	return func(r *fleet.Record) {

@@ -66,7 +66,7 @@ func drawRecord(t *rapid.T) fleet.Record {
 		},
 		func() step {
 			if rapid.Bool().Draw(t, "answers") {
-				return answered
+				return answers(rapid.SampledFrom([]fleet.Answer{fleet.AnswerGiven, fleet.AnswerRefused}).Draw(t, "what"))
 			}
 			return unanswered(minute("unanswered"))
 		},

@@ -30,7 +30,8 @@ import (
 //
 // Where no step is possible or allowed before the quarantine (a list of hosts has no levers), the
 // ladder ends with the agent start. It is tried again and again, so that a host that comes back is
-// at work again by itself.
+// at work again by itself. So it does while the host answers that start with a refusal of our key,
+// or with another host key: a restart changes neither, and may be one of somebody else's system.
 //
 // An installed system that did not come up, and a host that has never answered, climb the same
 // ladder, from the reboot on. The time before the first step is for us: when many of them are found
@@ -218,18 +219,23 @@ func (c judgement) recovery() want {
 }
 
 // onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that
-// is not so.
+// is not so. Whoever holds a host that refuses us may have put another system on it.
 func (c judgement) onlyStarts() string {
 	t, any := c.trouble()
-	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
-	if !any || !t.agent || !failed || c.nextRung(nil) != fleet.RungQuarantine {
+	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	switch {
+	case !any || !t.agent || !failed:
+		return ""
+	case b.Refused && c.agentStart().verdict == Due:
+		return t.reason + ", and the host does not let us in, which a restart does not change; starting it is tried again and again"
+	case c.nextRung(nil) != fleet.RungQuarantine:
 		return ""
 	}
 	return fmt.Sprintf("%s, and starting it again fails; it is tried again and again, because recovery has no step for it; %s", t.reason, c.byHand())
 }
 
 // OnlyStarts reports whether nothing but starting an agent is tried on a machine that is silent, so
-// that it is a person who can restart it.
+// that it is a person who can get it on.
 func OnlyStarts(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.onlyStarts() != ""
 }

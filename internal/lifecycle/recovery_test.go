@@ -75,6 +75,31 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine reboot`)"}},
 	},
 	{
+		name: "a host that does not let us in is not restarted: an agent is tried for ever", steps: with(broken, allLevers, answers(fleet.AnswerRefused)), now: 240,
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 14, "started again"},
+			{recovery, lifecycle.NotWanted, 0, "the host does not let us in, which a restart does not change"},
+		},
+	},
+	{
+		name: "nor is it restarted once more", now: 240,
+		steps: with(broken, allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), answers(fleet.AnswerRefused)),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 25, "started again"},
+			{recovery, lifecycle.NotWanted, 0, "the host does not let us in, which a restart does not change"},
+		},
+	},
+	{
+		name: "a host that refuses a connection is restarted", steps: with(broken, allLevers, answered), now: 240,
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 14, "started again"},
+			{recovery, lifecycle.Due, 23, "metal reboots it"},
+		},
+	},
+	{
 		name: "an agent that was started there has to speak: else a person is needed", now: 36,
 		steps: with(broken[:4:4], started(25, 2), repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungAgentStart: 1})),
 		state: fleet.StateSilent,

@@ -33,8 +33,8 @@ func TestAnswered(t *testing.T) {
 		"refused":              {dial(syscall.ECONNREFUSED), fleet.AnswerGiven},
 		"reset":                {fleet.Errorf(fleet.KindTemporary, "handshake: %w", said{dial(syscall.ECONNRESET)}), fleet.AnswerGiven},
 		"reset before a write": {dial(syscall.EPIPE), fleet.AnswerGiven},
-		"our key is refused":   {fleet.Errorf(fleet.KindUnauthenticated, "refuses the key"), fleet.AnswerGiven},
-		"another host key":     {&HostKeyError{}, fleet.AnswerGiven},
+		"our key is refused":   {fleet.Errorf(fleet.KindUnauthenticated, "refuses the key"), fleet.AnswerRefused},
+		"another host key":     {&HostKeyError{}, fleet.AnswerRefused},
 		"anything else":        {errors.New("it broke"), fleet.AnswerGiven},
 		"no error":             {nil, fleet.AnswerGiven},
 	} {

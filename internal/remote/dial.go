@@ -120,16 +120,19 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 	return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w", err)
 }
 
-// Answered returns what an error of Dial says of the host. One that refuses a connection, or us,
-// has answered. One that hangs has not, and neither has one that nothing leads to. Any other error
-// of the system is a fault of our own host, which says nothing of the other. Nor does a fault of a
-// jump host.
+// Answered returns what an error of Dial says of the host. One that refuses a connection has
+// answered. One that refuses our key, or shows another host key, has refused us. One that hangs has
+// not answered, and neither has one that nothing leads to. Any other error of the system is a fault
+// of our own host, which says nothing of the other. Nor does a fault of a jump host.
 func Answered(err error) fleet.Answer {
 	errno, system := errors.AsType[syscall.Errno](err)
 	_, before := errors.AsType[*JumpHostError](err)
+	_, wrong := errors.AsType[*HostKeyError](err)
 	switch {
 	case before:
 		return fleet.AnswerUnknown
+	case wrong, !system && fleet.KindOf(err) == fleet.KindUnauthenticated:
+		return fleet.AnswerRefused
 	case !system && fleet.KindOf(err) == fleet.KindTimeout:
 		return fleet.AnswerNone
 	case !system:

@@ -263,10 +263,16 @@ var silenceTests = []test{
 				w.Fatalf("it did not answer since %s: %+v", first.UnansweredSince, b)
 			}
 		}
-		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.Answered {
+		if b := fail(fleet.AnswerRefused); !b.UnansweredSince.IsZero() || !b.Answered || !b.Refused {
+			w.Fatalf("it refused us: %+v", b)
+		}
+		if b := fail(fleet.AnswerUnknown); !b.Answered || !b.Refused {
+			w.Fatalf("nobody tried since it refused us: %+v", b)
+		}
+		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.Answered || b.Refused {
 			w.Fatalf("it answered: %+v", b)
 		}
-		if b := fail(fleet.AnswerNone); !b.UnansweredSince.After(first.UnansweredSince) || b.Answered {
+		if b := fail(fleet.AnswerNone); !b.UnansweredSince.After(first.UnansweredSince) || b.Answered || b.Refused {
 			w.Fatalf("it does not answer again: %+v", b)
 		}
 	}},

@@ -159,6 +159,39 @@ func TestAProbeThatMeetsAnotherHostKey(t *testing.T) {
 	}
 }
 
+// TestASilentHostThatRefusesUs is a person's turn, also where its provider can restart it.
+func TestASilentHostThatRefusesUs(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	const shown = "SHA256:uNiVztksCsDhcc0u9e8BrcqT0"
+	for _, c := range []struct {
+		cause   string
+		refused bool
+		command string
+	}{
+		{"198.51.100.1:22 has the host key " + shown + ", but SHA256:x is expected", true, "ironherd machine host-key accept m1 " + shown + " --reason WHY"},
+		{"198.51.100.1:22 refuses the key SHA256:x for user root", true, "ironherd machine retry m1"},
+		{"connection refused", false, ""},
+	} {
+		r := fleet.Record{
+			Machine:      fleet.Machine{ID: "m1", Provider: "rack", ProviderID: "dev-1", CreatedAt: hourAgo},
+			Provided:     &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "db1"},
+			AgentStarted: &fleet.AgentStarted{At: hourAgo, TakeoverGeneration: 1, PublicKey: []byte("key"), BootID: "b1"},
+			AgentSeen:    &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: hourAgo, LastAt: hourAgo, BootID: "b1"},
+			Backoffs: map[fleet.Process]fleet.BackoffState{
+				fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Minute), Cause: c.cause, Answered: true, Refused: c.refused},
+			},
+			Levers: []fleet.Lever{fleet.LeverReboot},
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: hourAgo}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now, hostKey: shown}
+		if n := j.nextStep(); j.plan.State != fleet.StateSilent || (n.GetWho() == whoOperator) != c.refused || n.GetCommand() != c.command {
+			t.Errorf("%s, %q: %v", j.plan.State, c.cause, n)
+		}
+	}
+}
+
 // TestWhatRecoveryGaveUpMayBeReplaced: beside the end of the quarantine, which begins the same
 // ladder again, a person is told the other way, where the provider has it.
 func TestWhatRecoveryGaveUpMayBeReplaced(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -374,6 +375,9 @@ func TestFailures(t *testing.T) {
 			waiting := record.Backoffs[fleet.ProcessAgentStart]
 			if !strings.Contains(waiting.Cause, test.cause) || waiting.Interval != test.backoff {
 				t.Errorf("backoff %s, cause %q", waiting.Interval, waiting.Cause)
+			}
+			if refused := slices.Contains([]string{"our key is refused", "another host key", "no host key is known"}, name); waiting.Refused != refused {
+				t.Errorf("the host refuses us: %v, want %v", waiting.Refused, refused)
 			}
 			if record.AgentStarted != nil || record.TakeoverGeneration != test.minted {
 				t.Errorf("started %+v, takeover generation %d", record.AgentStarted, record.TakeoverGeneration)

@@ -46,13 +46,16 @@ type takeover struct {
 
 // answered returns what a failure says of the host.
 func (t *takeover) answered(ctx context.Context, err error) fleet.Answer {
+	answer := remote.Answered(err)
 	switch {
 	case t.reached:
 		return fleet.AnswerGiven
-	case ctx.Err() != nil, t.target.Via != nil: // it may be the jump host that did not answer
+	case ctx.Err() != nil:
+		return fleet.AnswerUnknown
+	case t.target.Via != nil && answer != fleet.AnswerRefused: // it may be the jump host's
 		return fleet.AnswerUnknown
 	}
-	return remote.Answered(err)
+	return answer
 }
 
 // run puts the agent in charge, and returns the fact to record. Nothing is written to the host

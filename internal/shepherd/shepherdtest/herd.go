@@ -206,7 +206,7 @@ func (s starter) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 		return shepherd.Fail{Err: fleet.Errorf(fleet.KindTimeout, "the host does not answer"), Answer: fleet.AnswerNone}
 	}
 	if refuses {
-		return shepherd.Fail{Err: fleet.Errorf(fleet.KindUnauthenticated, "the host refuses the key"), Answer: fleet.AnswerGiven}
+		return shepherd.Fail{Err: fleet.Errorf(fleet.KindUnauthenticated, "the host refuses the key"), Answer: fleet.AnswerRefused}
 	}
 	var generation fleet.TakeoverGeneration
 	if err := work.Note(ctx, bmdb.MintTakeover(0, &generation)); err != nil {
