@@ -39,7 +39,6 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			m.record.Name(), onDisk(m.record))
 	}
 	held := heldGeneration(m.record)
-	generation = 1
 	if was != nil {
 		same, err := t.sameInstall(ctx, *was, request, machine)
 		if err != nil {
@@ -52,8 +51,8 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			return 0, false, fleet.Errorf(fleet.KindConflict,
 				"a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)", m.record.Name(), held)
 		}
-		generation = max(was.Generation, held) + 1
 	}
+	generation = max(newestGeneration(m.record), held) + 1
 	request.Generation, request.Actor = generation, actor
 	if err := t.putInstallRequest(ctx, machine, request); err != nil {
 		return 0, false, err
@@ -72,7 +71,7 @@ func onDisk(r fleet.Record) string {
 	if rep := r.InstallReport; rep != nil && rep.OK && rep.Generation > r.Installed.Generation {
 		return fmt.Sprintf("has install generation %d on its disk, which has not come up yet, and", rep.Generation)
 	}
-	return fmt.Sprintf("runs an installed system (install generation %d),", r.Installed.Generation)
+	return fmt.Sprintf("runs an installed system (%s),", r.Installed.Words())
 }
 
 // heldGeneration is the install that a disk of the machine holds, and for which its agent refused
@@ -83,6 +82,17 @@ func heldGeneration(r fleet.Record) fleet.InstallGeneration {
 		return rep.HeldGeneration
 	}
 	return 0
+}
+
+// newestGeneration is the newest install that was asked for, or that came up; 0: none.
+func newestGeneration(r fleet.Record) (newest fleet.InstallGeneration) {
+	if r.InstallRequest != nil {
+		newest = r.InstallRequest.Generation
+	}
+	if r.Installed != nil {
+		newest = max(newest, r.Installed.Generation)
+	}
+	return newest
 }
 
 func (t *transaction) sameInstall(ctx context.Context, was, request fleet.InstallRequest, machine fleet.MachineID) (bool, error) {

@@ -27,13 +27,17 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 		planned.Name = r.Provided.Hostname
 	}
 	planned.Name = cmp.Or(planned.Name, string(r.ID))
-	if r.InstallRequest != nil {
-		planned.Requested, planned.Held = r.InstallRequest.Generation, heldGeneration(r)
-	}
+	planned.Requested, planned.Held = newestGeneration(r), heldGeneration(r)
 	if r.Operation != nil {
 		planned.Operation, planned.Operating = r.Operation.Number, r.OpenOperation() != nil
 	}
-	if refused = possible(p, r); refused != nil {
+	if refused = possible(p, r); refused == nil && p.Verb == fleet.VerbMarkInstalled {
+		refused, err = t.markable(ctx, r)
+	}
+	if err != nil {
+		return PlannedMachine{}, nil, err
+	}
+	if refused != nil {
 		planned.Refused = refused.Error()
 	}
 	return planned, refused, nil
@@ -62,10 +66,12 @@ func inUse(r fleet.Record) string {
 		return fmt.Sprintf("installing (generation %d, attempt %d)", open.Generation, open.Attempt)
 	case q != nil && rep != nil && rep.OK && rep.Generation == q.Generation && (r.Installed == nil || r.Installed.Generation < q.Generation):
 		return fmt.Sprintf("booting what was installed (generation %d)", q.Generation)
-	case r.Installed != nil && r.Installed.ErasedAt == nil && (a == nil || a.Generation <= r.Installed.Generation):
-		return fmt.Sprintf("installed (generation %d)", r.Installed.Generation)
+	case r.Installed == nil || r.Installed.ErasedAt != nil || a != nil && a.Generation > r.Installed.Generation:
+		return ""
+	case r.Installed.Attempt == 0:
+		return r.Installed.Words()
 	}
-	return ""
+	return fmt.Sprintf("installed (generation %d)", r.Installed.Generation)
 }
 
 // doing says what happens to the machine.
@@ -104,6 +110,8 @@ func doing(p Plan, r fleet.Record) string {
 		return "nothing touches its host until `ironherd machine maintenance end`" + unstopped(r)
 	case fleet.VerbEndMaintenance:
 		return "its host is looked after again"
+	case fleet.VerbMarkInstalled:
+		return "an operating system runs there, and is left alone" + answersRequest(r)
 	case fleet.VerbForget:
 		return "what is known of it is removed here, but for its history"
 	}
@@ -183,7 +191,7 @@ func possible(p Plan, r fleet.Record) error {
 	switch p.Verb {
 	case fleet.VerbWithdraw:
 		return withdrawable(r)
-	case fleet.VerbReinstall:
+	case fleet.VerbReinstall, fleet.VerbMarkInstalled:
 		return kept(r)
 	case fleet.VerbCancelInstall:
 		return cancellable(r)
@@ -317,6 +325,9 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 	case fleet.VerbEndMaintenance:
 		outcome.Detail = "its maintenance is over"
 		return true, t.endMaintenance(ctx, m, actor, p.Reason)
+	case fleet.VerbMarkInstalled:
+		outcome.Detail = "it is installed"
+		return true, t.markInstalled(ctx, m, actor, p.Reason)
 	case fleet.VerbForget:
 		outcome.Detail = "it is forgotten"
 		return true, t.forget(ctx, m, actor, p.Reason)

@@ -84,7 +84,7 @@ func TestHelp(t *testing.T) {
 		"machine host-key", "machine host-key show", "machine host-key accept",
 		"machine reboot", "machine power", "machine power on", "machine power off", "machine power cycle", "machine quarantine",
 		"machine unquarantine", "machine maintenance", "machine maintenance begin", "machine maintenance end", "machine release", "machine replace",
-		"machine forget", "machine withdraw", "plan", "plan show", "plan confirm", "recovery", "recovery status", "recovery pause",
+		"machine mark-installed", "machine forget", "machine withdraw", "plan", "plan show", "plan confirm", "recovery", "recovery status", "recovery pause",
 		"recovery resume", "provider", "provider pause", "provider resume", "provider retry", "provider history", "discrepancy adopt", "discrepancy forget",
 		"provider list", "provider show", "session list", "discrepancy list", "serve", "demo", "rehearse", "sim", "sim faults", "config check", "db check", "db migrate",
 		"token create", "token list", "token revoke", "image", "image list", "image build debian",

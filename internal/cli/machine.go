@@ -18,7 +18,7 @@ func (a *app) machineCommand() *cobra.Command {
 		a.machineListCommand(), a.machineShowCommand(), a.machineHistoryCommand(), a.machineExplainCommand(),
 		a.machineInstallCommand(), a.machineRetryCommand(), a.machineHostKeyCommand(), a.machineRebootCommand(), a.machinePowerCommand(),
 		a.machineQuarantineCommand(), a.machineUnquarantineCommand(), a.machineMaintenanceCommand(), a.machineReleaseCommand(),
-		a.machineReplaceCommand(), a.machineForgetCommand(), a.machineWithdrawCommand())
+		a.machineReplaceCommand(), a.machineMarkInstalledCommand(), a.machineForgetCommand(), a.machineWithdrawCommand())
 }
 
 // defaultTimeout is how long a question to the control plane may take.

@@ -33,7 +33,8 @@ func TestVerbsAsk(t *testing.T) {
 		"machine withdraw": fleet.VerbWithdraw, "machine install --cancel": fleet.VerbCancelInstall,
 		"machine install --reinstall --image http://h/i --digest sha256:" + strings.Repeat("ab", 32): fleet.VerbReinstall,
 		"machine quarantine": fleet.VerbQuarantine, "machine unquarantine": fleet.VerbUnquarantine,
-		"machine maintenance begin": fleet.VerbBeginMaintenance, "machine maintenance end": fleet.VerbEndMaintenance, "machine forget": fleet.VerbForget,
+		"machine maintenance begin": fleet.VerbBeginMaintenance, "machine maintenance end": fleet.VerbEndMaintenance,
+		"machine mark-installed": fleet.VerbMarkInstalled, "machine forget": fleet.VerbForget,
 	} {
 		left = slices.DeleteFunc(left, func(v fleet.Verb) bool { return v == verb })
 		h := newFakeServer(t)

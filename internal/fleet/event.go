@@ -137,6 +137,8 @@ const (
 	EventMaintenanceBegun Event = "maintenance begun"
 	// EventMaintenanceEnded: it is Ironherd's again.
 	EventMaintenanceEnded Event = "maintenance ended"
+	// EventMarkedInstalled: an operator says that an operating system runs on the machine.
+	EventMarkedInstalled Event = "marked as installed"
 	// EventForgotten: the machine is gone, and an operator has taken note.
 	EventForgotten Event = "forgotten"
 	// EventPaused: nothing is created at the provider.
@@ -163,7 +165,7 @@ func Events() []Event {
 		EventBack, EventUnreachable, EventReachable,
 		EventRetryRequested, EventOperationRequested, EventOperationBegun, EventOperationAccepted,
 		EventOperationDone, EventOperationFailed, EventOperationWithdrawn, EventInstallCancelled,
-		EventMaintenanceBegun, EventMaintenanceEnded, EventForgotten, EventPaused, EventResumed, EventQuarantined,
+		EventMaintenanceBegun, EventMaintenanceEnded, EventMarkedInstalled, EventForgotten, EventPaused, EventResumed, EventQuarantined,
 		EventUnquarantined,
 	}
 }

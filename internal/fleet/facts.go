@@ -269,12 +269,13 @@ type InstallCancel struct {
 	Reason     string
 }
 
-// Installed says that an installed system has been seen to come up. Written by the agent API, and
-// by the prober where the request asked for a probe.
+// Installed says that an installed system has been seen to come up. Written by the agent API, by
+// the prober where the request asked for a probe, and by an operator who says so.
 type Installed struct {
 	Generation InstallGeneration
-	Attempt    int
-	At         time.Time
+	// Attempt is 0 where an operator has said so, and no attempt of that generation was handed out.
+	Attempt int
+	At      time.Time
 	// BootID is empty where a probe has seen it.
 	BootID string
 	// SeenUp is how it was seen, and how it is watched.
@@ -282,6 +283,14 @@ type Installed struct {
 	// ErasedAt is when recovery first had the provider reinstall the machine since. The disk does not
 	// hold the system any more. Nil: it did not.
 	ErasedAt *time.Time
+}
+
+// Words says which system it is.
+func (i Installed) Words() string {
+	if i.Attempt == 0 {
+		return "marked as installed"
+	}
+	return fmt.Sprintf("install generation %d", i.Generation)
 }
 
 // Quarantine keeps all work away from a machine. Written by an operator.

@@ -27,6 +27,8 @@ const (
 	// VerbEndMaintenance or an instant.
 	VerbBeginMaintenance Verb = "begin-maintenance"
 	VerbEndMaintenance   Verb = "end-maintenance"
+	// VerbMarkInstalled says that an operating system runs on the machine that is to be left alone.
+	VerbMarkInstalled Verb = "mark-installed"
 	// VerbForget removes a machine that its provider does not have any more.
 	VerbForget Verb = "forget"
 )
@@ -35,7 +37,7 @@ const (
 func Verbs() []Verb {
 	return []Verb{
 		VerbReboot, VerbPowerOn, VerbPowerOff, VerbPowerCycle, VerbRelease, VerbReplace, VerbWithdraw, VerbReinstall, VerbCancelInstall,
-		VerbQuarantine, VerbUnquarantine, VerbBeginMaintenance, VerbEndMaintenance, VerbForget,
+		VerbQuarantine, VerbUnquarantine, VerbBeginMaintenance, VerbEndMaintenance, VerbMarkInstalled, VerbForget,
 	}
 }
 

@@ -319,14 +319,14 @@ func (c judgement) install() want {
 		return notWanted("no operating system was asked for")
 	case c.r.Installed != nil && c.r.Installed.Generation >= req.Generation:
 		// It may have been called off, and too late.
-		return notWanted("installed (install generation %d)", c.r.Installed.Generation)
+		return notWanted("installed (%s)", c.r.Installed.Words())
 	case c.calledOff() && c.attemptOpen():
 		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
 			"called off by %s: %s; the agent is told with its next heartbeat", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
 	case c.calledOff():
 		return notWanted("called off by %s: %s", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
 	case c.installedCurrent():
-		return notWanted("installed (install generation %d)", c.r.Installed.Generation)
+		return notWanted("installed (%s)", c.r.Installed.Words())
 	case c.unusable() != "":
 		return notWanted("%s", c.unusable())
 	case c.awaitingBoot():

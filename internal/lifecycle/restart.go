@@ -103,6 +103,12 @@ func (c judgement) heardFor() time.Duration {
 	return max(c.restartPause(), 3*c.env.PromisedInterval)
 }
 
+// Speaks reports whether the agent in charge was heard so lately that it runs.
+func Speaks(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	c := judgement{r: r, env: env, now: now}
+	return c.spoken() && now.Before(r.AgentSeen.LastAt.Add(c.heardFor()))
+}
+
 // agentAfterRestart is when an agent is started on a machine of which a restart is awaited: soon
 // after the restart, but not while the one before is heard.
 func (c judgement) agentAfterRestart(r restart) want {

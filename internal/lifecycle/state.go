@@ -39,13 +39,13 @@ func (c judgement) state() (fleet.State, string) {
 	case c.switchedOff() != "":
 		return fleet.StateOff, c.switchedOff()
 	case c.foundOff():
-		return fleet.StateUnreachable, fmt.Sprintf("install generation %d; %s, and nobody has switched it off", r.Installed.Generation, c.off())
+		return fleet.StateUnreachable, fmt.Sprintf("%s; %s, and nobody has switched it off", r.Installed.Words(), c.off())
 	case c.unreachable():
-		return fleet.StateUnreachable, fmt.Sprintf("install generation %d; %s", r.Installed.Generation, c.found())
+		return fleet.StateUnreachable, fmt.Sprintf("%s; %s", r.Installed.Words(), c.found())
 	case c.installedCurrent() && c.watched() && c.found() != "":
-		return fleet.StateInstalled, fmt.Sprintf("install generation %d; %s", r.Installed.Generation, c.found())
+		return fleet.StateInstalled, fmt.Sprintf("%s; %s", r.Installed.Words(), c.found())
 	case c.installedCurrent():
-		return fleet.StateInstalled, fmt.Sprintf("install generation %d", r.Installed.Generation)
+		return fleet.StateInstalled, r.Installed.Words()
 	case c.returning():
 		return fleet.StateReturning, c.returns()
 	case c.repairing() != nil && !c.heardAfter(r.Repair.At):

@@ -1384,7 +1384,8 @@ type HistoryEntry struct {
 	//	operation: operation requested, operation begun, operation accepted, operation done,
 	//	           operation failed, operation withdrawn
 	//	operator:  retry asked for, install cancelled, maintenance begun, maintenance ended,
-	//	           forgotten, paused, resumed, quarantined, released from quarantine
+	//	           marked as installed, forgotten, paused, resumed, quarantined,
+	//	           released from quarantine
 	Event  string `protobuf:"bytes,5,opt,name=event,proto3" json:"event,omitempty"`
 	Detail string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	// When the process is tried again; set where a failure backs off.
@@ -3396,7 +3397,8 @@ func (*AcceptHostKeyResponse) Descriptor() ([]byte, []int) {
 type CreatePlanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// reboot, power-on, power-off, power-cycle, release, replace, withdraw, reinstall,
-	// cancel-install, quarantine, unquarantine, begin-maintenance, end-maintenance or forget.
+	// cancel-install, quarantine, unquarantine, begin-maintenance, end-maintenance,
+	// mark-installed or forget.
 	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
 	// Which machines: these, or those of a provider, in some states, in some locations; at most 1000.
 	Machines []string `protobuf:"bytes,2,rep,name=machines,proto3" json:"machines,omitempty"`

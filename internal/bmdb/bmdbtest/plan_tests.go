@@ -408,6 +408,8 @@ func (w *world) everyVerb() {
 		case fleet.VerbEndMaintenance:
 			prepare = func(id fleet.MachineID) { w.must(w.db.BeginMaintenance(w.ctx, actor, id, nil, "before")) }
 			event = fleet.EventMaintenanceEnded
+		case fleet.VerbMarkInstalled:
+			prepare, event = func(fleet.MachineID) { w.shift.Advance(time.Hour) }, fleet.EventMarkedInstalled
 		case fleet.VerbForget:
 			prepare, event = w.lose, fleet.EventForgotten
 		}

@@ -60,7 +60,11 @@ func installFacts(r fleet.Record, add func(name string, at time.Time, format str
 		add("install report", p.At, "attempt %d of install generation %d %s", p.Attempt, p.Generation, outcome)
 	}
 	if i := r.Installed; i != nil {
-		add("installed", i.At, "install generation %d came up (attempt %d)%s", i.Generation, i.Attempt, bootOf(i))
+		if i.Attempt == 0 {
+			add("installed", i.At, "an operator said so; install generation %d counts as done", i.Generation)
+		} else {
+			add("installed", i.At, "install generation %d came up (attempt %d)%s", i.Generation, i.Attempt, bootOf(i))
+		}
 		if i.ErasedAt != nil {
 			add("erased", *i.ErasedAt, "recovery had %s reinstall its own operating system in the place of install generation %d", r.Provider, i.Generation)
 		}

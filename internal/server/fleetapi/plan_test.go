@@ -49,6 +49,7 @@ func TestEveryVerb(t *testing.T) {
 	for verb, test := range map[fleet.Verb]struct {
 		prepare func(o *fixture, id fleet.MachineID)
 		needs   bool // to be looked at first
+		fresh   bool // no agent was started on it
 		done    func(r fleet.Record) bool
 		fact    string
 		who     string
@@ -90,6 +91,10 @@ func TestEveryVerb(t *testing.T) {
 			prepare: func(o *fixture, id fleet.MachineID) { o.must(o.db.BeginMaintenance(o.t.Context(), "a", id, nil, "b")) },
 			done:    func(r fleet.Record) bool { return r.Maintenance != nil && r.Maintenance.Over }, fact: "maintenance", who: "nobody",
 		},
+		fleet.VerbMarkInstalled: {
+			fresh: true,
+			done:  func(r fleet.Record) bool { return r.Installed != nil && r.Installed.Attempt == 0 }, fact: "installed", who: "nobody",
+		},
 		fleet.VerbForget: {prepare: func(o *fixture, id fleet.MachineID) { o.status(id, fleet.ProviderStatusGone) }},
 	} {
 		t.Run(string(verb), func(t *testing.T) {
@@ -97,7 +102,9 @@ func TestEveryVerb(t *testing.T) {
 			o := newFixture(t)
 			o.levered()
 			id := o.machines(1)[0]
-			o.takeover(o.claim(fleet.ProcessAgentStart)[0])
+			if !test.fresh {
+				o.takeover(o.claim(fleet.ProcessAgentStart)[0])
+			}
 			if test.prepare != nil {
 				test.prepare(o, id)
 			}

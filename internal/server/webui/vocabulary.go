@@ -113,6 +113,7 @@ var eventClasses = map[fleet.Event]string{
 	fleet.EventInstallCancelled: eventWarn,
 	fleet.EventMaintenanceBegun: eventFact,
 	fleet.EventMaintenanceEnded: eventFact,
+	fleet.EventMarkedInstalled:  eventWarn,
 	fleet.EventForgotten:        eventWarn,
 	fleet.EventPaused:           eventWarn,
 	fleet.EventResumed:          eventFact,

@@ -186,7 +186,7 @@ func (o operation) already(fact fleet.Provided) string {
 		}
 	case fleet.OperationRelease, fleet.OperationReplace:
 		r := o.work.Record
-		if o.listed() && r.Installed != nil && (r.InstallRequest == nil || r.Installed.Generation >= r.InstallRequest.Generation) {
+		if o.listed() && r.Installed != nil && r.Installed.Attempt > 0 && (r.InstallRequest == nil || r.Installed.Generation >= r.InstallRequest.Generation) {
 			return "the host runs an installed system, on which no agent of ours is"
 		}
 	case fleet.OperationReboot, fleet.OperationPowerCycle:

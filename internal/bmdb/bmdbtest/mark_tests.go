@@ -1,0 +1,92 @@
+package bmdbtest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// mark says that an operating system runs on the machine.
+func (w *world) mark(machine fleet.MachineID) {
+	w.Helper()
+	if done := w.confirmed(w.planned(fleet.VerbMarkInstalled, machine).ID); outcomes(done) != "done" {
+		w.Fatalf("%+v", done.Outcomes)
+	}
+}
+
+// unmarkable says why the machine cannot be marked as installed.
+func (w *world) unmarkable(machine fleet.MachineID) string {
+	w.Helper()
+	_, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{Verb: fleet.VerbMarkInstalled, Machines: []fleet.MachineID{machine}, Reason: "why not"})
+	w.wantKind(err, fleet.KindConflict)
+	return err.Error()
+}
+
+var markTests = []test{
+	{"a silent machine that is marked as installed is left alone, and a reinstall takes it back", func(w *world) {
+		w.levered()
+		w.listening()
+		a := w.ready("c1", false)
+		w.shift.Advance(time.Hour)
+		w.listening()
+		held := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		w.mark(a.Machine)
+		w.wantKind(held.Note(w.ctx), fleet.KindLeaseLost)
+		w.shift.Advance(time.Hour)
+		w.listening()
+		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery, fleet.ProcessProbe, fleet.ProcessInstall} {
+			if works := w.claim(w.lasting("anybody"), process, 10); len(works) > 0 {
+				w.Fatalf("%s is done on it: %s", process, works[0].Subject.Machine)
+			}
+		}
+		r := w.record(a.Machine)
+		if w.state(a.Machine) != fleet.StateInstalled || r.Installed.Attempt != 0 || !strings.Contains(w.unmarkable(a.Machine), "installed already") {
+			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
+		}
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, false)
+		w.wantKind(err, fleet.KindConflict)
+		generation, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)
+		w.must(err)
+		if w.state(a.Machine) == fleet.StateInstalled || generation != 2 {
+			w.Fatalf("%s, generation %d", w.state(a.Machine), generation)
+		}
+		w.startAgent(a.Machine)
+	}},
+	{"the install that was asked for counts as done, and its open attempt is over", func(w *world) {
+		w.listening()
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.shift.Advance(time.Hour)
+		w.mark(a.Machine)
+		r := w.record(a.Machine)
+		if r.Installed.Generation != 1 || r.Installed.Attempt != 1 || w.state(a.Machine) != fleet.StateInstalled {
+			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
+		}
+		w.shift.Advance(24 * time.Hour)
+		n, err := w.db.ExpireInstalls(w.ctx, 10)
+		w.must(err)
+		if n != 0 || w.record(a.Machine).InstallReport != nil {
+			w.Fatalf("the attempt is not over: %d expired, %+v", n, w.record(a.Machine).InstallReport)
+		}
+	}},
+	{"a machine whose agent speaks is not marked as installed", func(w *world) {
+		a := w.ready("c1", false)
+		if why := w.unmarkable(a.Machine); !strings.Contains(why, "end the agent on the host first") {
+			w.Fatalf("%s", why)
+		}
+		p := w.planned(fleet.VerbQuarantine, a.Machine)
+		w.confirmed(p.ID)
+		if why := w.unmarkable(a.Machine); !strings.Contains(why, "end the agent on the host first") {
+			w.Fatalf("%s", why)
+		}
+	}},
+	{"a host on which nothing of ours ever ran is marked as installed", func(w *world) {
+		id := w.machine("c1")
+		w.mark(id)
+		if works := w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 10); len(works) > 0 || w.state(id) != fleet.StateInstalled {
+			w.Fatalf("%d starts, %s", len(works), w.state(id))
+		}
+	}},
+}

@@ -1,0 +1,67 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// markable fails where nobody can say that an operating system runs on the machine: it is known
+// already, the machine is not there yet, or an agent speaks from it.
+func (t *transaction) markable(ctx context.Context, r fleet.Record) (refused, err error) {
+	env, err := t.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch up, q := r.Installed, r.InstallRequest; {
+	case r.Provided == nil:
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not there yet: nothing runs on it", r.Name()), nil
+	case up != nil && up.ErasedAt == nil && (q == nil || up.Generation >= q.Generation):
+		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), up.Words()), nil
+	case lifecycle.Speaks(r, env, t.Now()):
+		return fleet.Errorf(fleet.KindConflict, "the agent of machine %s speaks; if an operating system that is to be left alone runs there, end the agent on the host first",
+			r.Name()), nil
+	}
+	return nil, nil
+}
+
+// answersRequest says which install counts as done when the machine is marked as installed; "":
+// none was asked for.
+func answersRequest(r fleet.Record) string {
+	if r.InstallRequest == nil {
+		return ""
+	}
+	return fmt.Sprintf("; install generation %d counts as done", r.InstallRequest.Generation)
+}
+
+// markInstalled records that an operating system runs on the machine, because an operator says so,
+// and voids whatever is being done to its host (rule 8). The machine is locked.
+func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor, reason string) error {
+	machine, r := string(m.record.ID), m.record
+	put := statement.PutInstalledParams{Machine: machine, Generation: int64(max(1, newestGeneration(r))), At: micros(t.Now()), SecretHash: []byte{}}
+	// What was never handed out is not what runs there, and is not watched as was asked for.
+	if q, a := r.InstallRequest, r.InstallAttempt; q != nil && a != nil && a.Generation == q.Generation {
+		var err error
+		if put.SeenUp, err = seenUpText(q.SeenUp); err != nil {
+			return err
+		}
+		put.Attempt = int64(a.Attempt)
+	}
+	if err := t.q.PutInstalled(ctx, put); err != nil {
+		return err
+	}
+	if err := t.q.DeleteInstallDeadline(ctx, machine); err != nil {
+		return err
+	}
+	for process := range r.Backoffs {
+		t.buffer.resetBackoff(machineSubject(r.ID), process)
+	}
+	t.revoke(m, actor, "it is marked as installed")
+	t.record(history{
+		subject: fleet.Subject{Machine: r.ID}, actor: actor, event: fleet.EventMarkedInstalled, detail: reason + answersRequest(r),
+	})
+	return nil
+}
