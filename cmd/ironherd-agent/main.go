@@ -9,42 +9,24 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/ironherd/ironherd/internal/agent"
 )
 
-// version is set by the linker (-X main.version=…).
-var version string
+// version is set by the linker (-X main.version=…). What the toolchain records would do as well,
+// but reading it costs every machine some KiB.
+var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := agent.Main(ctx, os.Args[1:], agent.Env{
 		Root:    os.Getenv("IRONHERD_AGENT_ROOT"),
-		Version: agentVersion(),
+		Version: version,
 		Stdin:   os.Stdin,
 		Stdout:  os.Stdout,
 		Stderr:  os.Stderr,
 	})
 	stop()
 	os.Exit(code)
-}
-
-// agentVersion is the linker's version, else the module's or the revision that the toolchain
-// recorded.
-func agentVersion() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 {
-			return "devel-" + setting.Value[:12]
-		}
-	}
-	return "devel"
 }

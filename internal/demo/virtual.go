@@ -56,12 +56,12 @@ type base struct {
 // findBase returns the disk that is in the user's cache directory. The error, of kind NotFound,
 // says how to make it.
 func findBase() (base, error) {
-	missing := fleet.Errorf(fleet.KindNotFound, "the disk of the virtual machines is not there: run `make vm-disk` in the repository, as root")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return base{}, fleet.Errorf(fleet.KindInvalid, "the disk of the virtual machines cannot be looked for: %w", err)
 	}
 	home := filepath.Join(cache, "ironherd", "machine")
+	missing := fleet.Errorf(fleet.KindNotFound, "the disk of the virtual machines is not in %s: run `make vm-disk` in the repository, and the demo, both as root", home)
 	lock, err := os.Open(filepath.Join(home, "lock"))
 	if err != nil {
 		return base{}, missing

@@ -60,10 +60,12 @@
 //
 // # Partition table
 //
-// An image's table is written as it is, unless the request wants the last partition to grow, or
-// first-boot data for cloud-init. Then its backup moves to the end of the disk, and what may be
-// used of the disk ends in front of the first-boot area, so that nobody who grows a partition later
-// grows it over that. The seed for cloud-init is a partition of 2 MiB, right in front of the area.
+// The backup of an image's GUID partition table moves to the end of the disk, and the first-boot
+// area becomes a partition, so that nobody who grows another one later grows it over that. In front
+// of it are the last partition, if it is to grow, and the seed for cloud-init, which is a partition
+// of 2 MiB. Any other table is written as it is; so is one for sectors of another size than 512
+// bytes, or one with partitions that the image does not hold, where neither growth nor a seed was
+// asked for.
 //
 // Below a root other than "/" a disk may be a regular file: it is written in the same order, but
 // not synced, because such a file is somebody's simulation and has no power to lose of its own.

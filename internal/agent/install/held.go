@@ -27,9 +27,9 @@ import (
 //
 // What the fence cannot see:
 //
-//   - The area is no partition. An installed system that grows a partition or a file system over it
-//     may overwrite it, and then nothing here refuses. An image that grows its root leaves out the
-//     last 3 MiB of the disk.
+//   - On a disk without a GUID partition table for sectors of 512 bytes, or whose table has no
+//     entry left, the area is no partition. An installed system that grows a partition or a file
+//     system over it may overwrite it, and then nothing here refuses.
 //   - Nothing tells an install that was written and never came up from one that is in use. Both are
 //     refused, so a machine whose installed system does not boot gets a new install generation.
 func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, options Options, marks marks, report *agentv1.InstallReport) error {

@@ -323,6 +323,9 @@ func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) erro
 	entry := bootByEFI(options.Root, b.esp)
 	warn(doing("make a boot entry", entry))
 	warn(bootsInstead(options, b.chosen, b.esp, entry == nil))
+	if b.changes.seed != nil {
+		warn(otherSeeds(options.Root, b.chosen))
+	}
 	warn(doing("have the kernel read the partitions", target.readPartitions()))
 	installed = options.settled.CompareAndSwap(false, true)
 	return nil

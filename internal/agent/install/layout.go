@@ -102,17 +102,17 @@ func (l layout) apply(head []byte) (changes, error) {
 		c.head = head
 		return c, nil // the image is whatever it is
 	}
-	if !l.grow && !l.seed {
-		return c, nil
-	}
 	lastUsable := uint64(FirstBootOffset(l.size)/gptSector - 1)
 	end := uint64(l.room()/gptSector - 1)
 	last, err := t.last()
-	if err != nil {
-		return c, err
+	if err == nil && last.last > end {
+		err = fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", last.number)
 	}
-	if last.last > end {
-		return c, fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", last.number)
+	if err != nil {
+		if l.grow || l.seed {
+			return c, err
+		}
+		return c, nil // the table is whatever it is
 	}
 	if l.grow && end-last.last > mebibyte/gptSector {
 		if err := t.grow(last, end); err != nil {
@@ -120,21 +120,25 @@ func (l layout) apply(head []byte) (changes, error) {
 		}
 		c.blankFrom = l.room() - mebibyte
 	}
+	instance := instanceID(l.request.GetBootToken().GetMachineId(), l.request.GetInstallGeneration(), l.request.GetAttempt())
 	if l.seed {
-		token := l.request.GetBootToken()
-		instance := instanceID(token.GetMachineId(), l.request.GetInstallGeneration(), l.request.GetAttempt())
 		c.seed, c.seedAt = seed(instance, l.hostName, l.request.GetFirstBootData(), l.networkConfig, l.request.GetSshHostKey()), l.room()
-		if err := t.add(partition{kind: typeData, id: partitionID(instance), first: end + 1, last: lastUsable}, "cidata"); err != nil {
+		if err := t.add(partition{kind: typeData, id: partitionID("cidata " + instance), first: end + 1, last: lastUsable}, "cidata"); err != nil {
 			return c, err
 		}
+	}
+	// A partition of its own keeps the area from growpart, which minds no limit but that of the disk.
+	area := partition{kind: typeReserved, id: partitionID("first boot " + instance), first: lastUsable + 1, last: lastUsable + mebibyte/gptSector}
+	if err := t.add(area, "ironherd first boot"); err == nil {
+		lastUsable = area.last
 	}
 	c.backup = t.move(l.size, lastUsable)
 	return c, nil
 }
 
 // partitionID derives a GUID.
-func partitionID(instance string) (id [16]byte) {
-	sum := sha256.Sum256([]byte("cidata " + instance))
+func partitionID(of string) (id [16]byte) {
+	sum := sha256.Sum256([]byte(of))
 	id = [16]byte(sum[:16])
 	id[7], id[8] = id[7]&0x0f|0x80, id[8]&0x3f|0x80 // version 8: a hash of the maker's own, RFC 9562
 	return id

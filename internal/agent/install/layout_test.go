@@ -108,7 +108,8 @@ func TestGrow(t *testing.T) {
 	offset := FirstBootOffset(bigSize)
 	table := tool(t, "", "sfdisk", "-d", m.disk)
 	for _, want := range []string{
-		fmt.Sprintf("last-lba: %d\n", offset/512-1),
+		fmt.Sprintf("last-lba: %d\n", offset/512+2047),
+		fmt.Sprintf("start=%12d, size=        2048, type=8DA63339-0007-60C0-C436-083AC8230908", offset/512),
 		"start=        2048, size=        4096, type=C12A7328-F81F-11D2-BA4B-00A0C93EC93B",
 		fmt.Sprintf("start=        6144, size=%12d, type=0FC63DAF-8483-4772-8E79-3D69D8477DE4", offset/512-6144),
 	} {
@@ -132,6 +133,32 @@ func TestGrow(t *testing.T) {
 	}
 	if first, err := DecodeFirstBoot(disk[offset:]); err != nil || first.GetToken().GetMachineId() != "m" {
 		t.Errorf("the first-boot area: %v, %v", first, err)
+	}
+}
+
+// TestAGrowingRootLeavesTheArea: growpart forgets what may be used of a disk, and lets a partition
+// grow to the next one, or to the end of the disk. It does so with most images, asked or not.
+func TestAGrowingRootLeavesTheArea(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	m, options := bigMachine(t)
+	if report := Run(t.Context(), requestFor(serveBytes(t, image), image), options); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	if said := tool(t, "", "sfdisk", "-V", m.disk); !strings.Contains(said, "No errors detected") {
+		t.Errorf("sfdisk says: %s", said)
+	}
+	var forgotten strings.Builder
+	for line := range strings.Lines(tool(t, "", "sfdisk", "-d", m.disk)) {
+		if !strings.HasPrefix(line, "last-lba:") {
+			forgotten.WriteString(line)
+		}
+	}
+	tool(t, forgotten.String(), "sfdisk", "--quiet", "--no-reread", m.disk)
+	tool(t, ", +", "sfdisk", "--quiet", "--no-reread", "-N", "2", m.disk)
+	offset := FirstBootOffset(bigSize)
+	if table := tool(t, "", "sfdisk", "-d", m.disk); !strings.Contains(table, fmt.Sprintf("start=        6144, size=%12d,", offset/512-6144)) {
+		t.Errorf("the root has grown otherwise:\n%s", table)
 	}
 }
 

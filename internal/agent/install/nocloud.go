@@ -130,10 +130,14 @@ func (c *netplan) link(link *agentv1.NetworkLink) error {
 	default:
 		c.line(2, "interfaces: [%s]", strings.Join(c.lower(link), ", "))
 		c.line(2, "macaddress: %q", link.GetMac())
-		if link.GetKind() == "bond" {
+		switch link.GetKind() {
+		case "bond":
 			if err := c.bond(link.GetBond()); err != nil {
 				return err
 			}
+		case "bridge": // as the agent has made it; NetworkManager would have it speak STP
+			c.line(2, "parameters:")
+			c.line(3, "stp: false")
 		}
 	}
 	if mtu := link.GetMtu(); mtu > 0 && mtu != 1500 {

@@ -140,6 +140,8 @@ bridges:
   "br0":
     interfaces: ["eth2"]
     macaddress: "02:00:00:00:00:03"
+    parameters:
+      stp: false
     addresses: ["10.0.0.7/8"]
 vlans:
   "bond0.7":

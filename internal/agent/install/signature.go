@@ -76,6 +76,31 @@ var signatures = []signature{
 	{"data of Ceph", 0, "bluestore block device\n"},
 	{"data of Ceph", 0, "ceph osd volume v026"},
 	{"data of DRBD", -4096 + 60, "\x83\x74\x02\x6b"},
+	{"data of DRBD", -4096 + 60, "\x83\x74\x02\x6c"}, // in use when it was written
+	{"a SquashFS file system", 0, "hsqs"},
+	{"an EROFS file system", 1024, "\xe2\xe1\xf5\xe0"},
+	{"an APFS container", 32, "NXSB"},
+	{"a UFS file system", 65536 + 1372, "\x19\x01\x54\x19"},
+	{"a UFS file system", 65536 + 1372, "\x19\x54\x01\x19"},
+	{"a UFS file system", 8192 + 1372, "\x54\x19\x01\x00"},
+	{"a UFS file system", 8192 + 1372, "\x00\x01\x19\x54"},
+	{"a VxFS file system", 1024, "\xf5\xfc\x01\xa5"},
+	{"a ReFS file system", 0, "\x00\x00\x00ReFS\x00"},
+	{"a BFS file system", 0, "\xce\xfa\xad\x1b"},
+	{"a MINIX file system", 1024 + 16, "\x7f\x13\x01\x00"}, // clean, as are the next ones
+	{"a MINIX file system", 1024 + 16, "\x8f\x13\x01\x00"},
+	{"a MINIX file system", 1024 + 16, "\x68\x24\x01\x00"},
+	{"a MINIX file system", 1024 + 16, "\x78\x24\x01\x00"},
+	{"a MINIX file system", 1024 + 24, "\x5a\x4d\x00\x00"}, // version 3
+	{"encrypted data (LUKS)", 16 << 10, "SKUL\xba\xbe"},    // its second header
+	{"an LVM physical volume", 0, "HM\x01\x00"},
+	{"an LVM physical volume", 0, "HM\x02\x00"},
+	{"a member of a firmware RAID (Intel)", -2 * 4096, "Intel Raid ISM Cfg Sig. "},
+	{"a member of a firmware RAID (DDF)", -4096, "\xde\x11\xde\x11"},
+	// Tables of partitions: libblkid/src/partitions of util-linux.
+	{"a BSD disklabel", 512, "\x57\x45\x56\x82"},
+	{"a Sun disklabel", 188, "\x60\x0d\xde\xee"},
+	{"an Apple partition map", 512, "PM\x00\x00"},
 }
 
 // zfsMagic starts the uberblocks of ZFS, in either byte order.

@@ -205,7 +205,7 @@ func TestWhatBecameOfAnInstall(t *testing.T) {
 			t.Helper()
 			wipe(t, path)
 			write(t, path, 512+24, "LVM2 001")
-		}, "/dev/sda holds an LVM physical volume (an install of this machine was there, but not what is there now)"},
+		}, "an LVM physical volume (an install of this machine was there, but not what is there now)"},
 		"LUKS on the whole disk, the table is left": {func(t *testing.T, path string) {
 			t.Helper()
 			write(t, path, 0, "LUKS\xba\xbe")

@@ -1,19 +1,20 @@
 package inventory
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // Text returns a report for people to read.
 func Text(report *agentv1.HardwareReport) []byte {
-	var out bytes.Buffer
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	var lines [][2]string
+	wide := 0
+	line := func(format string, args ...any) {
+		name, said, _ := strings.Cut(fmt.Sprintf(format, args...), "\t")
+		lines, wide = append(lines, [2]string{name, said}), max(wide, len(name))
+	}
 	system := report.GetSystem()
 	line("system\t%s", join(system.GetVendor(), system.GetProduct(), named("serial", system.GetSerial()), named("UUID", system.GetUuid())))
 	line("chassis\t%s", join(named("serial", system.GetChassisSerial()), named("asset tag", system.GetChassisAssetTag())))
@@ -67,8 +68,11 @@ func Text(report *agentv1.HardwareReport) []byte {
 	for _, warning := range report.GetWarnings() {
 		line("warning\t%s", warning)
 	}
-	_ = w.Flush() // into memory
-	return out.Bytes()
+	var out []byte
+	for _, l := range lines {
+		out = fmt.Appendf(out, "%-*s  %s\n", wide, l[0], l[1])
+	}
+	return out
 }
 
 // kindsText shows of what cores a processor is made, if they differ.

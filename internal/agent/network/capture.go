@@ -234,6 +234,10 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 	if err != nil {
 		return nil, err
 	}
+	sources, err := routeSources()
+	if err != nil {
+		return nil, err
+	}
 	var carried []*agentv1.NetworkAddress
 	for _, address := range list {
 		if address.Scope == int(netlink.SCOPE_LINK) || address.Scope == int(netlink.SCOPE_HOST) {
@@ -245,6 +249,11 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 			if address.IP.To4() != nil {
 				c.warn("the address %s of %s is not carried over, because it is a second one of its subnet", address.IPNet, link.Attrs().Name)
 			}
+			continue
+		}
+		if floats(address, list) && !slices.ContainsFunc(sources, address.IP.Equal) {
+			c.warn("the address %s of %s is not carried over, because it is a single one in the subnet of another, and may float between hosts",
+				address.IPNet, link.Attrs().Name)
 			continue
 		}
 		if unproven(address.Flags) {
@@ -261,6 +270,27 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 		carried = append(carried, a)
 	}
 	return carried, nil
+}
+
+// floats says whether an address is a single one, without an end, in the subnet of another of the
+// same interface. That is how keepalived gives a host a floating address unless told otherwise.
+func floats(address netlink.Addr, all []netlink.Addr) bool {
+	single := func(a netlink.Addr) bool { ones, bits := a.Mask.Size(); return ones == bits }
+	if !single(address) || time.Duration(address.ValidLft)*time.Second < forEver || address.Peer != nil && !address.Peer.IP.Equal(address.IP) {
+		return false
+	}
+	return slices.ContainsFunc(all, func(other netlink.Addr) bool { return !single(other) && other.Contains(address.IP) })
+}
+
+// routeSources returns the addresses that routes of the main table are to be used from.
+func routeSources() (sources []net.IP, err error) {
+	list, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	for _, route := range list {
+		if route.Src != nil && route.Protocol != unix.RTPROT_KERNEL {
+			sources = append(sources, route.Src)
+		}
+	}
+	return sources, err
 }
 
 // unproven says whether an address of IPv6 has failed the proof that nobody else has it, or has not

@@ -315,3 +315,33 @@ func TestUnproven(t *testing.T) {
 		t.Errorf("carried %v, warned %q, %v", carried, c.warnings, err)
 	}
 }
+
+// TestFloatingAddressesStay with the host that has them next: keepalived gives them without a
+// subnet. An address of another subnet, or one that a route is used from, is the host's own.
+func TestFloatingAddressesStay(t *testing.T) {
+	ownNetwork(t)
+	near := newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	for _, address := range []string{"192.0.2.7/24", "192.0.2.100/32", "192.0.2.101/32", "198.51.100.1/32", "2001:db8::7/64", "2001:db8::100/128"} {
+		if err := netlink.AddrAdd(near, &netlink.Addr{IPNet: prefixOf(address), Flags: unix.IFA_F_NODAD}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	route := &netlink.Route{LinkIndex: near.Attrs().Index, Dst: prefixOf("203.0.113.0/24"), Src: net.ParseIP("192.0.2.101"), Scope: netlink.SCOPE_LINK}
+	if err := netlink.RouteAdd(route); err != nil {
+		t.Fatal(err)
+	}
+	c := hostCapture(t)
+	carried, err := c.addresses(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, address := range carried {
+		got = append(got, address.GetPrefix())
+	}
+	slices.Sort(got)
+	expect(t, "carried", got, "192.0.2.101/32", "192.0.2.7/24", "198.51.100.1/32", "2001:db8::7/64")
+	if len(c.warnings) != 2 || !strings.Contains(c.warnings[0], "192.0.2.100/32 of near is not carried over") {
+		t.Errorf("warned %q", c.warnings)
+	}
+}

@@ -1,0 +1,73 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// otherSeeds warns of other volumes that cloud-init may take in the place of the seed of the
+// install: it goes by the label, and takes the device whose name sorts last (cloudinit's
+// DataSourceNoCloud). Names may change with a restart, so any other volume counts.
+func otherSeeds(root string, chosen *agentv1.BlockDevice) error {
+	dirs, _ := filepath.Glob(filepath.Join(root, "sys/class/block/*")) // a fixed pattern
+	var others []string
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		if !partOf(name, chosen) && strings.EqualFold(volumeLabel(filepath.Join(root, "dev", name)), "cidata") {
+			others = append(others, devicePath(name))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return fmt.Errorf("cloud-init may take another seed than that of this install: wipe or detach what has the label CIDATA, too (%s)", strings.Join(others, ", "))
+}
+
+// partOf reports whether a name is that of the disk, of another path to it, or of a partition.
+func partOf(name string, d *agentv1.BlockDevice) bool {
+	return slices.ContainsFunc(append([]string{d.GetName()}, d.GetOtherPaths()...), func(disk string) bool {
+		rest, same := strings.CutPrefix(name, disk)
+		return same && strings.Trim(strings.TrimPrefix(rest, "p"), "0123456789") == ""
+	})
+}
+
+// volumeLabel returns the label of a FAT, ISO 9660 or ext file system, which are those that seeds
+// are made as; "" where there is none, or it cannot be read. The offsets are those of libblkid.
+func volumeLabel(device string) string {
+	file, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	head := make([]byte, 33<<10)
+	if n, err := file.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) || n < 512 {
+		return ""
+	}
+	for _, l := range []struct {
+		magic   string
+		at      int64
+		from, n int
+	}{
+		{"FAT12   ", 54, 43, 11},
+		{"FAT16   ", 54, 43, 11},
+		{"FAT32   ", 82, 71, 11},
+		{"CD001", 32769, 32808, 32},
+		{"\x53\xef", 1080, 1144, 16},
+	} {
+		if has(head, l.at, l.magic) {
+			return string(bytes.TrimRight(head[l.from:l.from+l.n], " \x00"))
+		}
+	}
+	return ""
+}
