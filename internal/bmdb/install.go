@@ -341,7 +341,11 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		if ok, err := t.hasSecret(ctx, m.record, generation, attempt, hash[:]); err != nil || !ok {
 			return false, cmp.Or(err, refused)
 		}
-		if i := m.record.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
+		i := m.record.Installed
+		if i != nil && i.Generation > generation { // an operator has said so, or an older disk was booted
+			return false, nil
+		}
+		if i != nil && i.Generation == generation && i.Attempt == attempt {
 			again, changed, err = t.unitCalled(ctx, m)
 			return changed, err
 		}

@@ -38,22 +38,23 @@ func answersRequest(r fleet.Record) string {
 }
 
 // markInstalled records that an operating system runs on the machine, because an operator says so,
-// and voids whatever is being done to its host (rule 8). The machine is locked.
+// and voids whatever is being done to its host (rule 8). An attempt that is open has ended with
+// that. If its system calls in all the same, that is known, too, and how it is to be watched. The
+// machine is locked.
 func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor, reason string) error {
-	machine, r := string(m.record.ID), m.record
-	put := statement.PutInstalledParams{Machine: machine, Generation: int64(max(1, newestGeneration(r))), At: micros(t.Now()), SecretHash: []byte{}}
-	// What was never handed out is not what runs there, and is not watched as was asked for.
-	if q, a := r.InstallRequest, r.InstallAttempt; q != nil && a != nil && a.Generation == q.Generation {
-		var err error
-		if put.SeenUp, err = seenUpText(q.SeenUp); err != nil {
+	r := m.record
+	if open := openAttempt(r); open != nil {
+		report := fleet.InstallReport{
+			Generation: open.Generation, Attempt: open.Attempt, Error: "given up: the machine was marked as installed", Disk: fleet.DiskUnknown,
+		}
+		if err := t.putReport(ctx, m, report, actor); err != nil {
 			return err
 		}
-		put.Attempt = int64(a.Attempt)
 	}
-	if err := t.q.PutInstalled(ctx, put); err != nil {
-		return err
-	}
-	if err := t.q.DeleteInstallDeadline(ctx, machine); err != nil {
+	err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
+		Machine: string(r.ID), Generation: int64(max(1, newestGeneration(r))), At: micros(t.Now()), SecretHash: []byte{},
+	})
+	if err != nil {
 		return err
 	}
 	for process := range r.Backoffs {

@@ -273,7 +273,7 @@ type InstallCancel struct {
 // the prober where the request asked for a probe, and by an operator who says so.
 type Installed struct {
 	Generation InstallGeneration
-	// Attempt is 0 where an operator has said so, and no attempt of that generation was handed out.
+	// Attempt is 0 where nobody but an operator has said so.
 	Attempt int
 	At      time.Time
 	// BootID is empty where a probe has seen it.

@@ -222,16 +222,27 @@ func (c judgement) recovery() want {
 // is not so. Whoever holds a host that refuses us may have put another system on it.
 func (c judgement) onlyStarts() string {
 	t, any := c.trouble()
-	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
 	switch {
 	case !any || !t.agent || !failed:
 		return ""
-	case b.Refused && c.agentStart().verdict == Due:
+	case c.refusesUs():
 		return t.reason + ", and the host does not let us in, which a restart does not change; starting it is tried again and again"
 	case c.nextRung(nil) != fleet.RungQuarantine:
 		return ""
 	}
 	return fmt.Sprintf("%s, and starting it again fails; it is tried again and again, because recovery has no step for it; %s", t.reason, c.byHand())
+}
+
+// RefusesUs reports whether the host refused us when the start of an agent was tried last, and has
+// not been off since.
+func RefusesUs(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	return judgement{r: r, env: env, now: now}.refusesUs()
+}
+
+func (c judgement) refusesUs() bool {
+	p := c.r.Provided
+	return c.r.Backoffs[fleet.ProcessAgentStart].Refused && p != nil && !p.Status.Down() && c.agentStart().verdict == Due
 }
 
 // OnlyStarts reports whether nothing but starting an agent is tried on a machine that is silent, so

@@ -92,6 +92,11 @@ var recoveryLadder = []scenario{
 		},
 	},
 	{
+		name: "one that is off since is switched on", steps: with(broken, allLevers, answers(fleet.AnswerRefused), offAt(20)), now: 240,
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},
+	},
+	{
 		name: "a host that refuses a connection is restarted", steps: with(broken, allLevers, answered), now: 240,
 		state: fleet.StateSilent,
 		want: []due{

@@ -57,18 +57,43 @@ var markTests = []test{
 	{"the install that was asked for counts as done, and its open attempt is over", func(w *world) {
 		w.listening()
 		a := w.ready("c1", true)
-		w.handOut(a, 0, 0)
+		order := w.handOut(a, 0, 0)
 		w.shift.Advance(time.Hour)
 		w.mark(a.Machine)
 		r := w.record(a.Machine)
-		if r.Installed.Generation != 1 || r.Installed.Attempt != 1 || w.state(a.Machine) != fleet.StateInstalled {
-			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
+		if r.Installed.Generation != 1 || w.state(a.Machine) != fleet.StateInstalled || r.InstallReport == nil || r.InstallReport.OK {
+			w.Fatalf("%s, %+v, %+v", w.state(a.Machine), r.Installed, r.InstallReport)
+		}
+		if p := w.planned(fleet.VerbQuarantine, a.Machine); p.Machines[0].InUse != "marked as installed" {
+			w.Fatalf("in use: %s", p.Machines[0].InUse)
 		}
 		w.shift.Advance(24 * time.Hour)
 		n, err := w.db.ExpireInstalls(w.ctx, 10)
 		w.must(err)
-		if n != 0 || w.record(a.Machine).InstallReport != nil {
-			w.Fatalf("the attempt is not over: %d expired, %+v", n, w.record(a.Machine).InstallReport)
+		if n != 0 {
+			w.Fatalf("%d attempts expired", n)
+		}
+		// That very system calls in all the same.
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, order.Secret, "boot2")))
+		if r := w.record(a.Machine); r.Installed.Attempt != 1 || r.Installed.BootID != "boot2" || w.state(a.Machine) != fleet.StateInstalled {
+			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
+		}
+	}},
+	{"the system that runs, of an older install, does not undo the mark when it calls", func(w *world) {
+		w.listening()
+		a := w.ready("c1", true)
+		order := w.handOut(a, 0, 0)
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image, RootDisk: fleet.DiskSelector{Erase: true}}, true)
+		w.must(err)
+		w.shift.Advance(time.Hour)
+		w.mark(a.Machine)
+		r := w.record(a.Machine)
+		if r.Installed.Generation != 2 || r.InstallReport == nil || r.InstallReport.Generation != 1 {
+			w.Fatalf("%+v, %+v", r.Installed, r.InstallReport)
+		}
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, order.Secret, "boot2")))
+		if r := w.record(a.Machine); r.Installed.Generation != 2 || w.state(a.Machine) != fleet.StateInstalled {
+			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
 		}
 	}},
 	{"a machine whose agent speaks is not marked as installed", func(w *world) {

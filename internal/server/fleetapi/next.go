@@ -113,7 +113,7 @@ func (j judged) operators() (command, what string) {
 	case fleet.StateSilent:
 		if restart := lifecycle.RestartVerb(r); !lifecycle.OnlyStarts(r, j.env, j.now) {
 			return "", ""
-		} else if r.Backoffs[fleet.ProcessAgentStart].Refused {
+		} else if lifecycle.RefusesUs(r, j.env, j.now) {
 			return "ironherd machine retry " + string(id), "once the host lets the control plane in again, an agent is started; why it does not is told at agent-start"
 		} else if restart != "" {
 			return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
