@@ -9,8 +9,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/ironherd/ironherd/test/freeport"
 	"github.com/ironherd/ironherd/test/process"
 )
 
@@ -254,22 +253,14 @@ func (s *APIServer) Kubeconfig() (string, error) {
 // EtcdEndpoint is the address of etcd's client API.
 func (c *Cluster) EtcdEndpoint() string { return fmt.Sprintf("127.0.0.1:%d", c.etcdPort) }
 
-// freePorts returns ports that were free a moment ago. They are outside the range for outgoing
-// connections, so that one stays free while its server is down.
+// freePorts returns ports that stay free while their servers are down.
 func freePorts(ctx context.Context, n int) ([]int, error) {
-	const lowest, count, attempts = 20000, 10000, 100
-	ports := make([]int, 0, n)
-	for range attempts {
-		if len(ports) == n {
-			return ports, nil
+	ports := make([]int, n)
+	for i := range ports {
+		var err error
+		if ports[i], err = freeport.Find(ctx); err != nil {
+			return nil, err
 		}
-		port := lowest + mathrand.IntN(count)
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer func() { _ = l.Close() }() // all at the end, so that they differ
-		ports = append(ports, port)
 	}
-	return nil, errors.New("find a free port: all that were tried are taken")
+	return ports, nil
 }

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -31,6 +30,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/ironherd/ironherd/test/freeport"
 )
 
 // User is the superuser of every server. Nobody needs a password.
@@ -165,7 +166,7 @@ func (s *Server) Resume(ctx context.Context) (err error) {
 	for range 5 {
 		port := s.port
 		if port == 0 {
-			if port, err = freePort(ctx); err != nil {
+			if port, err = freeport.Find(ctx); err != nil {
 				return err
 			}
 		}
@@ -178,19 +179,6 @@ func (s *Server) Resume(ctx context.Context) (err error) {
 		}
 	}
 	return err
-}
-
-// freePort returns a port that nobody listens on. It is outside the range for outgoing connections,
-// so that it stays free while the server is stopped.
-func freePort(ctx context.Context) (port int, err error) {
-	for range 100 {
-		port = 20000 + rand.IntN(12000) //nolint:gosec // any will do
-		var l net.Listener
-		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, err
 }
 
 // process is the server's first process.

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/sim"
+	"github.com/ironherd/ironherd/test/freeport"
 )
 
 // Herd is a simulated world and a control plane, each a process of its own.
@@ -238,15 +237,9 @@ func inState(s *fleetv1.GetSummaryResponse, state string) int64 {
 	return 0
 }
 
-// FreeAddress returns an address of this host that nobody listens on. Its port is outside the range
-// for outgoing connections, so that it stays free while a killed process is not yet restarted.
+// FreeAddress returns an address of this host that nobody listens on. It stays free while a killed
+// process is not yet restarted: see freeport.
 func FreeAddress(ctx context.Context) (string, error) {
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
-		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err == nil {
-			return address, ln.Close()
-		}
-	}
-	return "", os.ErrExist
+	port, err := freeport.Find(ctx)
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }

@@ -1,0 +1,34 @@
+package freeport_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/ironherd/ironherd/test/freeport"
+)
+
+// TestAPortIsFoundOnce, although nobody listens on it; that it can be listened on is seen, too.
+func TestAPortIsFoundOnce(t *testing.T) {
+	t.Parallel()
+	found := make(map[int]bool)
+	for range 2000 { // two of 12,000 would be the same with near certainty
+		port, err := freeport.Find(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[port] {
+			t.Fatalf("port %d was found twice", port)
+		}
+		found[port] = true
+	}
+	port, err := freeport.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
