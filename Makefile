@@ -61,22 +61,9 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 .PHONY: test
 test: setup build kube vm-disk ## Run every test; with the race detector but for the largest, and those of the source (PKG=./internal/bmdb/... for some)
 	@$(PLAIN) vet -trimpath ./... # so that no test run has to vet again
-ifdef PKG
-	@go test $(RACE) -vet=off -p 3 -timeout 25m $(PKG)
-else
-	@go test $(RACE) -vet=off -c -o /dev/null ./test # so that nothing is compiled twice
-	@$(MAKE) -j 2 test-programs test-packages
-endif
-
-# The tests of the programs wait for one another's processes as much as they compute, and take
-# longest: all others run beside them.
-.PHONY: test-programs test-packages
-test-programs:
-	@go test $(RACE) -vet=off -timeout 25m ./test
-test-packages:
-	@go test $(RACE) -vet=off -p 2 -timeout 25m $$(go list ./... | grep -vxE '.*/(internal/arch|test|test/mutants)')
-	@$(PLAIN) test -vet=off -trimpath ./internal/arch ./test/mutants # they read the source
-	@$(SEEDS_GC) $(PLAIN) test -vet=off -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal # a whole fleet and 1,000 seeds; above are smaller ones
+	@go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
+	@$(if $(PKG),,$(PLAIN) test -vet=off -trimpath ./internal/arch ./test/mutants) # they read the source
+	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -vet=off -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
