@@ -16,11 +16,11 @@ func (t *transaction) markable(ctx context.Context, r fleet.Record) (refused, er
 	if err != nil {
 		return nil, err
 	}
-	switch up, q := r.Installed, r.InstallRequest; {
+	switch {
 	case r.Provided == nil:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is not there yet: nothing runs on it", r.Name()), nil
-	case up != nil && up.ErasedAt == nil && (q == nil || up.Generation >= q.Generation):
-		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), up.Words()), nil
+	case lifecycle.Installed(r):
+		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), r.Installed.Words()), nil
 	case lifecycle.Speaks(r, env, t.Now()):
 		return fleet.Errorf(fleet.KindConflict, "the agent of machine %s speaks; if an operating system that is to be left alone runs there, end the agent on the host first",
 			r.Name()), nil

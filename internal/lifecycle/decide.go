@@ -400,6 +400,9 @@ func (c judgement) handedOut() bool {
 	return c.r.InstallAttempt != nil && c.r.InstallAttempt.Generation == c.r.InstallRequest.Generation
 }
 
+// Installed reports whether an installed system runs and no newer one is wanted.
+func Installed(r fleet.Record) bool { return judgement{r: r}.installedRunning() }
+
 // installedRunning reports whether an installed system runs and no newer one is wanted.
 func (c judgement) installedRunning() bool { return c.installedCurrent() }
 

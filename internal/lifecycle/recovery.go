@@ -234,8 +234,8 @@ func (c judgement) onlyStarts() string {
 	return fmt.Sprintf("%s, and starting it again fails; it is tried again and again, because recovery has no step for it; %s", t.reason, c.byHand())
 }
 
-// RefusesUs reports whether the host refused us when the start of an agent was tried last, and has
-// not been off since.
+// RefusesUs reports whether the host refused us when it answered the start of an agent last, and
+// its provider does not say that it is off.
 func RefusesUs(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.refusesUs()
 }

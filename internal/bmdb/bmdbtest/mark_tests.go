@@ -96,6 +96,15 @@ var markTests = []test{
 			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
 		}
 	}},
+	{"a machine whose reinstall was called off before it began is not marked as installed", func(w *world) {
+		a := w.installedMachine("c1")
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)
+		w.must(err)
+		w.confirmed(w.planned(fleet.VerbCancelInstall, a.Machine).ID)
+		if why := w.unmarkable(a.Machine); w.state(a.Machine) != fleet.StateInstalled || !strings.Contains(why, "installed already") {
+			w.Fatalf("%s: %s", w.state(a.Machine), why)
+		}
+	}},
 	{"a machine whose agent speaks is not marked as installed", func(w *world) {
 		a := w.ready("c1", false)
 		if why := w.unmarkable(a.Machine); !strings.Contains(why, "end the agent on the host first") {
