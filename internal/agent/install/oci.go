@@ -124,13 +124,16 @@ func (r ociReference) layer(ctx context.Context, fetch func(ctx context.Context,
 	return manifest.Layers[0], nil
 }
 
-// statusError says what a server answered: for good, or for now.
+// statusError says what a server answered, and whether asking again has a point.
 func statusError(doing string, response *http.Response) error {
+	answer := fmt.Errorf("the server says %q", response.Status)
 	switch code := response.StatusCode; {
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
-		return fmt.Errorf("the server says %q", response.Status)
+		return answer
+	case code == http.StatusRequestedRangeNotSatisfiable: // it has another file
+		return &permanentError{doing + ": " + answer.Error()}
 	default:
-		return &permanentError{fmt.Sprintf("%s: the server says %q", doing, response.Status)}
+		return &refusedError{doing, answer}
 	}
 }
 

@@ -54,11 +54,10 @@ type source struct {
 	stall  *time.Timer
 	// offset is how many bytes were read, length how many there are, or -1 while that is unknown.
 	offset, length int64
-	validator      string
 	fruitless      int
 	last           error
-	// patient is set when there is nothing to go back to: the server may be away as long as ctx
-	// lasts.
+	// patient is set when there is nothing to go back to: the server may be away, or not have the
+	// image, as long as ctx lasts.
 	patient atomic.Bool
 	// waiting is called with why nothing comes, and with nothing when it comes again.
 	waiting func(why string)
@@ -195,6 +194,12 @@ func (s *source) connect() error {
 			err = cause
 		}
 		cancel(nil)
+		if refused, ok := errors.AsType[*refusedError](err); ok {
+			if !s.patient.Load() {
+				return refused
+			}
+			err = refused.answer
+		}
 		if permanent, ok := errors.AsType[*permanentError](err); ok {
 			return permanent
 		}
@@ -294,10 +299,9 @@ func (s *source) request(ctx context.Context) (*http.Response, error) {
 		if s.length > 0 {
 			end = strconv.FormatInt(s.length-1, 10)
 		}
+		// No If-Range: mirrors behind one name give one file different tags. The digest is what holds
+		// the parts together.
 		header.Set("Range", fmt.Sprintf("bytes=%d-%s", s.offset, end))
-		if s.validator != "" {
-			header.Set("If-Range", s.validator)
-		}
 	}
 	return s.fetch(ctx, s.url, header)
 }
@@ -346,11 +350,13 @@ func (s *source) accept(response *http.Response, stall *time.Timer) error {
 		return s.acceptWhole(response, stall)
 	case code == http.StatusPartialContent && s.offset > 0:
 		first, total := parseContentRange(response.Header.Get("Content-Range"))
-		if first != s.offset || (s.length >= 0 && total >= 0 && total != s.length) {
+		switch {
+		case first != s.offset:
 			return &permanentError{"download " + s.safeURL + ": the server sent another part than was asked for"}
-		}
-		if s.length < 0 {
+		case s.length < 0:
 			s.length = total
+		case total >= 0 && total != s.length:
+			return s.changed()
 		}
 		return nil
 	case code == http.StatusRequestedRangeNotSatisfiable && s.offset > 0 && s.length < 0:
@@ -370,17 +376,20 @@ func (s *source) accept(response *http.Response, stall *time.Timer) error {
 // acceptWhole takes a response that starts at the beginning: the first one, or that of a server
 // that knows no ranges, whose bytes up to the offset are dropped.
 func (s *source) acceptWhole(response *http.Response, stall *time.Timer) error {
-	validator := validatorOf(response.Header)
 	if s.offset == 0 {
-		s.validator, s.length = validator, response.ContentLength
+		s.length = response.ContentLength
 		return nil
 	}
-	if validator != s.validator || response.ContentLength != s.length {
-		return &permanentError{"download " + s.safeURL + ": the image changed while it was being downloaded"}
+	if response.ContentLength != s.length {
+		return s.changed()
 	}
 	// Dropping them may take as long as it took to read them.
 	_, err := io.CopyN(io.Discard, moving{response.Body, stall}, s.offset)
 	return err
+}
+
+func (s *source) changed() error {
+	return &permanentError{"download " + s.safeURL + ": the image changed while it was being downloaded"}
 }
 
 // moving is a body whose request is not ended while bytes come.
@@ -395,15 +404,6 @@ func (m moving) Read(p []byte) (int, error) {
 		m.stall.Reset(stallLimit)
 	}
 	return n, err
-}
-
-// validatorOf returns what identifies a representation for If-Range: a strong entity tag, else the
-// modification date.
-func validatorOf(header http.Header) string {
-	if tag := header.Get("ETag"); tag != "" && !strings.HasPrefix(tag, "W/") {
-		return tag
-	}
-	return header.Get("Last-Modified")
 }
 
 // parseContentRange reads "bytes FIRST-LAST/TOTAL" and "bytes */TOTAL"; -1 stands for what is not
@@ -433,3 +433,12 @@ func parseSize(s string) int64 {
 type permanentError struct{ message string }
 
 func (e *permanentError) Error() string { return e.message }
+
+// refusedError is that a server answers, and does not give what it was asked for. A repetition may
+// get it: files are away while a mirror is brought up to date.
+type refusedError struct {
+	doing  string
+	answer error
+}
+
+func (e *refusedError) Error() string { return e.doing + ": " + e.answer.Error() }
