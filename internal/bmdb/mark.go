@@ -51,10 +51,7 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 			return err
 		}
 	}
-	err := t.q.PutInstalled(ctx, statement.PutInstalledParams{
-		Machine: string(r.ID), Generation: int64(max(1, newestGeneration(r))), At: micros(t.Now()), SecretHash: []byte{},
-	})
-	if err != nil {
+	if err := t.putMarked(ctx, r.ID, max(1, newestGeneration(r))); err != nil {
 		return err
 	}
 	for process := range r.Backoffs {
@@ -65,4 +62,11 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 		subject: fleet.Subject{Machine: r.ID}, actor: actor, event: fleet.EventMarkedInstalled, detail: reason + answersRequest(r),
 	})
 	return nil
+}
+
+// putMarked writes that an operating system runs on the machine that no attempt has installed.
+func (t *transaction) putMarked(ctx context.Context, machine fleet.MachineID, generation fleet.InstallGeneration) error {
+	return t.q.PutInstalled(ctx, statement.PutInstalledParams{
+		Machine: string(machine), Generation: int64(generation), At: micros(t.Now()), SecretHash: []byte{},
+	})
 }

@@ -439,34 +439,6 @@ func (db *DB) ClosedTokens(ctx context.Context, name fleet.ProviderName, tokens 
 	})
 }
 
-// RequestAdoption asks for a machine of the provider that the BMDB does not know to be managed: the
-// next pass takes it in. Asking again changes nothing. KindNotFound unless it is a discrepancy of
-// the kind unknown-machine.
-func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID, reason string) error {
-	return db.onProvider(ctx, "request adoption", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
-		rows, err := t.q.ListProviderDiscrepancies(ctx, string(name))
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(rows, func(d statement.Discrepancy) bool {
-			return d.Kind == string(fleet.DiscrepancyUnknownMachine) && d.ProviderID == string(id)
-		}) {
-			return fleet.Errorf(fleet.KindNotFound, "no unknown machine %s is reported at %s: `ironherd discrepancy list` has those that are", id, name)
-		}
-		asked, err := t.q.ListAdoptions(ctx, string(name))
-		if err != nil || slices.ContainsFunc(asked, func(a statement.ListAdoptionsRow) bool { return a.ProviderID == string(id) }) {
-			return err
-		}
-		t.record(history{
-			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventAdoptionRequested,
-			detail: fmt.Sprintf("%s; %s", id, reason),
-		})
-		return t.q.PutAdoption(ctx, statement.PutAdoptionParams{
-			Provider: string(name), ProviderID: string(id), At: micros(t.Now()), Actor: actor,
-		})
-	})
-}
-
 func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderName) (list []ProviderMachine, err error) {
 	machines, err := t.q.ListProviderMachines(ctx, string(name))
 	for _, m := range machines {

@@ -9,25 +9,31 @@ import (
 )
 
 func (a *app) discrepancyAdoptCommand() *cobra.Command {
-	var reason string
+	var (
+		reason    string
+		installed bool
+	)
 	cmd := &cobra.Command{
 		Use:   "adopt PROVIDER PROVIDER-ID",
 		Short: "Manage a machine that the provider has and the database does not know",
 		Long: `Adopt wants a machine managed that a discrepancy of the kind unknown-machine names. The next pass takes it in; from then on it is looked after
-as every other machine: an agent is started on it. While the provider is paused there is no pass.`,
+as every other machine: an agent is started on it, which ends what runs there where the provider's takeover is kexec. With --installed it is
+marked as installed instead, and left alone. While the provider is paused there is no pass.`,
 		Example: `  ironherd discrepancy list
+  ironherd discrepancy adopt metal dev-16 --installed --reason "made after the backup, serves the shop"
   ironherd discrepancy adopt metal dev-17 --reason "made by hand"`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
+	cmd.Flags().BoolVar(&installed, "installed", false, "an operating system runs there that is to be left alone")
 	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1], Reason: reason})
+			response, err := client.AdoptMachine(ctx, &fleetv1.AdoptMachineRequest{Provider: args[0], ProviderId: args[1], Installed: installed, Reason: reason})
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ func DiscrepancyKinds() []DiscrepancyKind {
 func (k DiscrepancyKind) Remedy() string {
 	switch k {
 	case DiscrepancyUnknownMachine:
-		return "adopt it (`ironherd discrepancy adopt`), or remove it at the provider"
+		return "adopt it (`ironherd discrepancy adopt`, with `--installed` where it is in use), or remove it at the provider"
 	case DiscrepancyDuplicateMachine:
 		return "remove it at the provider"
 	case DiscrepancyMissingMachine:

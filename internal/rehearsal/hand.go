@@ -87,7 +87,7 @@ func (w *world) foreign(e Event) {
 		if d.gone || w.machineOf(d) != "" {
 			return true, nil
 		}
-		return false, w.db.RequestAdoption(w.ctx, person, s.name, d.id, reason)
+		return false, w.db.RequestAdoption(w.ctx, person, s.name, d.id, false, reason)
 	})
 }
 

@@ -4018,7 +4018,10 @@ type AdoptMachineRequest struct {
 	// The provider's name for the machine.
 	ProviderId string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	// Why, for history; at most 500 bytes. It must be set.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// An operating system runs there: the machine is marked as installed when it is taken in, so that
+	// no agent is started on it.
+	Installed     bool `protobuf:"varint,4,opt,name=installed,proto3" json:"installed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4072,6 +4075,13 @@ func (x *AdoptMachineRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *AdoptMachineRequest) GetInstalled() bool {
+	if x != nil {
+		return x.Installed
+	}
+	return false
 }
 
 type AdoptMachineResponse struct {
@@ -4930,12 +4940,13 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x06detail\x18\t \x01(\tR\x06detail\x12\x1c\n" +
 	"\toperation\x18\n" +
 	" \x01(\x03R\toperation\x12-\n" +
-	"\x12install_generation\x18\v \x01(\x03R\x11installGeneration\"j\n" +
+	"\x12install_generation\x18\v \x01(\x03R\x11installGeneration\"\x88\x01\n" +
 	"\x13AdoptMachineRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
 	"providerId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"P\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tinstalled\x18\x04 \x01(\bR\tinstalled\"P\n" +
 	"\x14AdoptMachineResponse\x128\n" +
 	"\x06paused\x18\x01 \x01(\v2 .ironherd.fleet.v1.ProviderPauseR\x06paused\"J\n" +
 	"\x14PauseProviderRequest\x12\x1a\n" +

@@ -407,11 +407,11 @@ var handsTests = []test{
 		held(true)
 	}},
 	{"a machine is adopted when an operator asks for it", func(w *world) {
-		w.wantKind(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", "it is ours"), fleet.KindNotFound)
+		w.wantKind(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", false, "it is ours"), fleet.KindNotFound)
 		unknown := bmdb.Discrepancy{Kind: fleet.DiscrepancyUnknownMachine, ProviderID: "id-x", Evidence: "it is there"}
 		w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{unknown}))) })
 		for range 2 {
-			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", "it is ours"))
+			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", false, "it is ours"))
 		}
 		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
 		w.must(err)
@@ -432,6 +432,37 @@ var handsTests = []test{
 		if got := adoptions(); len(got) != 0 || w.record(id).ProviderID != "id-x" {
 			w.Fatalf("adoptions %v", got)
 		}
+		if works := w.claim(w.session("initializer"), fleet.ProcessAgentStart, 1); len(works) != 1 {
+			w.Fatal("no agent is to be started on it")
+		}
+	}},
+	{"a machine that is adopted as installed is left alone", func(w *world) {
+		unknown := bmdb.Discrepancy{Kind: fleet.DiscrepancyUnknownMachine, ProviderID: "id-x", Evidence: "it is there"}
+		w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{unknown}))) })
+		// Whoever has thought again before it is taken in is heard.
+		for _, installed := range []bool{false, true, true} {
+			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", installed, "it serves the shop"))
+		}
+		id := fleet.NewMachineID()
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.AdoptEntry(id, "id-x", "c9", providedAs(fleet.ProviderStatusActive, "c9")), bmdb.SetDiscrepancies(nil)))
+		})
+		for range 2 {
+			r := w.record(id)
+			if w.state(id) != fleet.StateInstalled || r.Installed == nil || r.Installed.Attempt != 0 {
+				w.Fatalf("state %s, installed %+v", w.state(id), r.Installed)
+			}
+			if works := w.claim(w.session("initializer"), fleet.ProcessAgentStart, 1); len(works) != 0 {
+				w.Fatal("an agent is to be started on it")
+			}
+			w.shift.Advance(24 * time.Hour)
+		}
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		w.must(err)
+		w.wantDetail(rows, fleet.EventAdoptionRequested, "id-x, as installed; it serves the shop")
+		rows, err = w.db.History(w.ctx, id, 100)
+		w.must(err)
+		w.wantDetail(rows, fleet.EventMarkedInstalled, "it was adopted as such")
 	}},
 	{"a token that was released is told as such", func(w *world) {
 		id := w.machine("c1")

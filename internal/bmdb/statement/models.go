@@ -9,6 +9,7 @@ type Adoption struct {
 	ProviderID string
 	At         int64
 	Actor      string
+	Installed  int64
 }
 
 type Agenda struct {

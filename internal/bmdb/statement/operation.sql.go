@@ -90,8 +90,9 @@ func (q *Queries) CountUnwanted(ctx context.Context, arg CountUnwantedParams) (i
 	return count, err
 }
 
-const deleteAdoption = `-- name: DeleteAdoption :exec
+const deleteAdoption = `-- name: DeleteAdoption :many
 DELETE FROM adoption WHERE provider = $1 AND provider_id = $2
+RETURNING actor, installed
 `
 
 type DeleteAdoptionParams struct {
@@ -99,9 +100,32 @@ type DeleteAdoptionParams struct {
 	ProviderID string
 }
 
-func (q *Queries) DeleteAdoption(ctx context.Context, arg DeleteAdoptionParams) error {
-	_, err := q.db.ExecContext(ctx, deleteAdoption, arg.Provider, arg.ProviderID)
-	return err
+type DeleteAdoptionRow struct {
+	Actor     string
+	Installed int64
+}
+
+func (q *Queries) DeleteAdoption(ctx context.Context, arg DeleteAdoptionParams) ([]DeleteAdoptionRow, error) {
+	rows, err := q.db.QueryContext(ctx, deleteAdoption, arg.Provider, arg.ProviderID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeleteAdoptionRow
+	for rows.Next() {
+		var i DeleteAdoptionRow
+		if err := rows.Scan(&i.Actor, &i.Installed); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const deletePlansBefore = `-- name: DeletePlansBefore :execrows
@@ -385,12 +409,13 @@ func (q *Queries) InsertPlan(ctx context.Context, arg InsertPlanParams) error {
 }
 
 const listAdoptions = `-- name: ListAdoptions :many
-SELECT provider_id, actor FROM adoption WHERE provider = $1 ORDER BY provider_id
+SELECT provider_id, actor, installed FROM adoption WHERE provider = $1 ORDER BY provider_id
 `
 
 type ListAdoptionsRow struct {
 	ProviderID string
 	Actor      string
+	Installed  int64
 }
 
 func (q *Queries) ListAdoptions(ctx context.Context, provider string) ([]ListAdoptionsRow, error) {
@@ -402,7 +427,7 @@ func (q *Queries) ListAdoptions(ctx context.Context, provider string) ([]ListAdo
 	var items []ListAdoptionsRow
 	for rows.Next() {
 		var i ListAdoptionsRow
-		if err := rows.Scan(&i.ProviderID, &i.Actor); err != nil {
+		if err := rows.Scan(&i.ProviderID, &i.Actor, &i.Installed); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -417,9 +442,9 @@ func (q *Queries) ListAdoptions(ctx context.Context, provider string) ([]ListAdo
 }
 
 const putAdoption = `-- name: PutAdoption :exec
-INSERT INTO adoption (provider, provider_id, at, actor)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT (provider, provider_id) DO UPDATE SET at = excluded.at, actor = excluded.actor
+INSERT INTO adoption (provider, provider_id, at, actor, installed)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (provider, provider_id) DO UPDATE SET at = excluded.at, actor = excluded.actor, installed = excluded.installed
 `
 
 type PutAdoptionParams struct {
@@ -427,6 +452,7 @@ type PutAdoptionParams struct {
 	ProviderID string
 	At         int64
 	Actor      string
+	Installed  int64
 }
 
 func (q *Queries) PutAdoption(ctx context.Context, arg PutAdoptionParams) error {
@@ -435,6 +461,7 @@ func (q *Queries) PutAdoption(ctx context.Context, arg PutAdoptionParams) error 
 		arg.ProviderID,
 		arg.At,
 		arg.Actor,
+		arg.Installed,
 	)
 	return err
 }

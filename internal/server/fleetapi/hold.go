@@ -28,7 +28,7 @@ func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineReq
 		if err != nil {
 			return nil, err
 		}
-		if err := s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()), reason); err != nil {
+		if err := s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()), req.GetInstalled(), reason); err != nil {
 			return nil, err
 		}
 		a := &fleetv1.AdoptMachineResponse{}

@@ -419,6 +419,13 @@ func TestAdopt(t *testing.T) {
 			}
 		}
 	}
+	_, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Installed: true, Reason: "it is in use"})
+	o.must(err)
+	rows, err := o.db.ProviderHistory(t.Context(), "lab", 1)
+	o.must(err)
+	if rows[0].Event != fleet.EventAdoptionRequested || rows[0].Detail != "dev-9, as installed; it is in use" {
+		t.Errorf("history: %+v", rows)
+	}
 	o.must(o.db.PauseProvider(t.Context(), "ada", "lab", "a bill"))
 	a, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Reason: "made by hand"})
 	o.must(err)

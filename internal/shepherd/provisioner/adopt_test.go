@@ -68,7 +68,7 @@ func TestAReleasedMachineStaysReleased(t *testing.T) {
 			!strings.Contains(v.Discrepancies[0].Evidence, "given back") {
 			t.Fatalf("machines %v, discrepancies %+v", v.Machines, v.Discrepancies)
 		}
-		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, "it is needed"); err != nil {
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is needed"); err != nil {
 			t.Fatal(err)
 		}
 		b.passes(2)
@@ -144,7 +144,7 @@ func TestAnAdoptionOutlivesAListThatLags(t *testing.T) {
 				time.Sleep(b.config.SettlingTime)
 				b.restart()
 				b.pass()
-				if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, "it is needed"); err != nil {
+				if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is needed"); err != nil {
 					t.Fatal(err)
 				}
 				b.fake.Hide = func(e provider.Entry) bool { return e.ID == device.ID }
@@ -195,7 +195,7 @@ func TestAnAdoptionOfWhatIsManaged(t *testing.T) {
 		time.Sleep(b.config.SettlingTime)
 		b.restart()
 		b.pass()
-		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, "it is needed"); err != nil {
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is needed"); err != nil {
 			t.Fatal(err)
 		}
 		b.fake.Hide = func(e provider.Entry) bool { return e.ID == device.ID }

@@ -71,15 +71,16 @@ ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until, actor =
 DELETE FROM recovery_hold WHERE id = 1;
 
 -- name: PutAdoption :exec
-INSERT INTO adoption (provider, provider_id, at, actor)
-VALUES (sqlc.arg(provider), sqlc.arg(provider_id), sqlc.arg(at), sqlc.arg(actor))
-ON CONFLICT (provider, provider_id) DO UPDATE SET at = excluded.at, actor = excluded.actor;
+INSERT INTO adoption (provider, provider_id, at, actor, installed)
+VALUES (sqlc.arg(provider), sqlc.arg(provider_id), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(installed))
+ON CONFLICT (provider, provider_id) DO UPDATE SET at = excluded.at, actor = excluded.actor, installed = excluded.installed;
 
 -- name: ListAdoptions :many
-SELECT provider_id, actor FROM adoption WHERE provider = sqlc.arg(provider) ORDER BY provider_id;
+SELECT provider_id, actor, installed FROM adoption WHERE provider = sqlc.arg(provider) ORDER BY provider_id;
 
--- name: DeleteAdoption :exec
-DELETE FROM adoption WHERE provider = sqlc.arg(provider) AND provider_id = sqlc.arg(provider_id);
+-- name: DeleteAdoption :many
+DELETE FROM adoption WHERE provider = sqlc.arg(provider) AND provider_id = sqlc.arg(provider_id)
+RETURNING actor, installed;
 
 -- name: InsertPlan :exec
 INSERT INTO plan (id, at, expires_at, actor, verb, reason, machines, confirmed_at)

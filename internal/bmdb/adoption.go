@@ -1,0 +1,156 @@
+package bmdb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// RequestAdoption asks for a machine of the provider that the BMDB does not know to be managed: the
+// next pass takes it in, as installed where the operator says so. Asking again for the same changes
+// nothing. KindNotFound unless it is a discrepancy of the kind unknown-machine.
+func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID, installed bool, reason string) error {
+	return db.onProvider(ctx, "request adoption", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
+		rows, err := t.q.ListProviderDiscrepancies(ctx, string(name))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(rows, func(d statement.Discrepancy) bool {
+			return d.Kind == string(fleet.DiscrepancyUnknownMachine) && d.ProviderID == string(id)
+		}) {
+			return fleet.Errorf(fleet.KindNotFound, "no unknown machine %s is reported at %s: `ironherd discrepancy list` has those that are", id, name)
+		}
+		words := string(id)
+		if installed {
+			words += ", as installed"
+		}
+		asked, err := t.q.ListAdoptions(ctx, string(name))
+		if err != nil || slices.ContainsFunc(asked, func(a statement.ListAdoptionsRow) bool {
+			return a.ProviderID == string(id) && (a.Installed != 0) == installed
+		}) {
+			return err
+		}
+		t.record(history{
+			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventAdoptionRequested,
+			detail: fmt.Sprintf("%s; %s", words, reason),
+		})
+		return t.q.PutAdoption(ctx, statement.PutAdoptionParams{
+			Provider: string(name), ProviderID: string(id), At: micros(t.Now()), Actor: actor, Installed: bit(installed),
+		})
+	})
+}
+
+// AdoptToken takes in a device that carries one of our tokens, as the machine that the token was
+// made for, under the same UUID. An intent that is still open is closed by it.
+func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
+	return Change{
+		text: fmt.Sprintf("adopt token %s: %s on %s, %+v", token, id, capacity, p),
+		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
+			k, err := t.q.GetToken(ctx, string(token))
+			if absent(err) {
+				return nil
+			}
+			l.machines = append(l.machines, fleet.MachineID(k.Machine))
+			return err
+		},
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			k, err := t.q.GetToken(ctx, string(token))
+			if absent(err) || err == nil && k.Provider != string(c.work.Subject.Provider) {
+				return fleet.Errorf(fleet.KindNotFound, "token %s is not one of ours at %s", token, c.work.Subject.Provider)
+			}
+			if err != nil {
+				return err
+			}
+			machine := fleet.MachineID(k.Machine)
+			c.touch(machine)
+			return t.adopt(ctx, c, adoption{machine: machine, id: id, capacity: capacity, provided: p, token: k})
+		},
+	}
+}
+
+// AdoptEntry takes in, by an operator's word, a used machine that the BMDB does not know, under a
+// new UUID. It is marked as installed where the operator said so.
+func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
+	return Change{
+		text: fmt.Sprintf("adopt %s as %s on %s, %+v", id, machine, capacity, p), machines: []fleet.MachineID{machine},
+		kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			c.touch(machine)
+			asked, err := t.dropAdoption(ctx, c, id)
+			if err != nil {
+				return err
+			}
+			a := adoption{machine: machine, id: id, capacity: capacity, provided: p}
+			if len(asked) > 0 && asked[0].Installed != 0 {
+				a.installedBy = asked[0].Actor
+			}
+			return t.adopt(ctx, c, a)
+		},
+	}
+}
+
+// DropAdoption ends the request to take in a machine that is not there to be taken in any more.
+func DropAdoption(id fleet.ProviderID) Change {
+	return Change{
+		text: fmt.Sprintf("drop the adoption of %s", id), kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			_, err := t.dropAdoption(ctx, c, id)
+			return err
+		},
+	}
+}
+
+// dropAdoption ends the request for a machine, and returns what was asked for, if anything was.
+func (t *transaction) dropAdoption(ctx context.Context, c *commit, id fleet.ProviderID) ([]statement.DeleteAdoptionRow, error) {
+	return t.q.DeleteAdoption(ctx, statement.DeleteAdoptionParams{Provider: string(c.work.Subject.Provider), ProviderID: string(id)})
+}
+
+type adoption struct {
+	machine  fleet.MachineID
+	id       fleet.ProviderID
+	capacity fleet.CapacityID
+	provided fleet.Provided
+	token    statement.Token // empty: none
+	// installedBy is who says that an operating system runs there; empty: nobody does.
+	installedBy string
+}
+
+func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
+	m, err := t.row(ctx, a.machine)
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		if err := t.insertMachine(ctx, a.machine, c.work.Subject.Provider); err != nil {
+			return err
+		}
+		if err := t.addMachines(ctx, c.work.Subject.Provider, 1); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case m.ProviderID == string(a.id): // it is there already
+		return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
+	}
+	if a.token.Token != "" {
+		err := t.closeIntent(ctx, statement.Intent{Machine: string(a.machine), Token: a.token.Token}, outcomeAdopted)
+		if err != nil {
+			return err
+		}
+	}
+	if a.provided.Capacity == "" {
+		a.provided.Capacity = a.capacity
+	}
+	c.record(t, a.machine, fleet.EventAdopted, fmt.Sprintf("%s on capacity %s", a.id, a.capacity))
+	if a.installedBy != "" {
+		if err := t.putMarked(ctx, a.machine, 1); err != nil {
+			return err
+		}
+		t.record(history{
+			subject: fleet.Subject{Machine: a.machine}, actor: a.installedBy, event: fleet.EventMarkedInstalled, detail: "it was adopted as such",
+		})
+	}
+	return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
+}
