@@ -124,7 +124,11 @@ func (s *scene) long() bool {
 func (s *scene) resolve() (vanished int) {
 	for i, id := range s.machines {
 		starts, err := s.starts(id)
-		if fleet.KindOf(err) == fleet.KindTemporary { // the connection was killed while nobody used it
+		// Connections were killed while nobody used them, each of which fails one read.
+		for range clients {
+			if fleet.KindOf(err) != fleet.KindTemporary {
+				break
+			}
 			starts, err = s.starts(id)
 		}
 		if err != nil {
