@@ -12,6 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/image"
 	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/vm"
 )
 
 // A system with cloud-init and nothing of ours is seen up by the host key that its install brought,
@@ -21,7 +22,7 @@ func TestCloudInitBringsTheHostKey(t *testing.T) {
 	onDemand(t)
 	ctx := bounded(t, limit)
 	o := cloudImage(t, ctx)
-	p, m := installedFromQuick(t, ctx, o, func(c *config.Config, p *config.Provider) {
+	p, m, _ := installedFromQuick(t, ctx, o, vm.BIOS, func(c *config.Config, p *config.Provider) {
 		data := filepath.Join(filepath.Dir(c.Dir), "user-data")
 		check(t, os.WriteFile(data, []byte("#cloud-config\nwrite_files:\n- path: /root/wanted\n  content: by the user\n"), 0o600))
 		c.Images = []config.Image{{

@@ -73,13 +73,24 @@ first=$(hex BootOrder); echo "$first $(hex BootCurrent) $(tr -d '\000' <"Boot$fi
 	}
 }
 
-// The same with a quick machine, in half the time: the one that every run of all tests has.
+// The same with a quick machine, in half the time: the one that every run of all tests has. It is
+// installed by UEFI, and then a BIOS boots the same disk.
 func TestFromQuickToInstalled(t *testing.T) {
 	t.Parallel()
 	o, err := offered()
 	check(t, err)
-	p, _ := installedFromQuick(t, bounded(t, limit), o, nil)
-	checkHardware(t, t.Context(), p, vm.BIOS)
+	ctx := bounded(t, limit)
+	p, m, c := installedFromQuick(t, ctx, o, vm.UEFI, nil)
+	checkHardware(t, ctx, p, vm.UEFI)
+	checkBootEntry(t, ctx, login(t, ctx, m))
+	m.Kill()
+	c.Firmware = vm.BIOS
+	started := time.Now()
+	m = boot(t, c)
+	if got := shell(t, ctx, login(t, ctx, m), "cat /proc/1/comm; ls /sys/firmware"); !strings.HasPrefix(got, "systemd\n") || strings.Contains(got, "efi") {
+		t.Errorf("what runs, and by which firmware: %q", got)
+	}
+	t.Logf("%-38s %6.1f s, processors %6.1f s", "by BIOS, from power on to a login", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
 }
 
 // The agent starts what it has installed by kexec: the firmware does not run in between, so that a
@@ -159,7 +170,7 @@ func TestWatched(t *testing.T) {
 			ctx := bounded(t, limit)
 			o, err := offered()
 			check(t, err)
-			p, m := installedFromQuick(t, ctx, o, func(c *config.Config, p *config.Provider) {
+			p, m, _ := installedFromQuick(t, ctx, o, vm.BIOS, func(c *config.Config, p *config.Provider) {
 				p.Install.SeenUp, p.Install.Watch = by, true
 				c.Policy.ProbeInterval, c.Policy.WatchInterval, c.Policy.UnreachableAfter = 5*time.Second, 5*time.Second, 30*time.Second
 				c.Prober.ConnectTimeout, c.Prober.Timeout = 10*time.Second, 30*time.Second
@@ -198,14 +209,16 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// installedFromQuick brings a quick machine to installed and seen up, and returns its control plane
-// and the machine. What boots by itself is the disk: the machine is switched on again without the
-// kernel that it was started with.
-func installedFromQuick(t *testing.T, ctx context.Context, o offer, change func(*config.Config, *config.Provider)) (*plane, *vm.Machine) {
+// installedFromQuick brings a quick machine to installed and seen up, and returns its control
+// plane, the machine, and how it was switched on. What boots by itself is the disk: the machine is
+// switched on again without the kernel that it was started with.
+func installedFromQuick(
+	t *testing.T, ctx context.Context, o offer, firmware vm.Firmware, change func(*config.Config, *config.Provider),
+) (*plane, *vm.Machine, vm.Config) {
 	t.Helper()
 	port := freePort(t)
 	started := time.Now()
-	c := quick(t, vm.BIOS, "", port, o.port)
+	c := quick(t, firmware, "", port, o.port)
 	c.StopAtReset = true
 	c.Clock = time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC) // the battery is empty
 	c.Networks[0].ForwardFrom = []int{freePort(t)}        // the same when it is switched on again
@@ -247,7 +260,7 @@ func installedFromQuick(t *testing.T, ctx context.Context, o offer, change func(
 	phases(t, ctx, p, booted, spent, cost)
 	t.Logf("%-38s %6.1f s, processors %6.1f s", "of that, from power on to seen up", time.Since(written).Seconds(), m.ProcessorTime().Seconds())
 	t.Logf("%-38s %6.1f s", "in all", time.Since(started).Seconds())
-	return p, m
+	return p, m, c
 }
 
 // patient has nothing given up because this host is busy: what is late here is not lost.
