@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"path"
 	"path/filepath"
 
@@ -64,8 +63,6 @@ type Env struct {
 	// Logger is where the long-lived part logs. Nil: a file of bounded size,
 	// /var/log/ironherd-agent.log below Root.
 	Logger *slog.Logger
-	// HTTPClient fetches images. Nil: a client of the agent's own.
-	HTTPClient *http.Client
 }
 
 // options are those of Run in this environment.
@@ -73,7 +70,7 @@ func (e Env) options() Options {
 	if e.Logger == nil {
 		e.Logger = newLogger(e.Root)
 	}
-	options := Options{Root: e.Root, Version: e.Version, Logger: e.Logger, Reboot: e.Reboot, HTTPClient: e.HTTPClient}
+	options := Options{Root: e.Root, Version: e.Version, Logger: e.Logger, Reboot: e.Reboot}
 	if e.real() {
 		options.jumpForInstall = hostKexec{e}.jumpForInstall
 	}

@@ -418,7 +418,7 @@ func (m *memory) startWatchdogs() error {
 // options are those of the agent in memory.
 func (m *memory) options() Options {
 	return Options{
-		Root: "/", Version: m.env.Version, Logger: m.log, HTTPClient: m.env.HTTPClient,
+		Root: "/", Version: m.env.Version, Logger: m.log,
 		Mode: agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, Log: func() string { return m.console.Kept(maxContactLog) },
 		Contact: m.contact.heard, network: m.network, loadInstalled: kexec.LoadInstalled,
 		Reboot:         func(context.Context) error { return m.restart() },

@@ -53,11 +53,14 @@ type workKey struct {
 	epoch   fleet.Epoch
 }
 
+// LeastLease is how long the lease of a session lasts at least from each extension.
+const LeastLease = time.Second
+
 // StartSession starts a session. The caller runs Run beside what it does, and Close at the end. ctx
 // gives the session its values; cancelling it later does not end the session.
 func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, error) {
-	if opts.Lease < time.Second {
-		return nil, fleet.Errorf(fleet.KindInvalid, "session.lease must be at least 1s, not %s", opts.Lease)
+	if opts.Lease < LeastLease {
+		return nil, fleet.Errorf(fleet.KindInvalid, "session.lease must be at least %s, not %s", LeastLease, opts.Lease)
 	}
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()

@@ -79,17 +79,7 @@ func TestReasonsSaySomething(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
-	for _, command := range []string{
-		"", "status", "machine", "machine list", "machine show", "machine history", "machine explain", "machine install", "machine retry",
-		"machine host-key", "machine host-key show", "machine host-key accept",
-		"machine reboot", "machine power", "machine power on", "machine power off", "machine power cycle", "machine quarantine",
-		"machine unquarantine", "machine maintenance", "machine maintenance begin", "machine maintenance end", "machine release", "machine replace",
-		"machine mark-installed", "machine forget", "machine withdraw", "plan", "plan show", "plan confirm", "recovery", "recovery status", "recovery pause",
-		"recovery resume", "provider", "provider pause", "provider resume", "provider retry", "provider history", "discrepancy adopt", "discrepancy forget",
-		"provider list", "provider show", "session list", "discrepancy list", "serve", "demo", "rehearse", "sim", "sim faults", "config check", "db check", "db migrate",
-		"token create", "token list", "token revoke", "image", "image list", "image build debian",
-		"db accept-restore", "db backup", "db restore", "db copy", "version",
-	} {
+	for _, command := range cli.Commands() {
 		r := run(t, nil, append(strings.Fields(command), "--help")...)
 		if r.code != 0 || !strings.Contains(r.stdout, "Usage:") {
 			t.Errorf("%s --help: exit code %d, %q", command, r.code, r.stderr)

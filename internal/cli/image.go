@@ -190,7 +190,7 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		faults = append(faults, fmt.Errorf("%w", fleet.Errorf(fleet.KindInvalid, "%w", err)))
 	}
 	if len(faults) > 0 {
-		return options, joinFaults(faults)
+		return options, fleet.JoinFaults(faults)
 	}
 	return options, nil
 }

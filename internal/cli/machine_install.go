@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -281,7 +280,7 @@ func (o installOptions) request() (*fleetv1.InstallMachineRequest, error) {
 	}
 	seenUp := o.seen(fault)
 	if len(faults) > 0 {
-		return nil, joinFaults(faults)
+		return nil, fleet.JoinFaults(faults)
 	}
 	return &fleetv1.InstallMachineRequest{
 		Image: image, ImageName: name,
@@ -384,22 +383,4 @@ func parseRootDisk(text string) (fleet.DiskSelector, error) {
 		}
 	}
 	return disk, nil
-}
-
-// joinFaults returns one error of kind Invalid that names every fault of a command line.
-func joinFaults(faults []error) error {
-	if len(faults) == 1 {
-		return faults[0]
-	}
-	return fleet.Errorf(fleet.KindInvalid, "%w", fmt.Errorf("%d things are wrong: %w", len(faults), faultList(faults)))
-}
-
-type faultList []error
-
-func (j faultList) Error() string {
-	parts := make([]string, len(j))
-	for i, e := range j {
-		parts[i] = e.Error()
-	}
-	return strings.Join(parts, "; ")
 }

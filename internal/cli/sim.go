@@ -107,10 +107,7 @@ func (f simFlags) validate() error {
 	if _, err := fault.Parse(f.world.Faults); err != nil {
 		faults = append(faults, fmt.Errorf("--faults: %w", err))
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return fleet.Errorf(fleet.KindInvalid, "%w", faultList(faults))
+	return fleet.JoinFaults(faults)
 }
 
 // simReady is what sim prints once the world is ready.

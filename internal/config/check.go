@@ -26,8 +26,8 @@ func (d *document) check(c Config) {
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
 	d.checkOwnKeys(c)
-	if c.Session.Lease < time.Second {
-		d.keyFault("session.lease", "must be at least 1s, not %s", c.Session.Lease)
+	if c.Session.Lease < shepherd.LeastSessionLease {
+		d.keyFault("session.lease", "must be at least %s, not %s", shepherd.LeastSessionLease, c.Session.Lease)
 	}
 	for _, loop := range c.eachLoop() {
 		d.faultsOf(loop.key, loop.config.Validate())

@@ -277,7 +277,7 @@ func Default() Config {
 		Database:     Database{Isolation: ReadCommitted, Connections: 16, Notify: true},
 		AgentAPI:     agentapi.DefaultConfig(),
 		OperatorAPI:  OperatorAPI{Listen: "127.0.0.1:7480"},
-		Session:      Session{Lease: 5 * time.Second},
+		Session:      Session{Lease: shepherd.DefaultSessionLease},
 		Loops:        defaultLoops(),
 		Initializer:  initializer.DefaultConfig(),
 		Recoverer:    recoverer.DefaultConfig(),

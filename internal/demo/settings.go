@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,7 +104,7 @@ func (o Options) Validate() error {
 		faults = append(faults, fleet.Errorf(fleet.KindInvalid,
 			"the agent's executable was not found at %q: build it (make build) or name it with --agent", o.AgentExecutable))
 	}
-	return joinFaults(faults)
+	return fleet.JoinFaults(faults)
 }
 
 // maximumMachines is more than one process has files for. The world has addresses for 15 million.
@@ -220,18 +219,4 @@ func shorten(c *config.Config, machines int) {
 	c.Initializer.StartBackoff = fleet.Backoff{Initial: time.Second, Exponent: 1.5, Maximum: 10 * time.Second}
 	c.Initializer.IDBackoff = fleet.Backoff{Initial: 10 * time.Second}
 	c.DrainTimeout = 10 * time.Second
-}
-
-func joinFaults(faults []error) error {
-	switch len(faults) {
-	case 0:
-		return nil
-	case 1:
-		return faults[0]
-	}
-	text := ""
-	for _, f := range faults {
-		text += "; " + f.Error()
-	}
-	return fleet.Errorf(fleet.KindInvalid, "%s", fmt.Sprint(text[2:]))
 }

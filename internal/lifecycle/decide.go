@@ -245,7 +245,7 @@ func (c judgement) agentStart() want {
 		return notWanted("%s", why)
 	case p == nil:
 		return waiting("waiting for the provider to create the machine")
-	case c.installedRunning():
+	case c.installedCurrent():
 		return notWanted("an installed operating system is running; it needs no agent")
 	case c.awaitingBoot():
 		return notWanted("the installed system is booting")
@@ -401,10 +401,7 @@ func (c judgement) handedOut() bool {
 }
 
 // Installed reports whether an installed system runs and no newer one is wanted.
-func Installed(r fleet.Record) bool { return judgement{r: r}.installedRunning() }
-
-// installedRunning reports whether an installed system runs and no newer one is wanted.
-func (c judgement) installedRunning() bool { return c.installedCurrent() }
+func Installed(r fleet.Record) bool { return judgement{r: r}.installedCurrent() }
 
 // awaitingBoot reports whether the disk was written for the newest request, and the installed
 // system has not come up yet.

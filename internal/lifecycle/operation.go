@@ -104,7 +104,7 @@ func (c judgement) operationEvidence() (string, bool) {
 		return "an agent was started under another boot ID", true
 	case seen != nil && other(seen.BootID, seen.LastAt) && !c.startedInBoot(a.BootID):
 		return "the agent came back with another boot ID", true
-	case c.installedRunning():
+	case c.installedCurrent():
 		return "the provider has accepted it; nothing of ours runs on the installed system", true
 	case c.r.Quarantine != nil:
 		return "the provider has accepted it; in quarantine no agent is started", true

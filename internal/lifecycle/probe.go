@@ -103,7 +103,7 @@ func (c judgement) mayHaveWritten() bool {
 }
 
 // watched reports whether an installed system runs that is asked again and again.
-func (c judgement) watched() bool { return c.installedRunning() && c.r.Installed.SeenUp.Watch }
+func (c judgement) watched() bool { return c.installedCurrent() && c.r.Installed.SeenUp.Watch }
 
 // newestProbe is what was found of the install that is waited for, or that runs; nil: nothing yet.
 func (c judgement) newestProbe() *fleet.Probe {
@@ -114,7 +114,7 @@ func (c judgement) newestProbe() *fleet.Probe {
 		return p
 	case c.mayHaveWritten() && p.Generation == c.r.InstallAttempt.Generation && p.Attempt == c.r.InstallAttempt.Attempt:
 		return p
-	case c.installedRunning() && p.Generation == c.r.Installed.Generation && p.Attempt == c.r.Installed.Attempt:
+	case c.installedCurrent() && p.Generation == c.r.Installed.Generation && p.Attempt == c.r.Installed.Attempt:
 		return p
 	}
 	return nil

@@ -76,7 +76,7 @@ func (c judgement) trouble() (trouble, bool) {
 func (c judgement) expected() (trouble, bool) {
 	policy := c.env.Policy
 	switch {
-	case c.unusable() != "" || c.installedRunning() || c.returning():
+	case c.unusable() != "" || c.installedCurrent() || c.returning():
 		return trouble{}, false
 	case c.awaitingBoot() && c.probed():
 		at := c.workedOn(c.r.InstallReport.At).Add(policy.BootTimeout)
@@ -140,7 +140,7 @@ func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
 // none.
 func (c judgement) repairing() *fleet.Repair {
 	r := c.r.Repair
-	if r == nil || c.unusable() != "" || c.installedRunning() || c.returning() || c.heardAfter(r.At) && c.helped(*r) {
+	if r == nil || c.unusable() != "" || c.installedCurrent() || c.returning() || c.heardAfter(r.At) && c.helped(*r) {
 		return nil
 	}
 	if c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].Answered {
@@ -172,7 +172,7 @@ func (c judgement) recovery() want {
 	if c.foundOff() {
 		return notWanted("%s, which recovery leaves alone; %s", c.off(), c.byHand())
 	}
-	if c.installedRunning() {
+	if c.installedCurrent() {
 		return notWanted("a running installed operating system is left alone")
 	}
 	if q := c.r.OpenOperation(); q != nil {

@@ -86,7 +86,7 @@ func (c judgement) state() (fleet.State, string) {
 // that it is off, and nothing is under way that switches it off or on.
 func (c judgement) foundOff() bool {
 	p := c.r.Provided
-	return c.installedRunning() && p != nil && p.Status.Down() && c.unusable() == "" && c.r.OpenOperation() == nil
+	return c.installedCurrent() && p != nil && p.Status.Down() && c.unusable() == "" && c.r.OpenOperation() == nil
 }
 
 // StaysOff reports whether a machine without an agent is off for longer than it takes to come on,
@@ -98,7 +98,7 @@ func StaysOff(r fleet.Record, env fleet.Environment, now time.Time) bool {
 func (c judgement) staysOff() bool {
 	p := c.r.Provided
 	return p != nil && p.Status.Down() && c.now.Sub(p.At) >= OffSettles && c.unusable() == "" && c.r.OpenOperation() == nil &&
-		c.agent() == nil && !c.installedRunning() && !c.awaitingBoot() && c.repairing() == nil
+		c.agent() == nil && !c.installedCurrent() && !c.awaitingBoot() && c.repairing() == nil
 }
 
 // off says that the provider says that the machine is not on.

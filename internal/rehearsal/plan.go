@@ -138,7 +138,7 @@ const (
 	AskDeploy What = "ask-deploy"
 )
 
-// String is the plan in a form that Parse reads.
+// String is the plan in a form that ParsePlan reads.
 func (p Plan) String() string {
 	text, err := json.Marshal(p)
 	if err != nil {

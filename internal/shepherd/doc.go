@@ -1,6 +1,7 @@
 // Package shepherd is the control loop engine. One engine runs every loop that works on machines or
-// providers. The packages below it are the handlers: provisioner, initializer and updater. The
-// janitor, which keeps the BMDB in order, needs no leases and has a loop of its own.
+// providers. The packages below it are the handlers: provisioner, updater, initializer,
+// operations, recoverer and prober. The janitor, which keeps the BMDB in order, needs no leases and
+// has a loop of its own.
 //
 // A Handler says what a piece of work means; the engine does everything else:
 //

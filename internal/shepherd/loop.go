@@ -12,6 +12,13 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
+// How long the lease of a loop's session lasts from each extension: where nobody says otherwise, and
+// at least.
+const (
+	DefaultSessionLease = 5 * time.Second
+	LeastSessionLease   = bmdb.LeastLease
+)
+
 // Loop runs the work of one handler.
 type Loop struct {
 	db       *bmdb.DB
@@ -47,7 +54,7 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 		options.Observer = noObserver{}
 	}
 	if options.SessionLease == 0 {
-		options.SessionLease = 5 * time.Second
+		options.SessionLease = DefaultSessionLease
 	}
 	scope := handler.Scope()
 	return &Loop{

@@ -85,20 +85,15 @@ type Network struct {
 	// the host. The machine that is started first has SwitchListen set.
 	Switch       string
 	SwitchListen bool
-	// Open lets the guest reach everything that the host does, also by IPv6 (the host's loopback is
-	// GatewayAddress6 then). Only for what cannot be had otherwise.
+	// Open lets the guest reach everything that the host does, also by IPv6. Only for what cannot be
+	// had otherwise.
 	Open bool
 	// NoIPv4 leaves only IPv6.
 	NoIPv4 bool
 }
 
-const (
-	// GatewayAddress is where a guest reaches the ports of the host that its Network names.
-	GatewayAddress = "10.0.2.100"
-	// GatewayAddress6 and HostAddress are the host's loopback for the guest of an open network.
-	GatewayAddress6 = "fec0::2"
-	HostAddress     = "10.0.2.2"
-)
+// GatewayAddress is where a guest reaches the ports of the host that its Network names.
+const GatewayAddress = "10.0.2.100"
 
 // Kernel is booted without a boot loader.
 type Kernel struct {
@@ -264,11 +259,6 @@ func (m *Machine) Kill() {
 // Reset is the reset button.
 func (m *Machine) Reset(ctx context.Context) error {
 	return m.monitor.execute(ctx, "system_reset", nil)
-}
-
-// PressPower is the power button, which a guest may take as the wish to shut down.
-func (m *Machine) PressPower(ctx context.Context) error {
-	return m.monitor.execute(ctx, "system_powerdown", nil)
 }
 
 // Pause stops the processors, and Resume lets them go on.

@@ -10,12 +10,11 @@ import (
 
 // Layout of a GUID partition table, by the UEFI specification, section 5.3.
 const (
-	gptSector        = 512
-	gptSignature     = "EFI PART"
-	gptMinHeader     = 92
-	gptEntryMin      = 128
-	gptMaxEntries    = 1024
-	gptBackupSectors = 33
+	gptSector     = 512
+	gptSignature  = "EFI PART"
+	gptMinHeader  = 92
+	gptEntryMin   = 128
+	gptMaxEntries = 1024
 )
 
 var errNoTable = errors.New("the image has no GUID partition table in its first MiB, for sectors of 512 bytes")

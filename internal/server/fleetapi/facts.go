@@ -3,11 +3,11 @@ package fleetapi
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // factsOf puts every fact of a machine into words, oldest first.
@@ -104,22 +104,13 @@ func careFacts(r fleet.Record, add func(name string, at time.Time, format string
 		add("operation report", e.At, "operation %d %s: %s", e.Number, outcome, e.Detail)
 	}
 	if s := r.Repair; s != nil {
-		var steps []string
-		for _, rung := range fleet.Rungs() {
-			if n := s.Steps[rung]; n > 0 {
-				steps = append(steps, fmt.Sprintf("%s %s", plural(n, "time"), rung))
-			}
-		}
 		add("recovery", s.At, "the newest step is %s, in trouble since %s; taken so far: %s", s.Rung, s.Since.UTC().Format(time.DateTime),
-			strings.Join(steps, ", "))
+			lifecycle.StepsTaken(s.Steps))
 	}
 }
 
 func provided(p *fleet.Provided) string {
-	s := string(p.Status)
-	if p.Detail != "" && p.Detail != s {
-		s += " (" + p.Detail + ")"
-	}
+	s := p.Says()
 	if p.Hostname != "" {
 		s += ", " + p.Hostname
 	}

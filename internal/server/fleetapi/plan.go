@@ -3,7 +3,6 @@ package fleetapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -271,9 +270,3 @@ func (s *Service) endOf(ctx context.Context, req interface {
 }
 
 // plural returns "1 thing" or "n things".
-func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}

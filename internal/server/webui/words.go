@@ -39,7 +39,7 @@ func providerURL(name string) string { return "/machines?" + url.Values{"provide
 func isID(s string) bool { return uuid.Validate(s) == nil && len(s) == 36 }
 
 // tail returns the last characters of an ID. Machine IDs begin with the time, so that those of one
-// pass begin countedText.
+// pass begin alike.
 func tail(id string) string { return "…" + id[len(id)-8:] }
 
 // distinctLength returns for IDs the number of leading bytes by which each of them can be told from

@@ -60,9 +60,6 @@ const (
 	ResultFailed Result = "failed"
 )
 
-// Results lists all results.
-func Results() []Result { return []Result{ResultAccepted, ResultRepeated, ResultDone, ResultFailed} }
-
 // Observer is told how operations get on. It must not block.
 type Observer interface {
 	Operation(operation fleet.Operation, result Result)

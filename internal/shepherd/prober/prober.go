@@ -77,11 +77,6 @@ const (
 	ResultFailed Result = "failed"
 )
 
-// Results lists all results.
-func Results() []Result {
-	return []Result{ResultAnswered, ResultRefused, ResultUnanswered, ResultFailed}
-}
-
 // Observer is told of every probe. It must not block.
 type Observer interface {
 	Probed(by fleet.SeenBy, result Result)
