@@ -12,8 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// How long the lease of a loop's session lasts from each extension: where nobody says otherwise, and
-// at least.
+// How long the lease of a loop's session lasts from each extension: where nobody says otherwise,
+// and at least.
 const (
 	DefaultSessionLease = 5 * time.Second
 	LeastSessionLease   = bmdb.LeastLease
