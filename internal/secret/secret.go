@@ -5,6 +5,8 @@
 //   - A secret that others can read is refused, in one sentence that says how to mend it. Nobody
 //     knows who has read it before.
 //   - What the control plane keeps for itself is closed to others, whatever its mode was before.
+//   - What it changes in place is no link that the owner of the directory has put there: root may
+//     work in a service's directory, and whoever has the service must not reach root's files so.
 //   - No error quotes a file.
 //   - What may be over by itself can be told from what a person has to mend (Passes).
 package secret
@@ -158,7 +160,7 @@ func MakeDir(path string) error {
 	if Shared(path, info) {
 		return fleet.Errorf(fleet.KindInvalid, "%s is a directory that all share: name one of its own in it", path)
 	}
-	return closeTo(path, info, 0o700)
+	return closeTo(path, info, 0o700, func(mode fs.FileMode) error { return os.Chmod(path, mode) })
 }
 
 // Shared reports whether a directory is meant for everybody: the root, one in which all may write,
@@ -178,27 +180,29 @@ func Shared(path string, info fs.FileInfo) bool {
 	})
 }
 
-// Close gives a file mode 0600 whatever it was before. A file that is not there is none to close.
-// An error is of kind Invalid.
+// Close gives a file mode 0600 whatever it was before. It must be as Owned wants. A file that is
+// not there is none to close. An error is of kind Invalid.
 func Close(path string) error {
-	info, err := os.Stat(path)
+	file, err := Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "look at file: %w", told(err))
+		return err
 	}
-	if !info.Mode().IsRegular() {
-		return nil
+	defer func() { _ = file.Close() }() // nothing was written
+	info, err := file.Stat()
+	if err != nil {
+		return Unreadable(path, err)
 	}
-	return closeTo(path, info, 0o600)
+	return closeTo(path, info, 0o600, file.Chmod)
 }
 
-func closeTo(path string, info fs.FileInfo, mode fs.FileMode) error {
+func closeTo(path string, info fs.FileInfo, mode fs.FileMode, chmod func(fs.FileMode) error) error {
 	if info.Mode().Perm() == mode {
 		return nil
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err := chmod(mode); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "%s has mode %04o and must have %04o: %w", path, info.Mode().Perm(), mode, told(cause(err)))
 	}
 	return nil

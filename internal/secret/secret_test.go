@@ -1,10 +1,13 @@
 package secret_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -167,5 +170,75 @@ func TestMakeDirAndClose(t *testing.T) {
 	}
 	if err := secret.Close(path + ".none"); err != nil {
 		t.Errorf("nothing to close: %v", err)
+	}
+}
+
+// TestOwned: what is none of ours to change is neither opened, closed nor found to be in order.
+func TestOwned(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	victim := write(t, 0o644)
+	if err := errors.Join(os.Symlink(victim, at("link")), os.Symlink(at("nothing"), at("dangling")), os.Link(victim, at("hard")),
+		os.Mkdir(at("directory"), 0o700), syscall.Mkfifo(at("pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	wants := map[string]string{
+		"link": "is a symbolic link", "dangling": "is a symbolic link", "hard": "has more than one name",
+		"directory": "directory", "pipe": "is not a regular file",
+	}
+	if os.Getuid() == 0 {
+		wants["theirs"] = "belongs to user 4242, and its directory to user 0"
+		if err := errors.Join(os.WriteFile(at("theirs"), nil, 0o644), os.Chown(at("theirs"), 4242, 4242)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range wants {
+		file, err := secret.Create(at(name))
+		if err == nil {
+			_ = file.Close()
+		}
+		for what, err := range map[string]error{"create": err, "close": secret.Close(at(name)), "owned": secret.Owned(at(name))} {
+			if fleet.KindOf(err) != fleet.KindInvalid && what != "create" || err == nil || !strings.Contains(err.Error(), want) && name != "directory" {
+				t.Errorf("%s %s: %v", what, name, err)
+			}
+		}
+	}
+	if _, err := os.Lstat(at("nothing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a link names: %v", err)
+	}
+	if mode := modeOf(t, victim); mode != 0o644 {
+		t.Errorf("the victim has mode %o", mode)
+	}
+	if err := secret.Owned(at("nothing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	file := filepath.Join(elsewhere, "file") // which need not be there
+	if err := errors.Join(os.Symlink(file, at("first")), os.Symlink("first", at("second")), os.Symlink("loop", at("loop")),
+		os.Symlink(dir, at("dir"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{at("first"): file, at("dir/second"): file, file: file, at("dir/none"): at("none")} {
+		if got, err := secret.Follow(path); err != nil || got != want {
+			t.Errorf("%s: %s, %v", path, got, err)
+		}
+	}
+	refused := []string{at("loop"), at("none/file")}
+	if os.Getuid() == 0 {
+		if err := os.Lchown(at("first"), 4242, 4242); err != nil {
+			t.Fatal(err)
+		}
+		refused = append(refused, at("first"), at("second"))
+	}
+	for _, path := range refused {
+		if got, err := secret.Follow(path); fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("%s: %s, %v", path, got, err)
+		}
 	}
 }

@@ -42,11 +42,12 @@ func Write(path string, data []byte, replace bool) (err error) {
 }
 
 // Create opens a file to read and write it. It makes one of mode 0600 where there is none, and
-// that one becomes the directory's owner's, as with Write.
+// that one becomes the directory's owner's, as with Write. One that is there must be as Owned
+// wants.
 func Create(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) { // whose it is was decided by whoever made it
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		return openOwned(path, os.O_RDWR)
 	}
 	if err != nil {
 		return nil, err

@@ -25,6 +25,13 @@ import (
 // KindNotFound when there is no database, KindConflict when the file exists, KindInvalid when path
 // is no database of ours.
 func Backup(ctx context.Context, path, to string) error {
+	if _, err := os.Stat(path); err != nil {
+		return noDatabase(path, err)
+	}
+	path, err := locate(path)
+	if err != nil {
+		return err
+	}
 	return duplicate(ctx, path, to, "made from the backup of "+time.Now().UTC().Format(time.RFC3339))
 }
 
@@ -46,6 +53,9 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", path+suffix)
 		}
 	}
+	if _, err := os.Stat(backup); err != nil {
+		return noDatabase(backup, err)
+	}
 	err = duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+time.Now().UTC().Format(time.RFC3339))
 	if why, ok := errors.AsType[*driver.Error](err); ok && fleet.KindOf(err) == fleet.KindInvalid {
 		switch why.Code() & 0xff {
@@ -60,13 +70,11 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 // duplicate writes what is in one database file into a new one, checks it and marks it with the
 // evidence.
 func duplicate(ctx context.Context, from, to, evidence string) (err error) {
-	if _, err := os.Stat(from); err != nil {
-		return fleet.Errorf(fleet.KindNotFound, "there is no database at %s: %w", from, cause(err))
-	}
 	if _, err := os.Lstat(to); err == nil {
 		return exists(to)
 	}
-	partial, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".partial-*")
+	dir := filepath.Dir(to)
+	partial, err := os.CreateTemp(dir, "."+filepath.Base(to)+".partial-*")
 	if err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "no file can be made in %s: %w", filepath.Dir(to), cause(err))
 	}
@@ -104,7 +112,12 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	return syncDir(filepath.Dir(to))
+	// a crash must not leave a database that has two names
+	return errors.Join(os.Remove(partial.Name()), syncDir(dir))
+}
+
+func noDatabase(path string, err error) error {
+	return fleet.Errorf(fleet.KindNotFound, "there is no database at %s: %w", path, cause(err))
 }
 
 // cause is the error without its path, which the sentence around it names.

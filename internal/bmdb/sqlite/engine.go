@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"path/filepath"
 	"sync"
 
@@ -38,6 +37,8 @@ type Options struct {
 // Engine is an open SQLite database. See the package comment.
 type Engine struct {
 	path string
+	// file is the path without links, for SQLite.
+	file string
 	// unsynced: see Options.
 	unsynced bool
 	logger   *slog.Logger
@@ -79,11 +80,12 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := closeToOthers(path); err != nil {
+	file, err := closeToOthers(path)
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	e := &Engine{
-		path: path, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: opts.Clock,
+		path: path, file: file, unsynced: opts.Unsynced, logger: opts.Logger, lock: lock, clock: opts.Clock,
 		updates: make(chan *request), extensions: make(chan *request),
 		closing: make(chan struct{}), written: make(chan struct{}), time: timeline{base: opts.Clock.Start().UTC()},
 	}
@@ -94,19 +96,22 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// closeToOthers gives the database and what belongs to it mode 0600. It makes a database that is
-// not there, because SQLite would let others read it. SQLite gives the files that it makes beside a
-// database the mode of that one and, where root runs it, the owner.
-func closeToOthers(path string) error {
-	file, err := secret.Create(path)
+// closeToOthers gives the database and what belongs to it mode 0600, and returns where it is. It
+// makes a database that is not there, because SQLite would let others read it. SQLite gives the
+// files that it makes beside a database the mode of that one and, where root runs it, the owner.
+func closeToOthers(path string) (real string, err error) {
+	if real, err = locate(path); err != nil {
+		return "", err
+	}
+	file, err := secret.Create(real)
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
+		return "", fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
 	}
 	err = file.Close()
-	for _, suffix := range []string{"", "-wal", "-shm", "-journal", ".lock", markSuffix} {
-		err = errors.Join(err, secret.Close(path+suffix))
+	for _, suffix := range parts {
+		err = errors.Join(err, secret.Close(real+suffix))
 	}
-	return err
+	return real, errors.Join(err, secret.Close(path+".lock"), secret.Close(path+markSuffix))
 }
 
 // connect opens the one connection that writes and those that read.
@@ -116,7 +121,7 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 		synchronous = "OFF"
 	}
 	var err error
-	e.pool, err = openFile(e.path, "rwc", "synchronous("+synchronous+")", "journal_mode(WAL)", "foreign_keys(ON)", "temp_store(MEMORY)",
+	e.pool, err = openFile(e.file, "rw", "synchronous("+synchronous+")", "journal_mode(WAL)", "foreign_keys(ON)", "temp_store(MEMORY)",
 		"cache_size(-65536)", "journal_size_limit(67108864)")
 	if err != nil {
 		return err
@@ -144,14 +149,6 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 		}
 	}
 	return nil
-}
-
-// openFile opens a database file. Each connection runs the pragmas, after one that lets it wait for
-// locks.
-func openFile(path, mode string, pragmas ...string) (*sql.DB, error) {
-	query := url.Values{"mode": {mode}, "_pragma": append([]string{"busy_timeout(10000)"}, pragmas...)}
-	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}
-	return sql.Open("sqlite", name.String())
 }
 
 // disconnect closes whatever is open, as soon as nobody uses it. The lock goes last.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -199,7 +200,12 @@ const markSuffix = ".identity"
 func (e *Engine) markPath() string { return e.path + markSuffix }
 
 func (e *Engine) readMarkFile() (mark, error) {
-	text, err := os.ReadFile(e.markPath())
+	file, err := secret.Open(e.markPath())
+	if err != nil {
+		return mark{}, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(file, 1<<10))
 	if err != nil {
 		return mark{}, err
 	}

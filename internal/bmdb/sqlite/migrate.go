@@ -59,7 +59,11 @@ func SchemaOf(ctx context.Context, path string) (have, want int64, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, fleet.Errorf(fleet.KindNotFound, "there is no database at %s", path)
 	}
-	err = withFile(ctx, path, func(db *sql.DB) error {
+	file, err := locate(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = withFile(ctx, file, func(db *sql.DB) error {
 		have, want, err = schemaOf(ctx, db)
 		return err
 	})
