@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,7 +26,10 @@ import (
 // For each connection it connects to the API server first, and then asks etcd. The record of a
 // node changes only while no API server runs there. So if the record still names our release after
 // the connection was made, then the process at its other end is of our release, however long we
-// were stopped in between.
+// were stopped in between. One question answers for all connections that were made before it began.
+//
+// Whoever reaches the port may connect. One source, which is an IPv4 address or the /64 of an IPv6
+// address, takes a quarter of the places at most; what is above that is closed at once.
 type Expose struct {
 	// Address is where clients connect, and Target where the API server listens: HOST:PORT.
 	Address, Target string
@@ -35,6 +40,7 @@ type Expose struct {
 	Logger *slog.Logger
 
 	patience time.Duration // 0: exposePatience
+	most     int           // 0: maxExposed
 }
 
 // How often Expose asks whether the API server may serve and is ready, how long an answer may take,
@@ -106,35 +112,54 @@ type exposed struct {
 	no       chan struct{} // has one when a connection was refused
 }
 
-// maxExposed is how many connections are forwarded at a time.
-const maxExposed = 16384
+// maxExposed is how many connections are forwarded at a time. exposedShare is the part of them that
+// may come from one source: clients behind one address may be many.
+const (
+	maxExposed   = 16384
+	exposedShare = 4
+)
 
 func (e Expose) open(ctx context.Context, listener net.Listener) *exposed {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &exposed{listener: listener, stop: cancel, no: make(chan struct{}, 1)}
-	slots := make(chan struct{}, maxExposed)
+	most := cmp.Or(e.most, maxExposed)
+	room := places{total: most, each: most / exposedShare, by: map[netip.Prefix]int{}}
+	admits := questions{start: o.running.Go, put: func() bool {
+		ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
+		defer cancel()
+		verdict, _ := e.Door.Ask(ctx)
+		return verdict.OK
+	}}
 	o.running.Go(func() {
 		var logged time.Time
+		log := func(why error) {
+			if time.Since(logged) >= logInterval {
+				logged = time.Now()
+				e.Logger.WarnContext(ctx, "a client cannot connect", slog.Any("err", why))
+			}
+		}
 		for {
 			client, err := listener.Accept()
 			switch {
 			case errors.Is(err, net.ErrClosed):
 				return
 			case err != nil: // too many files, or a client that went away
-				if time.Since(logged) >= logInterval {
-					logged = time.Now()
-					e.Logger.WarnContext(ctx, "a client cannot connect", slog.Any("err", err))
-				}
+				log(err)
 				select {
 				case <-time.After(exposeEvery / 10):
 				case <-ctx.Done():
 				}
 				continue
 			}
-			slots <- struct{}{}
+			from := sourceOf(client.RemoteAddr())
+			if !room.enter(from) {
+				_ = client.Close()
+				log(fmt.Errorf("%s has too many connections, or all have: at most %d of one address, and %d in all", from, room.each, room.total))
+				continue
+			}
 			o.running.Go(func() {
-				defer func() { <-slots }()
-				if !e.forward(ctx, client) {
+				defer room.leave(from)
+				if !e.forward(ctx, client, admits.ask) {
 					select {
 					case o.no <- struct{}{}:
 					default:
@@ -164,10 +189,10 @@ func (o *exposed) refused() <-chan struct{} {
 }
 
 // forward connects a client with the API server, and returns when that has ended. It returns false
-// if the client was not let in.
-func (e Expose) forward(ctx context.Context, client net.Conn) bool {
+// if the client was not let in: admits asks whether the API server may serve.
+func (e Expose) forward(ctx context.Context, client net.Conn, admits func(context.Context) bool) bool {
 	defer func() { _ = client.Close() }()
-	server, ok := e.connect(ctx)
+	server, ok := e.connect(ctx, admits)
 	if !ok {
 		return false
 	}
@@ -185,14 +210,13 @@ func (e Expose) forward(ctx context.Context, client net.Conn) bool {
 }
 
 // connect connects to the API server first, and asks then.
-func (e Expose) connect(ctx context.Context) (server net.Conn, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
-	defer cancel()
-	server, err := new(net.Dialer).DialContext(ctx, "tcp", e.Target)
+func (e Expose) connect(ctx context.Context, admits func(context.Context) bool) (server net.Conn, ok bool) {
+	dialer := net.Dialer{Timeout: exposeTimeout}
+	server, err := dialer.DialContext(ctx, "tcp", e.Target)
 	if err != nil {
 		return nil, false
 	}
-	if verdict, _ := e.Door.Ask(ctx); !verdict.OK {
+	if !admits(ctx) {
 		_ = server.Close()
 		return nil, false
 	}

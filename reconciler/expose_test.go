@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -17,21 +18,9 @@ import (
 // nothing does not keep its place.
 func TestExposeEndsSilentConnections(t *testing.T) {
 	t.Parallel()
-	layout, client := ownLayout(), shared.Client(t)
-	register(t, client, layout, "n1", "v1.0.0")
-	text, err := done("v1.0.0", "v1.0.0").Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Put(t.Context(), layout.Status(), string(text)); err != nil {
-		t.Fatal(err)
-	}
 	target, stop := says(t, "127.0.0.1:0", "bye")
 	defer stop()
-	e := Expose{
-		Target: target, Logger: quiet(t),
-		Door: NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)}),
-	}
+	e := Expose{Target: target, Logger: quiet(t)}
 	address := freeAddress(t)
 	ln := listenAt(t, address)
 	defer ln.Close()
@@ -45,7 +34,7 @@ func TestExposeEndsSilentConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan bool, 1)
-	go func() { ended <- e.forward(t.Context(), accepted) }()
+	go func() { ended <- e.forward(t.Context(), accepted, func(context.Context) bool { return true }) }()
 	select {
 	case ok := <-ended:
 		if got, _ := io.ReadAll(conn); !ok || string(got) != "bye" {
