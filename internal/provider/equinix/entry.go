@@ -27,45 +27,59 @@ func (r *reservation) free() bool {
 	return r.Device == nil && r.Provisionable && !r.Spare && !r.NeedOfService
 }
 
-// deviceRow is one row of a list of devices: the device, or why it cannot be understood.
+// deviceRow is one row of a list of devices: what is kept of the device, or why it cannot be
+// understood.
 type deviceRow struct {
-	id      string
-	device  *packngo.Device
-	problem string
+	id    string
+	entry provider.Entry
 }
 
 // reservationRow is one row of a list of reservations.
 type reservationRow struct {
-	id          string
-	reservation *reservation
-	problem     string
+	id    string
+	free  bool // a device could be created on it, or it cannot be understood
+	entry provider.Entry
 }
 
 func (r deviceRow) key() string      { return r.id }
 func (r reservationRow) key() string { return r.id }
 
+func (r deviceRow) size() int      { return entrySize(r.entry) }
+func (r reservationRow) size() int { return len(r.id) + entrySize(r.entry) }
+
+// entrySize is how many bytes of the provider's are kept in an entry.
+func entrySize(e provider.Entry) int {
+	size := len(e.ID) + len(e.Capacity) + len(e.Hostname) + len(e.Location) + len(e.Detail) + len(e.Invalid)
+	for _, token := range e.Tokens {
+		size += len(token)
+	}
+	return size
+}
+
 func parseDevice(raw jsontext.Value) deviceRow {
 	device := new(packngo.Device)
 	if err := jsonv2.Unmarshal(raw, device, lenient); err != nil {
-		return deviceRow{id: rowID(raw), problem: fmt.Sprintf("the device cannot be read: %v", decodeProblem(err))}
+		id := rowID(raw)
+		return deviceRow{id: id, entry: provider.Entry{
+			Availability: fleet.AvailabilityKnownUsed, ID: fleet.ProviderID(id), Invalid: fmt.Sprintf("the device cannot be read: %v", decodeProblem(err)),
+		}}
 	}
-	return deviceRow{id: device.ID, device: device}
+	return deviceRow{id: device.ID, entry: deviceEntry(device)}
 }
 
 func parseReservation(raw jsontext.Value) reservationRow {
 	found := new(reservation)
 	if err := jsonv2.Unmarshal(raw, found, lenient); err != nil {
-		return reservationRow{id: rowID(raw), problem: fmt.Sprintf("the reservation cannot be read: %v", decodeProblem(err))}
+		id := rowID(raw)
+		return reservationRow{id: id, free: true, entry: provider.Entry{
+			Availability: fleet.AvailabilityKnownUnused, Capacity: fleet.CapacityID(id), Invalid: fmt.Sprintf("the reservation cannot be read: %v", decodeProblem(err)),
+		}}
 	}
-	return reservationRow{id: found.ID, reservation: found}
-}
-
-// entry returns the row as the contract has it.
-func (r deviceRow) entry() provider.Entry {
-	if r.device == nil {
-		return provider.Entry{Availability: fleet.AvailabilityKnownUsed, ID: fleet.ProviderID(r.id), Invalid: r.problem}
+	row := reservationRow{id: found.ID, free: found.free()}
+	if row.free {
+		row.entry = freeEntry(found)
 	}
-	return deviceEntry(r.device)
+	return row
 }
 
 // merge returns devices and free reservations in the order of their IDs.
@@ -73,20 +87,16 @@ func merge(devices []deviceRow, reservations []reservationRow) []provider.Entry 
 	entries := make([]provider.Entry, 0, len(devices)+len(reservations))
 	occupied := make(map[fleet.CapacityID]bool)
 	for _, row := range devices {
-		entry := row.entry()
+		entry := row.entry
 		if entry.Capacity != "" {
 			occupied[entry.Capacity] = true
 		}
 		entries = append(entries, entry)
 	}
 	for _, row := range reservations {
-		capacity := fleet.CapacityID(row.id)
-		switch {
-		case occupied[capacity]: // the list of devices is the newer one
-		case row.reservation == nil:
-			entries = append(entries, provider.Entry{Availability: fleet.AvailabilityKnownUnused, Capacity: capacity, Invalid: row.problem})
-		case row.reservation.free():
-			entries = append(entries, freeEntry(row.reservation))
+		// The list of devices is the newer one.
+		if row.free && !occupied[fleet.CapacityID(row.id)] {
+			entries = append(entries, row.entry)
 		}
 	}
 	slices.SortStableFunc(entries, provider.CompareEntries)

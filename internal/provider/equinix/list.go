@@ -21,6 +21,13 @@ const maximumReadings = 4
 // maximumPages bounds a list whose last page the API keeps moving on.
 const maximumPages = 1000
 
+// maximumRows is more than a project has, and maximumKept more bytes than are kept of so many. Who
+// answers as the API must not take all the memory of this process, which serves other providers.
+const (
+	maximumRows = 100_000
+	maximumKept = 128 << 20
+)
+
 // page is one page of any list.
 type page struct {
 	Devices      []jsontext.Value `json:"devices"`
@@ -80,13 +87,18 @@ func listWhole[T row](
 	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, maximumReadings)
 }
 
-// row is one row of a list, understood or not. Its key is its ID, empty when it has none.
-type row interface{ key() string }
+// row is one row of a list, understood or not. Its key is its ID, empty when it has none. Its size
+// is how many bytes of the provider's are kept in it.
+type row interface {
+	key() string
+	size() int
+}
 
 // reading is what one reading of all pages found.
 type reading[T row] struct {
 	rows []T
 	ids  map[string]bool
+	kept int // size of the rows
 	// first and last are the totals that the first and the last page gave that were read. fell: a page
 	// gave a lower one than the page before; rose: one gave a higher one.
 	first, last int
@@ -155,7 +167,10 @@ func listOnce[T row](
 			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
 				what, strconv.Itoa(number))
 		}
-		r.take(*current.Meta.Total, rowsOf(current), parse)
+		if !r.take(*current.Meta.Total, rowsOf(current), parse) {
+			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s makes it larger than is believed (%d rows, %d MiB), so it is not read on",
+				what, strconv.Itoa(number), maximumRows, maximumKept>>20)
+		}
 		r.pages = current.Meta.Last
 		switch {
 		case r.back && number == from && r.pages > from:
@@ -172,8 +187,11 @@ func listOnce[T row](
 	return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: it has more than %d pages", what, maximumPages)
 }
 
-// take takes in one page, and the total that it gave.
-func (r *reading[T]) take(total int, page []jsontext.Value, parse func(jsontext.Value) T) {
+// take takes in one page, and the total that it gave. It reports false when the list is too large.
+func (r *reading[T]) take(total int, page []jsontext.Value, parse func(jsontext.Value) T) bool {
+	if total > maximumRows || len(r.rows)+len(page) > maximumRows {
+		return false
+	}
 	if r.first < 0 {
 		r.first, r.last = total, total
 	}
@@ -183,10 +201,14 @@ func (r *reading[T]) take(total int, page []jsontext.Value, parse func(jsontext.
 		// A row without an ID has nothing to be told apart by; it counts as it stands.
 		parsed := parse(raw)
 		if id := parsed.key(); id == "" || !r.ids[id] {
+			if r.kept += parsed.size(); r.kept > maximumKept {
+				return false
+			}
 			r.ids[id] = true
 			r.rows = append(r.rows, parsed)
 		}
 	}
+	return true
 }
 
 // answers are buffers that packngo copies pages into as they are. What is decoded shares nothing

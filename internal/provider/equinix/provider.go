@@ -37,6 +37,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,8 +164,8 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 			return provider.Entry{}, err
 		}
 		for _, row := range rows {
-			if row.device != nil && carries(row.device, token) {
-				return row.entry(), nil
+			if slices.Contains(row.entry.Tokens, token) {
+				return row.entry, nil
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -146,10 +147,10 @@ func TestWordsOfTheAPIArePrintable(t *testing.T) {
 	for name, got := range map[string]provider.Entry{
 		"device": parseDevice(jsontext.Value(deviceJSON(map[string]any{
 			"hostname": hostile, "state": hostile, "facility": map[string]any{"code": hostile},
-		}))).entry(),
+		}))).entry,
 		"device of a metro": parseDevice(jsontext.Value(deviceJSON(map[string]any{
 			"hostname": hostile, "state": hostile, "facility": nil, "metro": map[string]any{"code": hostile},
-		}))).entry(),
+		}))).entry,
 		"reservation": freeEntry(&reservation{HardwareReservation: packngo.HardwareReservation{
 			ID: reservation1, Facility: packngo.Facility{Code: hostile}, Plan: packngo.Plan{Slug: hostile},
 		}}),
@@ -182,7 +183,7 @@ func TestAddressOfADevice(t *testing.T) {
 		"null":              {[]any{nil, ip("192.0.2.9", 4, true, true)}, "192.0.2.9", false},
 	} {
 		row := parseDevice(jsontext.Value(deviceJSON(map[string]any{"ip_addresses": test.assigned})))
-		if entry := row.entry(); entry.Address.String() != test.want || (entry.Invalid != "") != test.invalid {
+		if entry := row.entry; entry.Address.String() != test.want || (entry.Invalid != "") != test.invalid {
 			t.Errorf("%s: %s, %q", name, entry.Address, entry.Invalid)
 		}
 	}
@@ -192,7 +193,7 @@ func TestStatusOfADevice(t *testing.T) {
 	t.Parallel()
 	// All states of the published document.
 	for _, state := range strings.Fields("queued provisioning active inactive powering_on powering_off reinstalling deprovisioning deleted failed") {
-		entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry()
+		entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry
 		if entry.Status == "" || entry.Invalid != "" {
 			t.Errorf("%s: %+v", state, entry)
 		}
@@ -200,15 +201,15 @@ func TestStatusOfADevice(t *testing.T) {
 	for state, want := range map[string]fleet.ProviderStatus{
 		"inactive": fleet.ProviderStatusOff, "powering_off": fleet.ProviderStatusPowering, "powering_on": fleet.ProviderStatusPowering,
 	} {
-		if got := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry().Status; got != want {
+		if got := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry.Status; got != want {
 			t.Errorf("%s is %s, want %s", state, got, want)
 		}
 	}
-	entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry()
+	entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry
 	if entry.Detail != "provisioning, 40 %" {
 		t.Errorf("%q", entry.Detail)
 	}
-	if entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "melting"}))).entry(); entry.Invalid == "" || entry.Status != "" {
+	if entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "melting"}))).entry; entry.Invalid == "" || entry.Status != "" {
 		t.Errorf("%+v", entry)
 	}
 }
@@ -329,7 +330,9 @@ func TestAListIsWholeOrNone(t *testing.T) {
 		"fails later": {
 			[]answer{rows("devices", 1, 2, 3, device("01"), device("02")), {status: 403, body: errorsBody("no")}}, fleet.KindForbidden, 0, 2,
 		},
-		"none": {[]answer{rows("devices", 1, 1, 0)}, 0, 0, 1},
+		"none":                       {[]answer{rows("devices", 1, 1, 0)}, 0, 0, 1},
+		"more than anybody has":      {[]answer{rows("devices", 1, 1000, 100_001, device("01"))}, fleet.KindInvalid, 0, 1},
+		"more rows than anybody has": {[]answer{rows("devices", 1, 1, 1, strings.Repeat("{},", 100_000)+"{}")}, fleet.KindInvalid, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -344,6 +347,24 @@ func TestAListIsWholeOrNone(t *testing.T) {
 				t.Errorf("%d pages were read, want %d", got, test.calls)
 			}
 		})
+	}
+}
+
+// TestFewLongRows: rows may be few, and hold as much as an answer may.
+func TestFewLongRows(t *testing.T) {
+	t.Parallel()
+	r := reading[deviceRow]{ids: map[string]bool{}, first: -1}
+	long := strings.Repeat("x", 30<<20)
+	rows := 0
+	parse := func(jsontext.Value) deviceRow {
+		rows++
+		return deviceRow{id: strconv.Itoa(rows), entry: provider.Entry{ID: fleet.ProviderID(long)}}
+	}
+	if !r.take(1000, make([]jsontext.Value, 4), parse) {
+		t.Error("120 MiB are refused")
+	}
+	if r.take(1000, make([]jsontext.Value, 10), parse) || rows != 5 {
+		t.Errorf("%d rows of 30 MiB were taken in", rows)
 	}
 }
 
