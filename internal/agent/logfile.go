@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 )
 
 // maxLog is the size that the log file is kept under, in bytes.
@@ -42,12 +43,21 @@ func (l *logFile) Write(line []byte) (int, error) {
 	return len(line), errors.Join(err, file.Close())
 }
 
-// openLog opens the log to append to it.
+// openLog opens the log to append to it. Where others may write to its directory, as syslog may on
+// Ubuntu, they may have put a link or a pipe there: it refuses what is not this user's own file.
 func openLog(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	var stat syscall.Stat_t
+	if err := syscall.Fstat(int(file.Fd()), &stat); err != nil || stat.Mode&syscall.S_IFMT != syscall.S_IFREG || stat.Nlink != 1 || int(stat.Uid) != os.Geteuid() {
+		return nil, errors.Join(errors.New(path+" is not a file of ours alone"), file.Close())
+	}
+	return file, nil
 }
 
 // halve keeps the whole lines of the newer half of the file.

@@ -34,8 +34,7 @@ func startProcess(ctx context.Context, env Env, command string, further ...strin
 	defer func() { _ = ready.Close() }()
 	log, err := openLog(logPath(env.Root))
 	if err != nil {
-		_ = theirs.Close()
-		return fmt.Errorf("open the log file: %w", err)
+		_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: no log is kept: %s\n", err)
 	}
 	defer func() { _ = log.Close() }()
 	// Not CommandContext, because the process outlives this one. Not by path, because that may hold
@@ -44,7 +43,9 @@ func startProcess(ctx context.Context, env Env, command string, further ...strin
 	process := exec.Command("/proc/self/exe", args...) //nolint:noctx // see above
 	process.Args[0] = "ironherd-agent"
 	process.Dir = "/"
-	process.Stderr = log // for a panic; it has no other output
+	if log != nil {
+		process.Stderr = log // for a panic; it has no other output
+	}
 	process.ExtraFiles = []*os.File{theirs}
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = process.Start()
