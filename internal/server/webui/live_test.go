@@ -167,7 +167,7 @@ func TestLiveOverview(t *testing.T) {
 }
 
 // TestLiveMachines: of the table only the rows that changed are sent, as long as they are the same
-// rows.
+// rows, and what is around them is the same.
 func TestLiveMachines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,6 +181,9 @@ func TestLiveMachines(t *testing.T) {
 		if len(events) != 1 || len(events[0].Swaps) != 1 || events[0].Swaps[0].ID != "m-"+second || !strings.Contains(events[0].Swaps[0].HTML, "provisioning") {
 			t.Fatalf("a row changed: got %+v", events)
 		}
+		stub.change(func() { stub.next = "" })
+		pass(time.Second)
+		want(t, "no page comes after it any more", v.swapped(t), []string{"machines"})
 		stub.change(func() { stub.machines = stub.machines[:1] })
 		pass(time.Second)
 		want(t, "a row went away", v.swapped(t), []string{"filter", "machines"})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -88,11 +89,20 @@ func TestCompose(t *testing.T) {
 }
 
 // TestSwaps: everything at first, then what changed, and a whole table only when its rows are
-// others than before.
+// others than before, or what is around them has changed.
 func TestSwaps(t *testing.T) {
 	t.Parallel()
-	table := func(rows ...string) []*Fragment {
-		f := Section("table", "", text(strings.Join(rows, "|")))
+	table := func(around string, rows ...string) []*Fragment {
+		f := Section("table", "", nil)
+		f.Body = templ.ComponentFunc(func(ctx context.Context, w io.Writer) error {
+			for _, p := range f.Parts {
+				if err := p.Element().Render(ctx, w); err != nil {
+					return err
+				}
+			}
+			_, err := io.WriteString(w, around)
+			return err
+		})
 		for _, r := range rows {
 			id, body, _ := strings.Cut(r, "=")
 			f.Parts = append(f.Parts, &Fragment{ID: id, Tag: "tr", Body: text(body)})
@@ -108,12 +118,15 @@ func TestSwaps(t *testing.T) {
 		fragments []*Fragment
 		want      string
 	}{
-		{table("a=1", "b=1"), "head table"},
-		{table("a=1", "b=1"), ""},
-		{table("a=1", "b=2"), "b"},
-		{table("b=2", "a=1"), "table"},
-		{table("b=2"), "table"},
-		{table("b=3"), "b"},
+		{table("", "a=1", "b=1"), "head table"},
+		{table("", "a=1", "b=1"), ""},
+		{table("", "a=1", "b=2"), "b"},
+		{table("", "b=2", "a=1"), "table"},
+		{table("", "b=2"), "table"},
+		{table("", "b=3"), "b"},
+		{table("next page", "b=3"), "table"},
+		{table("next page", "b=4"), "b"},
+		{table("", "b=5"), "table"},
 	} {
 		var ids []string
 		for _, s := range swaps(step.fragments, sent) {

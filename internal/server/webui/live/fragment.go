@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/a-h/templ"
 )
@@ -20,14 +19,15 @@ type Fragment struct {
 	Tag   string
 	Class string
 	Body  templ.Component
-	// Parts are fragments that Body contains, such as the rows of a table. When only they change, only
-	// they are sent.
+	// Parts are fragments that Body contains, by Element, such as the rows of a table. When only they
+	// change, only they are sent.
 	Parts []*Fragment
 
 	html string // Body with absolute times
 	mark string // hash of html
-	// order is a hash of the IDs of the parts. While it stays, parts can be swapped one by one.
-	order string
+	// frame is a hash of the body with the ID of each part in its place. While it stays, parts can be
+	// swapped one by one.
+	frame string
 }
 
 // Section returns a fragment that is a section of its page.
@@ -52,14 +52,20 @@ func renderAll(ctx context.Context, fragments []*Fragment) error {
 			return fmt.Errorf("render %s: %w", f.ID, err)
 		}
 		f.html, f.mark = html.String(), MarkOf(html.String())
-		var ids strings.Builder
-		for _, p := range f.Parts {
-			ids.WriteString(p.ID + "\x00")
+		if len(f.Parts) == 0 {
+			continue
 		}
-		f.order = MarkOf(ids.String())
+		var frame bytes.Buffer
+		if err := f.Body.Render(context.WithValue(ctx, framing{}, true), &frame); err != nil {
+			return fmt.Errorf("render %s: %w", f.ID, err)
+		}
+		f.frame = MarkOf(frame.String())
 	}
 	return nil
 }
+
+// framing is the key of contexts under which an element writes its ID only.
+type framing struct{}
 
 // MarkOf returns a short hash that tells contents apart.
 func MarkOf(content string) string {
@@ -70,6 +76,10 @@ func MarkOf(content string) string {
 // Element is the fragment within a page, or within the fragment that contains it.
 func (f *Fragment) Element() templ.Component {
 	return templ.ComponentFunc(func(ctx context.Context, w io.Writer) error {
+		if ctx.Value(framing{}) != nil {
+			_, err := fmt.Fprintf(w, "%q", f.ID)
+			return err
+		}
 		_, err := fmt.Fprintf(w, `<%s id="%s" class="%s" data-mark="%s">`, f.Tag, templ.EscapeString(f.ID), templ.EscapeString(f.Class), f.mark)
 		if err != nil {
 			return err
@@ -95,13 +105,13 @@ type Swap struct {
 }
 
 // swaps returns what a viewer has to be sent to be current, and records it in sent. sent has, by
-// ID, the mark of what the viewer has, or the order where there are parts.
+// ID, the mark of what the viewer has, or the frame where there are parts.
 func swaps(fragments []*Fragment, sent map[string]string) []Swap {
 	var all []Swap
 	for _, f := range fragments {
 		want := f.mark
 		if len(f.Parts) > 0 {
-			want = f.order
+			want = f.frame
 		}
 		switch {
 		case sent[f.ID] != want:
@@ -118,7 +128,7 @@ func swaps(fragments []*Fragment, sent map[string]string) []Swap {
 func record(f *Fragment, sent map[string]string) {
 	sent[f.ID] = f.mark
 	if len(f.Parts) > 0 {
-		sent[f.ID] = f.order
+		sent[f.ID] = f.frame
 	}
 	for _, p := range f.Parts {
 		record(p, sent)
