@@ -43,7 +43,3 @@ func Gone(previous *fleet.Provided) fleet.Provided {
 	fact.Status, fact.Detail = fleet.ProviderStatusGone, ""
 	return fact
 }
-
-// SuddenLoss reports whether so many of the known machines are missing from a list that the list
-// must be wrong: at least three, and more than half.
-func SuddenLoss(known, missing int) bool { return missing >= 3 && 2*missing > known }

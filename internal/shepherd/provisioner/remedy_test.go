@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
 // settled is a bench with so many machines, which the provider's list must have.
@@ -125,6 +127,78 @@ func TestTheRemedyOfAListLoss(t *testing.T) {
 			t.Errorf("discrepancies %q", b.kinds())
 		}
 	})
+}
+
+// TestTheRemedyOfMachinesDeletedElsewhere: most machines of a provider are deleted there. The
+// updater learns that they are gone, each is a discrepancy, and can be forgotten.
+func TestTheRemedyOfMachinesDeletedElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := settled(t, 5)
+		lost := b.fake.Devices()[:3]
+		for _, device := range lost {
+			b.fake.Change(device.ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusDeleting; return true })
+		}
+		b.update()
+		b.lose(lost)
+		b.restart() // the first session ended meanwhile
+		b.pass()
+		if b.kinds() != "" {
+			t.Errorf("on their way out: discrepancies %q", b.kinds())
+		}
+		b.update()
+		b.restart()
+		b.pass()
+		found := b.view().Discrepancies
+		if len(found) != len(lost) {
+			t.Fatalf("discrepancies %+v", found)
+		}
+		for _, d := range found {
+			if d.Kind != fleet.DiscrepancyMissingMachine || !strings.Contains(d.Remedy, "`ironherd discrepancy forget`") {
+				t.Errorf("discrepancy %+v", d)
+			}
+			if err := b.db.Forget(t.Context(), "ada", d.Machine, "deleted by hand"); err != nil {
+				t.Error(err)
+			}
+		}
+		b.passes(2)
+		b.agree(5)
+	})
+}
+
+// update has the updater do its next pass.
+func (b *bench) update() {
+	b.t.Helper()
+	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, updater.Options{})
+	if err == nil {
+		err = b.one(handler)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// one waits until something is due for a handler, and does it.
+func (b *bench) one(handler shepherd.Handler) error {
+	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{SessionLease: time.Hour})
+	if err != nil {
+		return err
+	}
+	holder, err := loop.Open(b.t.Context())
+	if err != nil {
+		return err
+	}
+	for {
+		tasks, next, err := holder.Claim(b.t.Context(), 1)
+		if err != nil {
+			return err
+		}
+		if len(tasks) == 1 {
+			tasks[0].Act(b.t.Context())
+			return errors.Join(tasks[0].Commit(b.t.Context()), holder.Close(b.t.Context(), "done"))
+		}
+		time.Sleep(max(time.Until(next), time.Second))
+	}
 }
 
 // operate has the loop of operations take so many steps.

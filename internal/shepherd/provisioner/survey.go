@@ -194,7 +194,7 @@ func (s *surveyor) takeUsed(entry provider.Entry) {
 	_, intended := s.intents[entry.Capacity]
 	switch {
 	case intended && entry.Capacity != "": // takeIntents tells it
-	case s.young(entry.CreatedAt):
+	case provider.Young(entry.CreatedAt, s.view.Now, s.settling):
 	case ending(entry):
 	default:
 		s.unknown = append(s.unknown, entry)
@@ -297,36 +297,27 @@ func (s *surveyor) takeIntents() {
 	}
 }
 
-// takeMissing finds the machines that the list should have.
+// takeMissing finds the machines that the list should have. Of those that it need not have any more
+// the updater asks what became of them.
 func (s *surveyor) takeMissing() {
 	for _, m := range s.view.Machines {
-		if m.ProviderID == "" || m.Provided == nil || m.Releasing {
+		if m.ProviderID == "" || m.Provided == nil {
 			continue
 		}
-		present := s.listed[m.ProviderID]
-		switch status := m.Provided.Status; {
-		case status == fleet.ProviderStatusGone:
-			if present {
-				s.back = append(s.back, m)
-			} else {
-				s.gone = append(s.gone, m)
-			}
-			continue
-		case present:
-		case status == fleet.ProviderStatusFailed, status == fleet.ProviderStatusDeleting, s.young(m.Provided.CreatedAt):
-			continue
-		default:
+		is := provider.PresenceOf(*m.Provided, s.listed[m.ProviderID], m.Releasing, s.view.Now, s.settling)
+		if is.Expected() {
+			s.known++
+		}
+		switch is {
+		case provider.PresenceBack:
+			s.back = append(s.back, m)
+		case provider.PresenceGone:
+			s.gone = append(s.gone, m)
+		case provider.PresenceMissing:
 			s.missing = append(s.missing, m)
+		case provider.PresenceListed, provider.PresenceLeft, provider.PresenceExcused:
 		}
-		s.known++
 	}
-}
-
-// young reports whether something was created so recently that a list may not have it right. A time
-// in the far future says nothing.
-func (s *surveyor) young(created time.Time) bool {
-	age := s.view.Now.Sub(created)
-	return !created.IsZero() && age < s.settling && age > -s.settling
 }
 
 // ending reports whether an entry goes away by itself, or waits for somebody to remove it. It is no

@@ -3,11 +3,11 @@
 //
 // It writes what changed and nothing else: status, address, location, capacity. Lists lag. So it
 // asks for a machine by its ID, a bounded number in a pass, when the list denies what is recorded:
-// when the machine is missing from the list, or when it is gone and is in the list again. The
+// when the machine is not in the list any more, or when it is gone and is in the list again. The
 // machine is gone, or back, only when the provider says so of that very machine.
 //
-// When most of the machines are missing at once, the updater doubts the list: it declares nothing
-// gone, and the pass fails with that as its cause.
+// When most of the machines that the list should have are missing at once, the updater doubts the
+// list: it declares nothing gone, and the pass fails with that as its cause.
 package updater
 
 import (
@@ -134,11 +134,12 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	p.view = view
-	missing, back, known := p.compare(ctx, entries)
-	loss := provider.SuddenLoss(known, len(missing))
-	doubtful := back
+	of, known := p.compare(ctx, entries)
+	missing := len(of[provider.PresenceMissing])
+	loss := provider.SuddenLoss(known, missing)
+	doubtful := of[provider.PresenceBack]
 	if !loss {
-		doubtful = append(doubtful, missing...)
+		doubtful = slices.Concat(doubtful, of[provider.PresenceMissing], of[provider.PresenceLeft])
 	}
 	if err := p.ask(ctx, doubtful); err != nil {
 		return err
@@ -150,42 +151,38 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	if loss {
 		return fleet.Errorf(fleet.KindUnknown, "%d of %d machines are missing from the provider's list: the list is doubted, nothing is "+
-			"declared gone", len(missing), known)
+			"declared gone", missing, known)
 	}
 	return nil
 }
 
-// compare notes what changed. It returns the machines that the list should have and has not, those
-// that are gone and are in the list again, and how many machines the list should have. It should
-// have none that is gone.
-func (p *pass) compare(ctx context.Context, entries []provider.Entry) (missing, back []bmdb.ProviderMachine, known int) {
+// compare notes what changed. It returns the machines by what the list says of them, and how many
+// of them the list should have.
+func (p *pass) compare(ctx context.Context, entries []provider.Entry) (of map[provider.Presence][]bmdb.ProviderMachine, known int) {
 	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
 		listed[entry.ID] = entry
 	}
+	of = make(map[provider.Presence][]bmdb.ProviderMachine)
 	for _, m := range p.view.Machines {
 		if m.ProviderID == "" || m.Provided == nil {
 			continue
 		}
 		entry, present := listed[m.ProviderID]
-		switch {
-		case m.Provided.Status == fleet.ProviderStatusGone:
-			if present {
-				back = append(back, m)
-			}
-			continue
-		case present && entry.Invalid != "":
-			p.logger.WarnContext(ctx, "entry is left alone", slog.String("machine", string(m.ID)), slog.String("reason", entry.Invalid))
-		case present:
-			p.note(m, entry)
-		case m.Releasing || p.young(m.Provided.CreatedAt):
-			continue
-		default:
-			missing = append(missing, m)
+		is := provider.PresenceOf(*m.Provided, present, m.Releasing, p.view.Now, p.source.Config.SettlingTime)
+		of[is] = append(of[is], m)
+		if is.Expected() {
+			known++
 		}
-		known++
+		switch {
+		case is != provider.PresenceListed:
+		case entry.Invalid != "":
+			p.logger.WarnContext(ctx, "entry is left alone", slog.String("machine", string(m.ID)), slog.String("reason", entry.Invalid))
+		default:
+			p.note(m, entry)
+		}
 	}
-	return missing, back, known
+	return of, known
 }
 
 // note writes an entry's facts when they differ from those that are recorded.
@@ -234,10 +231,4 @@ func (p *pass) nextToAsk(doubtful []bmdb.ProviderMachine) []bmdb.ProviderMachine
 		s.asked = picked[len(picked)-1].ID
 	}
 	return picked
-}
-
-// young reports whether a machine was created so recently that a list may not have it yet.
-func (p *pass) young(created time.Time) bool {
-	age := p.view.Now.Sub(created)
-	return age < p.source.Config.SettlingTime && age > -p.source.Config.SettlingTime
 }

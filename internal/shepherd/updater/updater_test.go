@@ -250,14 +250,19 @@ func TestListedAgainIsNoLoss(t *testing.T) {
 	})
 }
 
+// TestASuddenLossIsDoubted: nothing is gone then, whatever the provider would say: it may be the
+// wrong project.
 func TestASuddenLossIsDoubted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 6)
+		b := newBench(t, 7)
 		for range 4 {
 			b.pass()
 		}
-		for _, device := range b.fake.Devices()[:4] {
+		devices := b.fake.Devices()
+		b.fake.Change(devices[6].ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusDeleting; return true })
+		b.pass()
+		for _, device := range append(devices[:4:4], devices[6]) {
 			b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
 		}
 		outcome, failed := b.pass().(shepherd.Fail)
@@ -265,11 +270,54 @@ func TestASuddenLossIsDoubted(t *testing.T) {
 			t.Errorf("outcome %+v", outcome)
 		}
 		for i := range b.ids {
-			if got := b.provided(i).Status; got != fleet.ProviderStatusActive {
+			if got := b.provided(i).Status; got == fleet.ProviderStatusGone {
 				t.Errorf("machine %d is %s", i, got)
 			}
 		}
 	})
+}
+
+// TestDeletedElsewhere: machines that somebody deletes at the provider leave its list. That is no
+// loss, however many they are. The provider says that they are gone; then they can be forgotten.
+func TestDeletedElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, status := range []fleet.ProviderStatus{fleet.ProviderStatusDeleting, fleet.ProviderStatusFailed} {
+		t.Run(string(status), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 5)
+				for range 4 {
+					b.pass()
+				}
+				devices := b.fake.Devices()
+				for _, device := range devices[:3] {
+					b.fake.Change(device.ID, func(e *provider.Entry) bool { e.Status = status; return true })
+				}
+				b.pass()
+				if got := b.provided(0).Status; got != status {
+					t.Fatalf("machine 0 is %s", got)
+				}
+				for _, device := range devices[:3] {
+					b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
+				}
+				if outcome, failed := b.pass().(shepherd.Fail); failed {
+					t.Errorf("the pass failed: %v", outcome.Err)
+				}
+				rows, err := b.db.ListMachines(t.Context(), bmdb.MachineFilter{States: []fleet.State{fleet.StateMissing}, Limit: 10})
+				if err != nil || len(rows) != 3 {
+					t.Errorf("%d machines are missing, %v", len(rows), err)
+				}
+				for i := range 3 {
+					if err := b.db.Forget(t.Context(), "ada", b.ids[i], "deleted by hand"); err != nil {
+						t.Error(err)
+					}
+				}
+				if got := b.provided(3).Status; got != fleet.ProviderStatusActive {
+					t.Errorf("the others are %s", got)
+				}
+			})
+		})
+	}
 }
 
 // TestReleasedMachinesAreNotMissing: machines that are being released leave the provider's list.
