@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path"
 	"strconv"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -81,37 +80,24 @@ func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider
 	}
 	defer func() { _ = host.Close() }() // nothing is under way any more
 	logger := i.logger.With(slog.String("machine", string(work.Record.ID)))
-	agent, err := host.Choose(ctx, i.agents...)
-	if err != nil {
-		return err
-	}
-	var uploaded remote.Uploaded
 	leave := append([]string{"leave", "--machine", string(work.Record.ID)}, further...)
-	for _, directory := range append([]string{i.config.TargetPath}, i.config.OtherTargetPaths...) {
-		directory = path.Clean(directory)
+	for _, directory := range i.config.directories() {
 		leave = append(leave, "--directory", directory)
-		if uploaded.Path == "" {
-			uploaded, err = host.Upload(ctx, agent, path.Join(directory, executableName), 0o700)
-			if err != nil && remote.Unusable(err) == "" {
-				return fmt.Errorf("upload agent: %w", err)
-			}
+	}
+	return i.withAgent(ctx, host, logger, func(executable string) error {
+		_, err := host.Run(ctx, remote.Command{
+			Args: append([]string{executable}, leave...), Timeout: i.config.ExecuteTimeout,
+			OnStderr: func(line string) {
+				logger.InfoContext(ctx, "agent wrote to stderr", slog.String("line", line))
+			},
+		})
+		if exit, ok := errors.AsType[*remote.ExitError](err); ok && exit.Status == otherMachine {
+			logger.WarnContext(ctx, "host belongs to another machine now, and is left as it is")
+			return errOtherMachine
 		}
-	}
-	if uploaded.Path == "" {
-		return fmt.Errorf("upload agent: %w", err)
-	}
-	_, err = host.Run(ctx, remote.Command{
-		Args: append([]string{uploaded.Path}, leave...), Timeout: i.config.ExecuteTimeout,
-		OnStderr: func(line string) {
-			logger.InfoContext(ctx, "agent wrote to stderr", slog.String("line", line))
-		},
+		if err != nil {
+			return fmt.Errorf("stop the agent and remove its files: %w", err)
+		}
+		return nil
 	})
-	if exit, ok := errors.AsType[*remote.ExitError](err); ok && exit.Status == otherMachine {
-		logger.WarnContext(ctx, "host belongs to another machine now, and is left as it is")
-		return errOtherMachine
-	}
-	if err != nil {
-		return fmt.Errorf("stop the agent and remove its files: %w", err)
-	}
-	return nil
 }

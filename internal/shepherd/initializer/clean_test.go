@@ -1,10 +1,12 @@
 package initializer_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,19 +28,13 @@ func TestClean(t *testing.T) {
 	if files, err := os.ReadDir(directory); err != nil || len(files) == 0 {
 		t.Fatalf("files %v, %v", files, err)
 	}
-	check(t, b.db.SetLevers(t.Context(), source, []fleet.Lever{fleet.LeverRelease}))
-	_, err := b.db.RequestOperation(t.Context(), "ada", b.machine, fleet.OperationRelease, "sold")
-	check(t, err)
-	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "operations", Host: "test", Lease: time.Minute})
-	check(t, err)
-	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessOperation, Providers: []fleet.ProviderName{source}, Limit: 1})
-	check(t, err)
+	work := b.release()
 	handler, err := newInitializer(b)
 	check(t, err)
 	entry, err := b.fake.Get(t.Context(), b.device.ID)
 	check(t, err)
 	for range 2 {
-		if err := handler.Clean(t.Context(), claim.Works[0], entry); err != nil {
+		if err := handler.Clean(t.Context(), work, entry); err != nil {
 			t.Fatalf("%v\n%s", err, b.log.String())
 		}
 		if _, err := os.Stat(directory); !errors.Is(err, os.ErrNotExist) {
@@ -48,10 +44,58 @@ func TestClean(t *testing.T) {
 	b.config.Port = 1
 	handler, err = newInitializer(b)
 	check(t, err)
-	if err := handler.Clean(t.Context(), claim.Works[0], entry); err == nil || !strings.Contains(err.Error(), "dial") {
+	if err := handler.Clean(t.Context(), work, entry); err == nil || !strings.Contains(err.Error(), "dial") {
 		t.Errorf("a host that does not answer: %v", err)
 	}
-	check(t, session.Close(t.Context(), "done"))
+}
+
+// release returns the work of a release of the machine, whose agent was started.
+func (b *bench) release() *bmdb.Work {
+	b.t.Helper()
+	ctx := b.t.Context()
+	check(b.t, b.db.SetLevers(ctx, source, []fleet.Lever{fleet.LeverRelease}))
+	_, err := b.db.RequestOperation(ctx, "ada", b.machine, fleet.OperationRelease, "sold")
+	check(b.t, err)
+	session, err := b.db.StartSession(ctx, bmdb.SessionOptions{Component: "operations", Host: "test", Lease: time.Minute})
+	check(b.t, err)
+	claim, err := session.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessOperation, Providers: []fleet.ProviderName{source}, Limit: 1})
+	check(b.t, err)
+	b.t.Cleanup(func() { check(b.t, session.Close(context.WithoutCancel(ctx), "done")) })
+	return claim.Works[0]
+}
+
+// TestCleansFromAnotherDirectory: where nothing can be executed in the first directories, the agent
+// that leaves runs from the next one, and is told of all of them.
+func TestCleansFromAnotherDirectory(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(b *bench) (first string){
+		"noexec":    func(b *bench) string { return smallDisk(b.t, syscall.MS_NOEXEC) },
+		"read-only": func(b *bench) string { return smallDisk(b.t, syscall.MS_RDONLY) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			host := b.onOpenSSH()
+			usable := b.config.TargetPath
+			b.config.TargetPath, b.config.OtherTargetPaths = prepare(b), []string{usable}
+			if outcome, ok := b.start().(shepherd.Finish); !ok {
+				t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+			}
+			work := b.release()
+			handler, err := newInitializer(b)
+			check(t, err)
+			entry, err := b.fake.Get(t.Context(), b.device.ID)
+			check(t, err)
+			if err := handler.Clean(t.Context(), work, entry); err != nil {
+				t.Fatalf("%v\n%s", err, b.log.String())
+			}
+			left, err := os.ReadFile(filepath.Join(host.home, leftNote))
+			check(t, err)
+			if want := "--directory " + b.config.TargetPath + " --directory " + usable; !strings.HasSuffix(string(left), want) {
+				t.Errorf("it left with %q, not with %q", left, want)
+			}
+		})
+	}
 }
 
 // TestTakesTheAgentOff: a reinstall was called off when its agent had been started. As long as the

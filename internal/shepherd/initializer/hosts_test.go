@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,8 +33,18 @@ import (
 // agentVariable makes this test's binary an agent.
 const agentVariable = "IRONHERD_TEST_AGENT"
 
-// runAgent is an agent that takes over whatever it runs on.
+// leftNote is the file that runAgent writes when it leaves.
+const leftNote = "left"
+
+// runAgent is an agent that takes over whatever it runs on, and, told to leave, notes in the home
+// where it was told so.
 func runAgent() int {
+	if slices.Contains(os.Args, "leave") {
+		if os.WriteFile(filepath.Join(os.Getenv("HOME"), leftNote), []byte(strings.Join(os.Args, " ")), 0o600) != nil {
+			return 1
+		}
+		return 0
+	}
 	input, err := io.ReadAll(os.Stdin)
 	init := new(agentv1.TakeoverInit)
 	if err != nil || proto.Unmarshal(input, init) != nil {
@@ -120,7 +131,7 @@ func (b *bench) onOpenSSH(lines ...string) sshd {
 	s := openSSH(b.t, b.key, lines...)
 	self, err := os.Executable()
 	check(b.t, err)
-	check(b.t, os.WriteFile(b.config.AgentExecutable, []byte("#!/bin/sh\nexec "+self+"\n"), 0o600))
+	check(b.t, os.WriteFile(b.config.AgentExecutable, []byte("#!/bin/sh\nexec "+self+" \"$@\"\n"), 0o600))
 	b.config.Port = s.port
 	b.config.TargetPath, b.config.OtherTargetPaths = rootsDir(b.t), nil
 	b.attest(s.hostKey)

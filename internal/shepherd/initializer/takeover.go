@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -71,45 +70,23 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	if err != nil {
 		return fleet.AgentStarted{}, err
 	}
-	agent, err := host.Choose(ctx, t.agents...)
-	if err != nil {
-		return fleet.AgentStarted{}, err
-	}
-	var reasons []string
-	directories := append([]string{t.config.TargetPath}, t.config.OtherTargetPaths...)
-	for _, directory := range directories {
-		var started fleet.AgentStarted
-		started, err = t.runIn(ctx, host, agent, path.Clean(directory), request)
-		why := remote.Unusable(err)
-		if why == "" {
-			return started, err
-		}
-		t.logger.InfoContext(ctx, "agent cannot be started from a directory", slog.String("directory", directory), slog.Any("err", err))
-		reasons = append(reasons, path.Clean(directory)+" ("+why+")")
-	}
-	if len(directories) == 1 {
-		return fleet.AgentStarted{}, err // it says more
-	}
-	return fleet.AgentStarted{}, fleet.Errorf(fleet.KindTemporary, "no directory of the host can be used for the agent: %s; "+
-		"make one usable, or name another in initializer.other_target_paths", strings.Join(reasons, ", "))
+	var started fleet.AgentStarted
+	err = t.withAgent(ctx, host, t.logger, func(executable string) (err error) {
+		started, err = t.takeOver(ctx, host, executable, request)
+		return err
+	})
+	return started, err
 }
 
-// runIn puts the agent into a directory of the host and in charge.
-func (t *takeover) runIn(
-	ctx context.Context, host Host, agent *remote.Content, directory string, request *agentv1.TakeoverInit,
-) (fleet.AgentStarted, error) {
-	uploaded, err := host.Upload(ctx, agent, path.Join(directory, executableName), 0o700)
-	if err != nil {
-		return fleet.AgentStarted{}, fmt.Errorf("upload agent: %w", err)
-	}
-	executable := uploaded.Path
-	t.logger.DebugContext(ctx, "agent is on the machine", slog.String("path", executable), slog.Int64("sent", uploaded.Sent))
+// takeOver puts the agent in charge, with a second attempt where the database is older than what
+// the host remembers.
+func (t *takeover) takeOver(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
 	started, err := t.attempt(ctx, host, executable, request)
 	seen, refused := errors.AsType[*supersededError](err)
 	if !refused || seen.generation <= fleet.TakeoverGeneration(request.GetTakeoverGeneration()) {
 		return started, err
 	}
-	// The database is older than what the host remembers. One step above that is enough.
+	// One step above that is enough.
 	if request, err = t.mint(ctx, host.HostKey(), seen.generation); err != nil {
 		return fleet.AgentStarted{}, err
 	}

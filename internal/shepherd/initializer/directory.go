@@ -1,0 +1,57 @@
+package initializer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
+)
+
+// directories are those of a host that the agent may be put into, in turn.
+func (c Config) directories() []string {
+	all := []string{path.Clean(c.TargetPath)}
+	for _, other := range c.OtherTargetPaths {
+		all = append(all, path.Clean(other))
+	}
+	return all
+}
+
+// withAgent puts the agent into a directory of the host and has run execute it there. Where nothing
+// can be put into a directory, or nothing executed there, it goes on with the next one.
+func (i *Initializer) withAgent(ctx context.Context, host Host, logger *slog.Logger, run func(executable string) error) error {
+	agent, err := host.Choose(ctx, i.agents...)
+	if err != nil {
+		return err
+	}
+	var reasons []string
+	directories := i.config.directories()
+	for _, directory := range directories {
+		err = i.runIn(ctx, host, agent, directory, logger, run)
+		why := remote.Unusable(err)
+		if why == "" {
+			return err
+		}
+		logger.InfoContext(ctx, "agent cannot be started from a directory", slog.String("directory", directory), slog.Any("err", err))
+		reasons = append(reasons, directory+" ("+why+")")
+	}
+	if len(directories) == 1 {
+		return err // it says more
+	}
+	return fleet.Errorf(fleet.KindTemporary, "no directory of the host can be used for the agent: %s; "+
+		"make one usable, or name another in initializer.other_target_paths", strings.Join(reasons, ", "))
+}
+
+func (i *Initializer) runIn(
+	ctx context.Context, host Host, agent *remote.Content, directory string, logger *slog.Logger, run func(executable string) error,
+) error {
+	uploaded, err := host.Upload(ctx, agent, path.Join(directory, executableName), 0o700)
+	if err != nil {
+		return fmt.Errorf("upload agent: %w", err)
+	}
+	logger.DebugContext(ctx, "agent is on the machine", slog.String("path", uploaded.Path), slog.Int64("sent", uploaded.Sent))
+	return run(uploaded.Path)
+}
