@@ -108,6 +108,8 @@ type recorder struct {
 	claims  []time.Time
 	largest int
 	results map[shepherd.Result]int
+	// running is how much work has started and not ended; lowest is the least that it ever was.
+	running, lowest int
 }
 
 func (r *recorder) Claimed(_ fleet.Process, works int, _ time.Duration, _ error) {
@@ -117,7 +119,11 @@ func (r *recorder) Claimed(_ fleet.Process, works int, _ time.Duration, _ error)
 	r.largest = max(r.largest, works)
 }
 
-func (r *recorder) Started(fleet.Process) {}
+func (r *recorder) Started(fleet.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running++
+}
 
 func (r *recorder) Ended(_ fleet.Process, result shepherd.Result, _ time.Duration) {
 	r.mu.Lock()
@@ -126,6 +132,8 @@ func (r *recorder) Ended(_ fleet.Process, result shepherd.Result, _ time.Duratio
 		r.results = make(map[shepherd.Result]int)
 	}
 	r.results[result]++
+	r.running--
+	r.lowest = min(r.lowest, r.running)
 }
 
 func (r *recorder) count(result shepherd.Result) int {

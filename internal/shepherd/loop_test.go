@@ -331,6 +331,49 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// stopping is an observer that stops the loop as soon as it has claimed work.
+type stopping struct {
+	recorder
+
+	stop func()
+}
+
+func (s *stopping) Claimed(process fleet.Process, works int, took time.Duration, err error) {
+	s.recorder.Claimed(process, works, took, err)
+	if works > 0 {
+		s.stop()
+	}
+}
+
+// TestClaimedTooLate: what is claimed when the loop stops already is handed back unseen, and counts
+// as started and ended once each.
+func TestClaimedTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		seen := &stopping{stop: cancel}
+		loop, err := shepherd.New(db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
+			t.Errorf("machine %s is worked on", work.Record.ID)
+			return shepherd.Finish{}
+		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := loop.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if cancelled := seen.count(shepherd.ResultCancelled); cancelled != len(ids) || seen.running != 0 || seen.lowest < 0 {
+			t.Errorf("%d were handed back; %d run, and %d did once", cancelled, seen.running, seen.lowest)
+		}
+		if held := machineOf(t, db, ids[0]).Holds; len(held) != 0 {
+			t.Errorf("held: %+v", held)
+		}
+	})
+}
+
 func TestConfigNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	if err := shepherd.DefaultConfig().Validate(); err != nil {

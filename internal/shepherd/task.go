@@ -76,6 +76,7 @@ func (l *Loop) judge(ctx context.Context, failure Fail) Outcome {
 // session frees the work.
 func (t *Task) handBack(ctx context.Context) {
 	t.started = time.Now()
+	t.holder.loop.observer.Started(t.holder.loop.scope.Process)
 	t.outcome = Cancel{Reason: Cause(errStopping)}
 	_ = t.Commit(ctx)
 }
