@@ -55,6 +55,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	if err != nil {
 		return parts, err
 	}
+	d.providers = providers
 	parts.pacing = func(name fleet.ProviderName) string { return pacingOf(providers, name) }
 	certificates, err := d.openCertificates(ctx)
 	if err != nil {

@@ -54,10 +54,11 @@ type Daemon struct {
 
 	agents, operators, socket *server.Listener
 
-	db       *bmdb.DB
-	database string
-	schema   int64
-	tree     *service.Tree
+	db        *bmdb.DB
+	database  string
+	schema    int64
+	providers []instance
+	tree      *service.Tree
 
 	closeOnce sync.Once
 	closeErr  error
@@ -213,9 +214,15 @@ func (d *Daemon) Alive(ctx context.Context) error {
 	return response.Body.Close()
 }
 
-// Close frees addresses and database. It does not drain; Run does.
+// Close frees addresses and database, and ends the connections that were kept for the next call of
+// a provider. It does not drain; Run does.
 func (d *Daemon) Close() error {
 	d.closeOnce.Do(func() {
+		for _, i := range d.providers {
+			if kept, ok := i.provider.(interface{ CloseIdleConnections() }); ok {
+				kept.CloseIdleConnections()
+			}
+		}
 		var errs []error
 		for _, l := range []*server.Listener{d.agents, d.operators, d.socket} {
 			if l != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -266,6 +268,51 @@ func TestClosesWhatWasOpen(t *testing.T) {
 			t.Errorf("%s: mode %o, %v", filepath.Base(path), info.Mode().Perm(), err)
 		}
 	}
+}
+
+// TestClosesConnectionsToProviders: a connection over which a provider has answered is kept for the
+// next call, and Close ends it.
+func TestClosesConnectionsToProviders(t *testing.T) {
+	t.Parallel()
+	states := make(chan http.ConnState, 1000)
+	list := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hosts: []\n")
+	}))
+	list.Config.ConnState = func(_ net.Conn, state http.ConnState) { states <- state }
+	list.Start()
+	defer list.Close()
+	late := time.After(time.Minute) // the provider's client would keep them for longer
+	kept, c := 0, settings(t)
+	follow := func(until func(http.ConnState) bool) {
+		t.Helper()
+		for {
+			select {
+			case state := <-states:
+				switch state {
+				case http.StateNew:
+					kept++
+				case http.StateClosed:
+					kept--
+				}
+				if until(state) {
+					return
+				}
+			case <-late:
+				t.Fatalf("%d connections are kept", kept)
+			}
+		}
+	}
+	c.Providers[0].Static.Path, c.Providers[0].Static.URL = "", list.URL
+	d, err := daemon.Open(t.Context(), c, daemon.Options{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := start(t, d)
+	follow(func(state http.ConnState) bool { return state == http.StateIdle })
+	if err := errors.Join(stop(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	follow(func(http.ConnState) bool { return kept == 0 })
 }
 
 // TestRefusesWhatOthersCanRead starts with each key and token open to others.
