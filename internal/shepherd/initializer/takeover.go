@@ -156,8 +156,8 @@ func (e *supersededError) Unwrap() error { return e.error }
 // maxGeneration bounds what a host may say that it has seen: above it nothing could be counted.
 const maxGeneration = 1 << 40
 
-// mint commits a takeover generation above the one that the host has seen (0: it has not said), and
-// with it a host key that is trusted on first use.
+// mint commits a takeover generation above the one that the host has seen (0: it has not said yet),
+// and with the first one a host key that is trusted on first use.
 func (t *takeover) mint(ctx context.Context, key remote.HostKey, seen fleet.TakeoverGeneration) (*agentv1.TakeoverInit, error) {
 	env, err := t.db.Environment(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (t *takeover) mint(ctx context.Context, key remote.HostKey, seen fleet.Take
 	}
 	var generation fleet.TakeoverGeneration
 	changes := []bmdb.Change{bmdb.MintTakeover(seen, &generation)}
-	if key.Source == remote.SourceFirstUse {
+	if seen == 0 && key.Source == remote.SourceFirstUse {
 		t.logger.WarnContext(ctx, "host key is trusted on first use", slog.String("fingerprint", key.Fingerprint))
 		changes = append(changes,
 			bmdb.PinHostKeys(t.work.Record.ID, []string{key.Key}),

@@ -88,3 +88,34 @@ func TestTakeoverInAnotherMode(t *testing.T) {
 		t.Errorf("recorded %+v", started)
 	}
 }
+
+// TestFirstUseIsToldOnce: also where the host has seen a newer takeover generation, so that another
+// one is minted.
+func TestFirstUseIsToldOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.attest()
+	b.sources[0].Config.TrustFirstUse = true
+	b.agent = func(init *agentv1.TakeoverInit, p sshhost.Program) sshhost.Status {
+		if init.GetTakeoverGeneration() > 45 {
+			return takesOver(init, p)
+		}
+		return answer(p, &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{
+			Failure: &agentv1.TakeoverFailure{Message: "seen", Superseded: true, SeenGeneration: 45},
+		}})
+	}
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	page, err := b.db.History(t.Context(), b.machine, 100)
+	check(t, err)
+	told := 0
+	for _, row := range page {
+		if row.Event == fleet.EventHostKeyTrusted {
+			told++
+		}
+	}
+	if logged := strings.Count(b.log.String(), "trusted on first use"); told != 1 || logged != 1 || b.record().TakeoverGeneration != 46 {
+		t.Errorf("history tells it %d times, the log %d times; takeover generation %d", told, logged, b.record().TakeoverGeneration)
+	}
+}
