@@ -46,9 +46,6 @@ const (
 	ResultFailed Result = "failed"
 )
 
-// Results lists all results.
-func Results() []Result { return []Result{ResultDone, ResultNotNeeded, ResultRefused, ResultFailed} }
-
 // Observer is told of every step. It must not block.
 type Observer interface {
 	RecoveryStep(rung fleet.Rung, result Result)
@@ -288,9 +285,7 @@ func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (she
 		// Nothing was done, and it says nothing of the machine: the step does not count.
 		return s.undo(was, fmt.Errorf("%s: %w", s.rung, err)), ResultFailed
 	case fleet.KindNotFound:
-		if err != nil {
-			return shepherd.Finish{Changes: []bmdb.Change{gone(s.work.Record)}}, ResultNotNeeded
-		}
+		return shepherd.Finish{Changes: []bmdb.Change{gone(s.work.Record)}}, ResultNotNeeded
 	case fleet.KindConflict, fleet.KindUnsupported, fleet.KindInvalid:
 		// It would be refused again. The step counts, and the next one follows in its time.
 		s.logger.WarnContext(ctx, "the provider refused the step", slog.Any("err", err))
