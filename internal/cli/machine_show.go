@@ -10,6 +10,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/hardware"
 )
 
 func (a *app) machineShowCommand() *cobra.Command {
@@ -100,17 +101,17 @@ func showHardware(w *screen, h *agentv1.HardwareReport) {
 		[2]string{"Chassis", chassis(s)},
 		[2]string{"Firmware", strings.TrimSpace(s.GetFirmwareVendor() + " " + s.GetFirmwareVersion() + " " + s.GetFirmwareDate())},
 		[2]string{"Kernel", strings.TrimSpace(s.GetKernel() + " " + s.GetArchitecture())},
-		[2]string{"Security", security(s)},
-		[2]string{"BMC", bmc(h.GetBmc())},
+		[2]string{"Security", hardware.Security(s)},
+		[2]string{"BMC", hardware.BMC(h.GetBmc())},
 		[2]string{"CPUs", processors(h)},
 		[2]string{"NUMA", numa(h.GetNumaNodes())},
-		[2]string{"Memory", memory(h.GetMemory())},
+		[2]string{"Memory", hardware.Memory(h.GetMemory(), bytesOf)},
 	)
 	if modules := h.GetMemory().GetModules(); len(modules) > 0 {
 		w.line("")
 		rows := make([][]string, len(modules))
 		for i, m := range modules {
-			rows[i] = []string{m.GetLocator(), bytesOf(m.GetSizeBytes()), m.GetType(), memorySpeed(m), strings.TrimSpace(m.GetVendor() + " " + m.GetPartNumber()), m.GetSerial()}
+			rows[i] = []string{m.GetLocator(), bytesOf(m.GetSizeBytes()), m.GetType(), hardware.ModuleSpeed(m), strings.TrimSpace(m.GetVendor() + " " + m.GetPartNumber()), m.GetSerial()}
 		}
 		w.table([]string{"MEMORY", "SIZE", "TYPE", "SPEED", "MODEL", "SERIAL"}, rows)
 	}
@@ -126,7 +127,7 @@ func showHardware(w *screen, h *agentv1.HardwareReport) {
 		w.line("")
 		rows := make([][]string, len(nics))
 		for i, n := range nics {
-			rows[i] = []string{n.GetName(), hardwareAddress(n), driver(n), speed(n), n.GetFirmware(), strings.Join(n.GetAddresses(), " ")}
+			rows[i] = []string{n.GetName(), hardwareAddress(n), hardware.Driver(n), speed(n), n.GetFirmware(), strings.Join(n.GetAddresses(), " ")}
 		}
 		w.table([]string{"INTERFACE", "MAC", "DRIVER", "LINK", "FIRMWARE", "ADDRESSES"}, rows)
 	}
@@ -154,40 +155,6 @@ func chassis(s *agentv1.System) string {
 	return strings.Join(parts, ", ")
 }
 
-func security(s *agentv1.System) string {
-	var parts []string
-	switch s.GetSecureBoot() {
-	case agentv1.SecureBoot_SECURE_BOOT_ENABLED:
-		parts = append(parts, "Secure Boot on")
-	case agentv1.SecureBoot_SECURE_BOOT_DISABLED:
-		parts = append(parts, "Secure Boot off")
-	}
-	if s.GetTpmVersion() != "" {
-		parts = append(parts, "TPM "+s.GetTpmVersion())
-	}
-	return strings.Join(parts, ", ")
-}
-
-func bmc(b *agentv1.Bmc) string {
-	if b == nil {
-		return ""
-	}
-	parts := []string{"present"}
-	if b.GetIpmiVersion() != "" {
-		parts = append(parts, "IPMI "+b.GetIpmiVersion())
-	}
-	if b.GetFirmwareVersion() != "" {
-		parts = append(parts, "firmware "+b.GetFirmwareVersion())
-	}
-	if addresses := strings.TrimSpace(b.GetAddress() + " " + strings.Join(b.GetIpv6Addresses(), " ")); addresses != "" {
-		parts = append(parts, "address "+addresses)
-	}
-	if b.GetMac() != "" {
-		parts = append(parts, "MAC "+b.GetMac())
-	}
-	return strings.Join(parts, ", ")
-}
-
 func numa(nodes []*agentv1.NumaNode) string {
 	if len(nodes) < 2 {
 		return ""
@@ -197,20 +164,6 @@ func numa(nodes []*agentv1.NumaNode) string {
 		parts[i] = fmt.Sprintf("node %d: CPUs %s, %s", n.GetNode(), n.GetCpus(), bytesOf(n.GetMemoryBytes()))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// memorySpeed is how fast a module runs, and how fast it could where that is more.
-func memorySpeed(m *agentv1.MemoryModule) string {
-	switch rated, configured := m.GetSpeedMts(), m.GetConfiguredSpeedMts(); {
-	case rated == 0 && configured == 0:
-		return ""
-	case configured == 0 || configured == rated:
-		return fmt.Sprintf("%d MT/s", rated)
-	case rated == 0:
-		return fmt.Sprintf("%d MT/s", configured)
-	default:
-		return fmt.Sprintf("%d of %d MT/s", configured, rated)
-	}
 }
 
 // hardwareAddress is the MAC address of an interface, and its own where it has been given another.
@@ -240,14 +193,6 @@ func diskHealth(h *agentv1.Health) string {
 	return "ok"
 }
 
-// driver names what drives an interface, or what a virtual one is and stands on.
-func driver(n *agentv1.NetworkInterface) string {
-	if n.GetKind() == "" {
-		return n.GetDriver()
-	}
-	return n.GetKind() + " on " + strings.Join(n.GetLower(), " ")
-}
-
 func processors(h *agentv1.HardwareReport) string {
 	cpus := h.GetCpus()
 	if len(cpus) == 0 {
@@ -258,12 +203,8 @@ func processors(h *agentv1.HardwareReport) string {
 		cores, threads = cores+c.GetCores(), threads+c.GetThreads()
 	}
 	text := fmt.Sprintf("%d × %s, %d cores, %d threads", len(cpus), cpus[0].GetModel(), cores, threads)
-	if kinds := cpus[0].GetCoreKinds(); len(kinds) > 0 {
-		names := make([]string, len(kinds))
-		for i, k := range kinds {
-			names[i] = fmt.Sprintf("%d × %s", k.GetCores(), k.GetName())
-		}
-		text += " (" + strings.Join(names, " + ") + ")"
+	if kinds := hardware.CoreKinds(cpus[0]); kinds != "" {
+		text += " (" + kinds + ")"
 	}
 	if n := h.GetOfflineThreads(); n > 0 {
 		text += fmt.Sprintf(", %d more offline (%s)", n, h.GetOfflineList())
@@ -274,19 +215,9 @@ func processors(h *agentv1.HardwareReport) string {
 	return text
 }
 
-func memory(m *agentv1.Memory) string {
-	if m.GetInstalledBytes() == 0 {
-		return bytesOf(m.GetUsableBytes()) + " usable"
-	}
-	return fmt.Sprintf("%s installed, %s usable", bytesOf(m.GetInstalledBytes()), bytesOf(m.GetUsableBytes()))
-}
-
 func speed(n *agentv1.NetworkInterface) string {
-	switch {
-	case !n.GetLink():
+	if !n.GetLink() {
 		return "down"
-	case n.GetSpeedMbps() > 0:
-		return fmt.Sprintf("%d Mbit/s", n.GetSpeedMbps())
 	}
-	return "up"
+	return cmp.Or(hardware.LinkSpeed(n), "up")
 }

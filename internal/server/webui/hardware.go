@@ -2,9 +2,9 @@ package webui
 
 import (
 	"fmt"
-	"strings"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/hardware"
 )
 
 // countedText is a text that stands for several equal things.
@@ -43,38 +43,17 @@ func cpus(all []*agentv1.Cpu) []countedText {
 			name = joinNonEmpty(" ", c.GetVendor(), "unnamed")
 		}
 		texts = append(texts, joinNonEmpty(", ", name, countOf(int64(c.GetCores()), "core", "cores"),
-			countOf(int64(c.GetThreads()), "thread", "threads"), coreKinds(c), labelled("microcode", c.GetMicrocode())))
+			countOf(int64(c.GetThreads()), "thread", "threads"), hardware.CoreKinds(c), labelled("microcode", c.GetMicrocode())))
 	}
 	return condense(texts)
-}
-
-// coreKinds tells of what cores a processor is made, if they differ.
-func coreKinds(c *agentv1.Cpu) string {
-	var kinds []string
-	for _, k := range c.GetCoreKinds() {
-		kinds = append(kinds, fmt.Sprintf("%d × %s", k.GetCores(), k.GetName()))
-	}
-	return strings.Join(kinds, " + ")
 }
 
 func modules(m *agentv1.Memory) []countedText {
 	var texts []string
 	for _, d := range m.GetModules() {
-		texts = append(texts, joinNonEmpty(" ", binary(d.GetSizeBytes()), d.GetType(), moduleSpeed(d), d.GetVendor(), d.GetPartNumber()))
+		texts = append(texts, joinNonEmpty(" ", binary(d.GetSizeBytes()), d.GetType(), hardware.ModuleSpeed(d), d.GetVendor(), d.GetPartNumber()))
 	}
 	return condense(texts)
-}
-
-// moduleSpeed tells at what speed a module runs, and what it could do if that is more.
-func moduleSpeed(d *agentv1.MemoryModule) string {
-	can, does := d.GetSpeedMts(), d.GetConfiguredSpeedMts()
-	switch {
-	case does > 0 && can > does:
-		return fmt.Sprintf("%d of %d MT/s", does, can)
-	case does > 0 || can > 0:
-		return fmt.Sprintf("%d MT/s", max(does, can))
-	}
-	return ""
 }
 
 // labelled puts a label before a value that is there.
@@ -85,40 +64,8 @@ func labelled(label, value string) string {
 	return label + " " + value
 }
 
-func security(s *agentv1.System) string {
-	boot := map[agentv1.SecureBoot]string{
-		agentv1.SecureBoot_SECURE_BOOT_ENABLED: "Secure Boot on", agentv1.SecureBoot_SECURE_BOOT_DISABLED: "Secure Boot off",
-	}
-	return joinNonEmpty(", ", boot[s.GetSecureBoot()], labelled("TPM", s.GetTpmVersion()))
-}
-
-func bmc(b *agentv1.Bmc) string {
-	addresses := joinNonEmpty(" ", append([]string{b.GetAddress()}, b.GetIpv6Addresses()...)...)
-	return joinNonEmpty(", ", "present", labelled("address", addresses), labelled("MAC", b.GetMac()), labelled("IPMI", b.GetIpmiVersion()), labelled("firmware", b.GetFirmwareVersion()),
-		labelled("maker", b.GetManufacturerId()), labelled("product", b.GetProductId()))
-}
-
 func numaNode(n *agentv1.NumaNode) string {
 	return fmt.Sprintf("%d: %s", n.GetNode(), joinNonEmpty(", ", labelled("threads", n.GetCpus()), binary(n.GetMemoryBytes())))
-}
-
-// driver names what drives an interface, or what a virtual one is and stands on.
-func driver(n *agentv1.NetworkInterface) string {
-	if n.GetKind() == "" {
-		return n.GetDriver()
-	}
-	return n.GetKind() + " on " + strings.Join(n.GetLower(), " ")
-}
-
-func memory(m *agentv1.Memory) string {
-	installed, usable := "", ""
-	if m.GetInstalledBytes() > 0 {
-		installed = binary(m.GetInstalledBytes()) + " installed"
-	}
-	if m.GetUsableBytes() > 0 {
-		usable = binary(m.GetUsableBytes()) + " usable"
-	}
-	return joinNonEmpty(", ", installed, usable)
 }
 
 func diskKind(d *agentv1.BlockDevice) string {
@@ -176,15 +123,4 @@ func health(h *agentv1.Health) string {
 // isBad tells of a drive that expects to fail, or that has lost data already.
 func isBad(h *agentv1.Health) bool {
 	return h != nil && (!h.GetPassed() || h.GetPendingSectors() > 0 || h.GetOfflineUncorrectableSectors() > 0)
-}
-
-func speed(n *agentv1.NetworkInterface) string {
-	switch mbps := n.GetSpeedMbps(); {
-	case mbps <= 0:
-		return ""
-	case mbps%1000 == 0:
-		return fmt.Sprintf("%d Gbit/s", mbps/1000)
-	default:
-		return fmt.Sprintf("%d Mbit/s", mbps)
-	}
 }
