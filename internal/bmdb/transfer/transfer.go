@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,6 +56,12 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 	if err := sameSchema(ctx, from, to); err != nil {
 		return r, err
 	}
+	// First: whoever is killed from here on leaves one database that waits, and not two that act.
+	undo, err := markSource(ctx, from, "copied to "+o.To)
+	if err != nil {
+		return r, err
+	}
+	committing := false
 	err = from.View(ctx, func(ctx context.Context, src bmdb.Tx) error {
 		return to.Update(ctx, func(ctx context.Context, dst bmdb.Tx) error {
 			c := copying{options: o, src: src, dst: dst, srcEngine: from.Name(), dstEngine: to.Name()}
@@ -62,17 +69,46 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 				return err
 			}
 			r = c.report
-			return mark(ctx, dst, "copied from "+o.From)
+			if err := mark(ctx, dst, "copied from "+o.From); err != nil {
+				return err
+			}
+			committing = true
+			return nil
 		})
 	})
-	if err != nil {
-		return Report{}, fmt.Errorf("copy the database: %w", err)
-	}
-	err = from.Update(ctx, func(ctx context.Context, src bmdb.Tx) error { return mark(ctx, src, "copied to "+o.To) })
-	if err != nil {
-		return r, fmt.Errorf("everything was copied, but the source could not be marked as a copy; do not use both: %w", err)
+	switch {
+	case err != nil && committing:
+		return Report{}, fmt.Errorf("copy the database: whether the target has it all is not known, so the source stays marked as a copy: %w", err)
+	case err != nil:
+		return Report{}, fmt.Errorf("copy the database: %w", errors.Join(err, undo(context.WithoutCancel(ctx))))
 	}
 	return r, nil
+}
+
+// markSource marks the source as one of two databases. undo brings back what it had before.
+func markSource(ctx context.Context, from bmdb.Engine, evidence string) (undo func(ctx context.Context) error, err error) {
+	var at int64
+	var had string
+	err = from.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		err := tx.QueryRowContext(ctx, "SELECT at, evidence FROM restored WHERE id = 1").Scan(&at, &had)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		return mark(ctx, tx, evidence)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mark the source as a copy: %w", err)
+	}
+	return func(ctx context.Context) error {
+		return from.Update(ctx, func(ctx context.Context, tx bmdb.Tx) (err error) {
+			if had == "" {
+				_, err = tx.ExecContext(ctx, "DELETE FROM restored WHERE id = 1")
+			} else {
+				_, err = tx.ExecContext(ctx, "UPDATE restored SET at = $1, evidence = $2 WHERE id = 1", at, had)
+			}
+			return err
+		})
+	}, nil
 }
 
 // quiet ends the sessions that nobody extends, frees what they held, and fails when one is left

@@ -38,6 +38,9 @@ func TestCopy(t *testing.T) {
 						if batches++; rows > of {
 							t.Errorf("%d rows of %d", rows, of)
 						}
+						if batches == 1 && from.Name == "postgres" && restored(t, source) == "" { // somebody may kill us now
+							t.Error("the source is not marked while it is copied")
+						}
 					},
 				})
 				if err != nil {
@@ -255,11 +258,24 @@ func TestCopyRefuses(t *testing.T) {
 			if evidence := restored(t, source); evidence != "" {
 				t.Fatalf("the source of a copy that failed is marked: %s", evidence)
 			}
-			if _, err := transfer.Copy(ctx, source.Open(t), empty.Open(t), transfer.Options{}); err != nil {
-				t.Fatalf("again after the interruption: %v", err)
+			_, err = transfer.Copy(ctx, source.Open(t), replyLost{empty.Open(t)}, transfer.Options{})
+			if !errors.Is(err, errReplyLost) || restored(t, source) == "" || restored(t, empty) == "" {
+				t.Fatalf("with a commit that nobody heard of: %v, %q, %q", err, restored(t, source), restored(t, empty))
+			}
+			if _, err := transfer.Copy(ctx, source.Open(t), e.New(t).Open(t), transfer.Options{}); err != nil {
+				t.Fatalf("once more, to another one: %v", err)
 			}
 		})
 	}
+}
+
+var errReplyLost = errors.New("the connection is gone")
+
+// replyLost is a database whose commits succeed, and nobody hears of that.
+type replyLost struct{ bmdb.Engine }
+
+func (e replyLost) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return errors.Join(e.Engine.Update(ctx, fn), errReplyLost)
 }
 
 func restored(t *testing.T, d engines.Database) string {
