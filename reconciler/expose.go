@@ -26,7 +26,8 @@ import (
 // For each connection it connects to the API server first, and then asks etcd. The record of a
 // node changes only while no API server runs there. So if the record still names our release after
 // the connection was made, then the process at its other end is of our release, however long we
-// were stopped in between. One question answers for all connections that were made before it began.
+// were stopped in between. One question answers for all connections that were made before it began;
+// a connection that comes while one is under way waits for that one, too.
 //
 // Whoever reaches the port may connect. One source, which is an IPv4 address or the /64 of an IPv6
 // address, takes a quarter of the places at most; what is above that is closed at once.

@@ -77,7 +77,7 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 	case err != nil:
 		return err
 	}
-	return errors.New("it ended at once; its log file says why")
+	return errors.New("it ended at once; its log file, if it could keep one, says why")
 }
 
 // startInside starts Run inside this process, as the host of a simulation lets it go on, and

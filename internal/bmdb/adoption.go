@@ -11,27 +11,31 @@ import (
 
 // RequestAdoption asks for a machine of the provider that the BMDB does not know to be managed: the
 // next pass takes it in, as installed where the operator says so. Asking again for the same changes
-// nothing. KindNotFound unless it is a discrepancy of the kind unknown-machine.
+// nothing. KindNotFound unless it was asked for already, or is a discrepancy of the kind
+// unknown-machine.
 func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID, installed bool, reason string) error {
 	return db.onProvider(ctx, "request adoption", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
 		rows, err := t.q.ListProviderDiscrepancies(ctx, string(name))
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(rows, func(d statement.Discrepancy) bool {
+		asked, err := t.q.ListAdoptions(ctx, string(name))
+		if err != nil {
+			return err
+		}
+		// What was asked for is no discrepancy any more, and may wait for a list that lags.
+		i := slices.IndexFunc(asked, func(a statement.ListAdoptionsRow) bool { return a.ProviderID == string(id) })
+		if i < 0 && !slices.ContainsFunc(rows, func(d statement.Discrepancy) bool {
 			return d.Kind == string(fleet.DiscrepancyUnknownMachine) && d.ProviderID == string(id)
 		}) {
 			return fleet.Errorf(fleet.KindNotFound, "no unknown machine %s is reported at %s: `ironherd discrepancy list` has those that are", id, name)
 		}
+		if i >= 0 && (asked[i].Installed != 0) == installed {
+			return nil
+		}
 		words := string(id)
 		if installed {
 			words += ", as installed"
-		}
-		asked, err := t.q.ListAdoptions(ctx, string(name))
-		if err != nil || slices.ContainsFunc(asked, func(a statement.ListAdoptionsRow) bool {
-			return a.ProviderID == string(id) && (a.Installed != 0) == installed
-		}) {
-			return err
 		}
 		t.record(history{
 			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventAdoptionRequested,

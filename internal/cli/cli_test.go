@@ -160,6 +160,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"recovery pause --reason r --until x", 2, "--until must be an instant"},
 		{"discrepancy adopt metal dev-9", 2, "--reason must say why"},
 		{"discrepancy adopt metal not_found --reason r", 3, ""},
+		{"discrepancy adopt metal dev-old-server --installed --reason r", 1, "the control plane is older than this command"},
 		{"machine host-key accept x SHA256:BBBB", 2, "--reason must say why"},
 		{"discrepancy forget metal", 2, "PROVIDER-ID is missing (see ironherd discrepancy forget --help)"},
 		{"discrepancy adopt", 2, "PROVIDER and PROVIDER-ID are missing"},

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) discrepancyAdoptCommand() *cobra.Command {
@@ -18,7 +19,8 @@ func (a *app) discrepancyAdoptCommand() *cobra.Command {
 		Short: "Manage a machine that the provider has and the database does not know",
 		Long: `Adopt wants a machine managed that a discrepancy of the kind unknown-machine names. The next pass takes it in; from then on it is looked after
 as every other machine: an agent is started on it, which ends what runs there where the provider's takeover is kexec. With --installed it is
-marked as installed instead, and left alone. While the provider is paused there is no pass.`,
+marked as installed instead, and left alone: wait with that until each control plane has this version, because the
+previous one starts an agent. While the provider is paused there is no pass.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy adopt metal dev-16 --installed --reason "made after the backup, serves the shop"
   ironherd discrepancy adopt metal dev-17 --reason "made by hand"`,
@@ -37,11 +39,19 @@ marked as installed instead, and left alone. While the provider is paused there 
 			if err != nil {
 				return err
 			}
+			words := ""
+			if installed {
+				words = " as installed"
+				if !response.GetInstalled() {
+					return fleet.Errorf(fleet.KindUnsupported, "the control plane is older than this command, and takes %s in without --installed: an agent is started on it. "+
+						"`ironherd provider pause %s --reason WHY` at once holds the pass back that takes it in", args[1], args[0])
+				}
+			}
 			if p := response.GetPaused(); p != nil {
-				a.note("%s of %s is taken in when %s is resumed. %s", args[1], args[0], args[0], paused(p))
+				a.note("%s of %s is taken in%s when %s is resumed. %s", args[1], args[0], words, args[0], paused(p))
 				return nil
 			}
-			a.note("%s of %s is taken in with the next pass", args[1], args[0])
+			a.note("%s of %s is taken in%s with the next pass", args[1], args[0], words)
 			return nil
 		})
 	}

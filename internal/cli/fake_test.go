@@ -291,7 +291,7 @@ func (f *fakeFleet) hold(what string) {
 
 func (f *fakeFleet) AdoptMachine(_ context.Context, r *fleetv1.AdoptMachineRequest) (*fleetv1.AdoptMachineResponse, error) {
 	f.hold("adopt " + r.GetProvider() + " " + r.GetProviderId() + ": " + r.GetReason())
-	a := &fleetv1.AdoptMachineResponse{}
+	a := &fleetv1.AdoptMachineResponse{Installed: r.GetInstalled() && r.GetProviderId() != "dev-old-server"}
 	if r.GetProviderId() == "dev-paused" {
 		a.Paused = &fleetv1.ProviderPause{Provider: r.GetProvider(), At: at(10, 0), Actor: "anna", Reason: "the bill"}
 	}

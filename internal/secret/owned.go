@@ -36,7 +36,7 @@ func owned(path string, info fs.FileInfo) error {
 		return nil
 	}
 	if stat.Nlink > 1 {
-		return fleet.Errorf(fleet.KindInvalid, "%s has more than one name (hard links): remove the others, which `find / -xdev -samefile %s` lists", path, path)
+		return fleet.Errorf(fleet.KindInvalid, "%s has more than one name (hard links): remove the others, which `find / -samefile %s` lists", path, path)
 	}
 	if int(stat.Uid) == os.Geteuid() {
 		return nil
@@ -46,14 +46,14 @@ func owned(path string, info fs.FileInfo) error {
 		return Unreadable(path, err)
 	}
 	if owner, ok := dir.Sys().(*syscall.Stat_t); ok && stat.Uid != owner.Uid {
-		return fleet.Errorf(fleet.KindInvalid, "%s belongs to user %d, and its directory to user %d: if the file is as it should be, chown it to that user",
+		return fleet.Errorf(fleet.KindInvalid, "%s belongs to user %d, and its directory to user %d: do this as the first of them, or let both belong to one user",
 			path, stat.Uid, owner.Uid)
 	}
 	return nil
 }
 
 func linked(path string) error {
-	return fleet.Errorf(fleet.KindInvalid, "%s is a symbolic link, and whoever made it may have this process change any file: find out who did, and remove it", path)
+	return fleet.Errorf(fleet.KindInvalid, "%s is a symbolic link, and whoever made it may have this process change any file: if it is as it should be, have root own it (chown -h), else remove it", path)
 }
 
 // Open opens a file to read it, which must be as Owned wants. Its errors are those of Owned.

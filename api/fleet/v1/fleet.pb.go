@@ -4087,7 +4087,10 @@ func (x *AdoptMachineRequest) GetInstalled() bool {
 type AdoptMachineResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Set while the provider is paused: there is no pass that takes the machine in before that ends.
-	Paused        *ProviderPause `protobuf:"bytes,1,opt,name=paused,proto3" json:"paused,omitempty"`
+	Paused *ProviderPause `protobuf:"bytes,1,opt,name=paused,proto3" json:"paused,omitempty"`
+	// That of the request. A control plane that does not know it leaves it out, and an agent is
+	// started on the machine.
+	Installed     bool `protobuf:"varint,2,opt,name=installed,proto3" json:"installed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4127,6 +4130,13 @@ func (x *AdoptMachineResponse) GetPaused() *ProviderPause {
 		return x.Paused
 	}
 	return nil
+}
+
+func (x *AdoptMachineResponse) GetInstalled() bool {
+	if x != nil {
+		return x.Installed
+	}
+	return false
 }
 
 type PauseProviderRequest struct {
@@ -4946,9 +4956,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
 	"providerId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1c\n" +
-	"\tinstalled\x18\x04 \x01(\bR\tinstalled\"P\n" +
+	"\tinstalled\x18\x04 \x01(\bR\tinstalled\"n\n" +
 	"\x14AdoptMachineResponse\x128\n" +
-	"\x06paused\x18\x01 \x01(\v2 .ironherd.fleet.v1.ProviderPauseR\x06paused\"J\n" +
+	"\x06paused\x18\x01 \x01(\v2 .ironherd.fleet.v1.ProviderPauseR\x06paused\x12\x1c\n" +
+	"\tinstalled\x18\x02 \x01(\bR\tinstalled\"J\n" +
 	"\x14PauseProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +

@@ -50,6 +50,7 @@ func (b *beginning) begin(ctx context.Context, head []byte) (err error) {
 	if b.esp, b.doubtful, err = checkBoot(b.options.Root, head); err != nil {
 		return err
 	}
+	b.source.patient.Store(true) // it is read ahead while we ask
 	err = b.options.Begin(ctx, &agentv1.BegunDisk{
 		InstallGeneration: b.request.GetInstallGeneration(),
 		Name:              b.chosen.GetName(), Serial: b.chosen.GetSerial(), Wwn: b.chosen.GetWwn(),
@@ -57,7 +58,6 @@ func (b *beginning) begin(ctx context.Context, head []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	b.source.patient.Store(true)
 	return b.wipe()
 }
 

@@ -145,7 +145,7 @@ var challengeParameter = regexp.MustCompile(`([a-z]+)="([^"]*)"`)
 func (r ociReference) token(ctx context.Context, client *http.Client, challenge string) (string, error) {
 	rest, ok := strings.CutPrefix(challenge, "Bearer ")
 	if !ok {
-		return "", &permanentError{"the registry " + r.host + " wants credentials, and none can be given"}
+		return "", &refusedError{"the registry " + r.host, errors.New("it wants credentials, and none can be given")}
 	}
 	parameters := map[string]string{}
 	for _, match := range challengeParameter.FindAllStringSubmatch(rest, -1) {
@@ -153,7 +153,7 @@ func (r ociReference) token(ctx context.Context, client *http.Client, challenge 
 	}
 	realm, err := url.Parse(parameters["realm"])
 	if err != nil || realm.Host == "" || realm.Scheme != "https" && (realm.Scheme != "http" || realm.Host != r.host) {
-		return "", &permanentError{"the registry " + r.host + " names no place to get a token from"}
+		return "", &refusedError{"the registry " + r.host, errors.New("it names no place to get a token from")}
 	}
 	query := realm.Query()
 	if service := parameters["service"]; service != "" {
@@ -184,7 +184,7 @@ func (r ociReference) token(ctx context.Context, client *http.Client, challenge 
 		answer.Token = answer.AccessToken
 	}
 	if answer.Token == "" || strings.ContainsAny(answer.Token, "\r\n") {
-		return "", &permanentError{"the registry " + r.host + " gives no token to anybody"}
+		return "", &refusedError{"the registry " + r.host, errors.New("it gives no token to anybody")}
 	}
 	return answer.Token, nil
 }

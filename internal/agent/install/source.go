@@ -376,13 +376,15 @@ func (s *source) accept(response *http.Response, stall *time.Timer) error {
 // acceptWhole takes a response that starts at the beginning: the first one, or that of a server
 // that knows no ranges, whose bytes up to the offset are dropped.
 func (s *source) acceptWhole(response *http.Response, stall *time.Timer) error {
+	length := response.ContentLength // -1: it does not say
 	if s.offset == 0 {
-		s.length = response.ContentLength
+		s.length = length
 		return nil
 	}
-	if response.ContentLength != s.length {
+	if length >= 0 && s.length >= 0 && length != s.length {
 		return s.changed()
 	}
+	s.length = max(s.length, length)
 	// Dropping them may take as long as it took to read them.
 	_, err := io.CopyN(io.Discard, moving{response.Body, stall}, s.offset)
 	return err

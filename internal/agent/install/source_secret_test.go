@@ -57,8 +57,6 @@ func TestErrorsTellNoQuery(t *testing.T) {
 	}
 }
 
-// A disk that fails ends the install at once, although the download stands still.
-
 // A URL with a secret is not told to the host that it redirects to.
 func TestRedirectsTellNoQuery(t *testing.T) {
 	t.Parallel()

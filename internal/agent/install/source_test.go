@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // breaking serves data in pieces: each connection is cut after a while.
@@ -127,10 +129,13 @@ func TestServerThatIsAwayForAWhile(t *testing.T) {
 		piece     int
 		status404 bool
 		told      string
+		// asking is how long it takes until the disk may be wiped.
+		asking time.Duration
 	}{
-		"right after the beginning": {mebibyte, false, refused},
-		"in the middle":             {3 * mebibyte, false, refused},
-		"without the image":         {3 * mebibyte, true, `http://host/image: the server says "404 Not Found"`},
+		"right after the beginning": {mebibyte, false, refused, 0},
+		"in the middle":             {3 * mebibyte, false, refused, 0},
+		"without the image":         {3 * mebibyte, true, `http://host/image: the server says "404 Not Found"`, 0},
+		"while it asks":             {mebibyte, true, `http://host/image: the server says "404 Not Found"`, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,6 +145,7 @@ func TestServerThatIsAwayForAWhile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				options := m.options()
 				options.Client = away(image, test.piece, 5*time.Minute, test.status404)
+				options.Begin = func(context.Context, *agentv1.BegunDisk) error { time.Sleep(test.asking); return nil }
 				var told []string
 				options.Waiting = func(why string) {
 					if len(told) == 0 || told[len(told)-1] != why {
@@ -325,6 +331,34 @@ func TestImageChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestMirrorWithoutLength: a mirror that does not say how long the image is has it all the same.
+func TestMirrorWithoutLength(t *testing.T) {
+	t.Parallel()
+	image := testImage(4, 2*mebibyte)
+	for name, lengths := range map[string][2]int64{"first": {-1, 2 * mebibyte}, "then": {2 * mebibyte, -1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			request := requestFor("http://host/image", image)
+			synctest.Test(t, func(t *testing.T) {
+				options := m.options()
+				requests := 0
+				options.Client = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+					body := io.NopCloser(bytes.NewReader(image))
+					if requests++; requests == 1 {
+						body = brokenBody{bytes.NewReader(image[:mebibyte+mebibyte/2])}
+					}
+					return &http.Response{StatusCode: 200, ContentLength: lengths[min(requests, 2)-1], Body: body}, nil
+				})}
+				if report := Run(t.Context(), request, options); !report.GetOk() {
+					t.Error(report.GetError())
+				}
+			})
+			checkInstalled(t, m, image, request)
+		})
+	}
+}
+
 func TestPermanentAnswerIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	requests := 0
@@ -338,6 +372,7 @@ func TestPermanentAnswerIsNotRepeated(t *testing.T) {
 	}
 }
 
+// A disk that fails ends the install at once, although the download stands still.
 func TestDiskFailureEndsTheDownload(t *testing.T) {
 	t.Parallel()
 	source, err := newSource(t.Context(), NewClient(), serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -439,9 +439,10 @@ var handsTests = []test{
 	{"a machine that is adopted as installed is left alone", func(w *world) {
 		unknown := bmdb.Discrepancy{Kind: fleet.DiscrepancyUnknownMachine, ProviderID: "id-x", Evidence: "it is there"}
 		w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{unknown}))) })
-		// Whoever has thought again before it is taken in is heard.
+		// Whoever has thought again before it is taken in is heard, also while a list lags.
 		for _, installed := range []bool{false, true, true} {
 			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", installed, "it serves the shop"))
+			w.provisioning(func(work *bmdb.Work) { w.must(work.Note(w.ctx, bmdb.SetDiscrepancies(nil))) })
 		}
 		id := fleet.NewMachineID()
 		w.provisioning(func(work *bmdb.Work) {

@@ -22,10 +22,11 @@ const maximumReadings = 4
 const maximumPages = 1000
 
 // maximumRows is more than a project has, and maximumKept more bytes than are kept of so many. Who
-// answers as the API must not take all the memory of this process, which serves other providers.
+// answers as the API must not take all the memory of this process, which serves other providers. A
+// few readings may be kept at a time.
 const (
 	maximumRows = 100_000
-	maximumKept = 128 << 20
+	maximumKept = 64 << 20
 )
 
 // page is one page of any list.

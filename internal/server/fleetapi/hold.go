@@ -31,7 +31,7 @@ func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineReq
 		if err := s.db.RequestAdoption(ctx, actor, name, fleet.ProviderID(req.GetProviderId()), req.GetInstalled(), reason); err != nil {
 			return nil, err
 		}
-		a := &fleetv1.AdoptMachineResponse{}
+		a := &fleetv1.AdoptMachineResponse{Installed: req.GetInstalled()}
 		providers, err := s.db.Providers(ctx)
 		for _, p := range providers {
 			if p.Name == name {

@@ -268,5 +268,3 @@ func (s *Service) endOf(ctx context.Context, req interface {
 	}
 	return &at, nil
 }
-
-// plural returns "1 thing" or "n things".

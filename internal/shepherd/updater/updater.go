@@ -139,7 +139,10 @@ func (p *pass) run(ctx context.Context) error {
 	loss := provider.SuddenLoss(known, missing)
 	doubtful := of[provider.PresenceBack]
 	if !loss {
-		doubtful = slices.Concat(doubtful, of[provider.PresenceMissing], of[provider.PresenceLeft])
+		doubtful = append(doubtful, of[provider.PresenceMissing]...)
+	}
+	if !loss && (missing == 0 || missing < known) { // else it may be the list of something else
+		doubtful = append(doubtful, of[provider.PresenceLeft]...)
 	}
 	if err := p.ask(ctx, doubtful); err != nil {
 		return err

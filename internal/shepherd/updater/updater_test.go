@@ -320,6 +320,32 @@ func TestDeletedElsewhere(t *testing.T) {
 	}
 }
 
+// TestListOfSomethingElse: where a list has none of the machines that it should have, nothing is
+// made of those that it need not have.
+func TestListOfSomethingElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 5)
+		for range 4 {
+			b.pass()
+		}
+		devices := b.fake.Devices()
+		for _, device := range devices[1:] {
+			b.fake.Change(device.ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusFailed; return true })
+		}
+		b.pass()
+		for _, device := range devices {
+			b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
+		}
+		b.pass()
+		for i := 1; i < 5; i++ {
+			if got := b.provided(i).Status; got != fleet.ProviderStatusFailed {
+				t.Errorf("machine %d is %s", i, got)
+			}
+		}
+	})
+}
+
 // TestReleasedMachinesAreNotMissing: machines that are being released leave the provider's list.
 // That is no loss, however many they are: the loop of operations says what has become of them.
 func TestReleasedMachinesAreNotMissing(t *testing.T) {
