@@ -26,7 +26,7 @@ const maximumPages = 1000
 // few readings may be kept at a time.
 const (
 	maximumRows = 100_000
-	maximumKept = 64 << 20
+	maximumKept = 128 << 20
 )
 
 // page is one page of any list.
