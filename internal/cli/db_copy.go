@@ -24,7 +24,8 @@ func (a *app) dbCopyCommand() *cobra.Command {
 		Short: "Copy a fleet into a new database, such as from the embedded one to PostgreSQL",
 		Long: `Copy needs both databases to itself: stop every control plane first. The source must have the schema that this program
 needs ("ironherd db migrate" brings it there), and the target must be new. All is copied and compared, row by row, before any of it
-counts; a copy that fails leaves the target empty and the source as it was.
+counts; a copy that fails leaves the target empty and the source as it was. One that is killed leaves the source waiting, too: "ironherd db
+accept-restore" on it ends that.
 
 Afterwards there are two databases of one fleet, and a control plane on each would undo what the other does. So both wait, with whatever
 destroys or restarts machines, until you say which one counts: put its URL into the configuration, run "ironherd db accept-restore", and

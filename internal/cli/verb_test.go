@@ -214,6 +214,10 @@ func TestHolds(t *testing.T) {
 		"rack: 1 penalty of capacity ended; its next pass may use node4\n"; r.stderr != want {
 		t.Errorf("told %q, want %q", r.stderr, want)
 	}
+	if r, want := h.run(t, "discrepancy", "adopt", "metal", "dev-9", "--installed", "--reason", "in use"),
+		"dev-9 of metal is taken in as installed with the next pass\n"; r.code != 0 || r.stderr != want {
+		t.Errorf("told %q, want %q", r.stderr, want)
+	}
 	asked := len(h.holds)
 	for _, args := range [][]string{{"--capacity", "node4"}, {"--capacity", "", "--reason", "ours again"}} {
 		if r := h.run(t, append([]string{"provider", "retry", "rack"}, args...)...); r.code != 2 || len(h.holds) != asked {

@@ -202,6 +202,45 @@ func TestRegistryWantsAToken(t *testing.T) {
 	}
 }
 
+// TestRegistryInTroubleForAWhile: when the disk is wiped, what a registry refuses may come all the
+// same.
+func TestRegistryInTroubleForAWhile(t *testing.T) {
+	t.Parallel()
+	image := testImage(5, 6*mebibyte)
+	var requests atomic.Int64
+	challenges := []string{"Basic realm=x", "Bearer service=x", `Bearer realm="http://HOST/token"`}
+	wrap := func(inner http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch n := int(requests.Load()); {
+			case r.URL.Path == "/token":
+				_, _ = io.WriteString(w, `{"token": ""}`)
+			case !strings.Contains(r.URL.Path, "/blobs/"):
+				inner.ServeHTTP(w, r)
+			case n == 0:
+				requests.Add(1)
+				w.Header().Set("Content-Length", fmt.Sprint(len(image)))
+				_, _ = w.Write(image[:2*mebibyte])
+			case n <= len(challenges):
+				requests.Add(1)
+				w.Header().Set("WWW-Authenticate", strings.ReplaceAll(challenges[n-1], "HOST", r.Host))
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				requests.Add(1)
+				inner.ServeHTTP(w, r)
+			}
+		})
+	}
+	m := newMachine(t)
+	request := requestFor(registryWith(t, wrap, image), image)
+	if report := Run(t.Context(), request, m.options()); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	checkInstalled(t, m, image, request)
+	if n := int(requests.Load()); n != len(challenges)+2 {
+		t.Errorf("%d requests for the blob", n)
+	}
+}
+
 func TestRegistryRefusals(t *testing.T) {
 	t.Parallel()
 	image := testImage(6, 2*mebibyte)

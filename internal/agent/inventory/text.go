@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/hardware"
 )
 
 // Text returns a report for people to read.
@@ -20,16 +21,14 @@ func Text(report *agentv1.HardwareReport) []byte {
 	line("chassis\t%s", join(named("serial", system.GetChassisSerial()), named("asset tag", system.GetChassisAssetTag())))
 	line("board\t%s", join(system.GetBoardVendor(), system.GetBoardProduct()))
 	line("firmware\t%s", join(system.GetFirmwareVendor(), system.GetFirmwareVersion(), system.GetFirmwareDate()))
-	line("security\t%s", join(secureBootText(system.GetSecureBoot()), named("TPM", system.GetTpmVersion())))
+	line("security\t%s", hardware.Security(system))
 	if bmc := report.GetBmc(); bmc != nil {
-		line("BMC\t%s", join(named("address", strings.TrimSpace(bmc.GetAddress()+" "+strings.Join(bmc.GetIpv6Addresses(), " "))),
-			named("MAC", bmc.GetMac()), named("IPMI", bmc.GetIpmiVersion()), named("firmware", bmc.GetFirmwareVersion()),
-			named("maker", bmc.GetManufacturerId()), named("product", bmc.GetProductId())))
+		line("BMC\t%s", hardware.BMC(bmc))
 	}
 	line("kernel\t%s", join(system.GetKernel(), system.GetArchitecture()))
 	for _, cpu := range report.GetCpus() {
 		line("cpu %d\t%s", cpu.GetSocket(), join(cpu.GetVendor(), cpu.GetModel(), fmt.Sprintf("%d cores, %d threads", cpu.GetCores(), cpu.GetThreads()),
-			kindsText(cpu.GetCoreKinds()), named("microcode", cpu.GetMicrocode())))
+			hardware.CoreKinds(cpu), named("microcode", cpu.GetMicrocode())))
 	}
 	if n := report.GetOfflineThreads(); n > 0 {
 		line("offline\t%d threads: %s", n, report.GetOfflineList())
@@ -40,7 +39,7 @@ func Text(report *agentv1.HardwareReport) []byte {
 	line("memory\t%s usable, %s installed", bytesText(report.GetMemory().GetUsableBytes()), bytesText(report.GetMemory().GetInstalledBytes()))
 	for _, module := range report.GetMemory().GetModules() {
 		line("module %s\t%s", module.GetLocator(),
-			join(bytesText(module.GetSizeBytes()), module.GetType(), speedText(module), module.GetVendor(), module.GetPartNumber()))
+			join(bytesText(module.GetSizeBytes()), module.GetType(), hardware.ModuleSpeed(module), module.GetVendor(), module.GetPartNumber()))
 	}
 	for _, disk := range report.GetBlockDevices() {
 		line("disk %s\t%s", disk.GetName(), join(bytesText(disk.GetSizeBytes()), disk.GetProtocol(), disk.GetVendor(), disk.GetModel(),
@@ -52,8 +51,8 @@ func Text(report *agentv1.HardwareReport) []byte {
 		if nic.GetLink() {
 			link = "link"
 		}
-		if nic.GetSpeedMbps() > 0 {
-			link = fmt.Sprintf("link %d Mbit/s", nic.GetSpeedMbps())
+		if speed := hardware.LinkSpeed(nic); speed != "" {
+			link = "link " + speed
 		}
 		permanent := ""
 		if nic.GetPermanentMac() != nic.GetMac() {
@@ -73,37 +72,6 @@ func Text(report *agentv1.HardwareReport) []byte {
 		out = fmt.Appendf(out, "%-*s  %s\n", wide, l[0], l[1])
 	}
 	return out
-}
-
-// kindsText shows of what cores a processor is made, if they differ.
-func kindsText(kinds []*agentv1.CoreKind) string {
-	words := make([]string, len(kinds))
-	for i, kind := range kinds {
-		words[i] = fmt.Sprintf("%d × %s", kind.GetCores(), kind.GetName())
-	}
-	return strings.Join(words, " + ")
-}
-
-func secureBootText(state agentv1.SecureBoot) string {
-	switch state {
-	case agentv1.SecureBoot_SECURE_BOOT_ENABLED:
-		return "Secure Boot"
-	case agentv1.SecureBoot_SECURE_BOOT_DISABLED:
-		return "no Secure Boot"
-	}
-	return ""
-}
-
-// speedText shows at what speed a module runs, and what it could do if that is more.
-func speedText(module *agentv1.MemoryModule) string {
-	can, does := module.GetSpeedMts(), module.GetConfiguredSpeedMts()
-	switch {
-	case does > 0 && can > does:
-		return fmt.Sprintf("%d of %d MT/s", does, can)
-	case does > 0 || can > 0:
-		return fmt.Sprintf("%d MT/s", max(does, can))
-	}
-	return ""
 }
 
 // healthText shows what is wrong with a drive, and how worn it is.

@@ -76,7 +76,7 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 	dir := filepath.Dir(to)
 	partial, err := os.CreateTemp(dir, "."+filepath.Base(to)+".partial-*")
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "no file can be made in %s: %w", filepath.Dir(to), cause(err))
+		return fleet.Errorf(fleet.KindInvalid, "no file can be made in %s: %w", dir, cause(err))
 	}
 	defer func() {
 		err = errors.Join(err, partial.Close())

@@ -19,6 +19,7 @@
 // what the other one looks after. Which of them counts is for a person to say (rule 11 of
 // docs/invariants.md): both are marked as copies before either can be opened again, and whatever
 // destroys or reboots waits for `ironherd db accept-restore` on the one that counts. The target's
-// mark is in the transaction that fills it. Should the process die before the source has its own,
-// only the target waits: the fleet goes on as if there had been no copy.
+// mark is in the transaction that fills it. The source has its own before anything is copied, and
+// loses it when the copy fails. Should the process die in between, or not learn whether the target
+// has everything, the source keeps it.
 package transfer

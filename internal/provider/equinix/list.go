@@ -21,7 +21,7 @@ const maximumReadings = 4
 // maximumPages bounds a list whose last page the API keeps moving on.
 const maximumPages = 1000
 
-// maximumRows is more than a project has, and maximumKept more bytes than are kept of so many. Who
+// A list with more rows, or with more bytes that would be kept of it, is not believed: whoever
 // answers as the API must not take all the memory of this process, which serves other providers. A
 // few readings may be kept at a time.
 const (
@@ -169,7 +169,7 @@ func listOnce[T row](
 				what, strconv.Itoa(number))
 		}
 		if !r.take(*current.Meta.Total, rowsOf(current), parse) {
-			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s makes it larger than is believed (%d rows, %d MiB), so it is not read on",
+			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s makes it larger than is believed (%d rows, %d MiB), so it is not read on: see whether api_url is the provider's",
 				what, strconv.Itoa(number), maximumRows, maximumKept>>20)
 		}
 		r.pages = current.Meta.Last

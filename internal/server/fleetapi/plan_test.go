@@ -419,15 +419,18 @@ func TestAdopt(t *testing.T) {
 			}
 		}
 	}
-	_, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Installed: true, Reason: "it is in use"})
+	a, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Installed: true, Reason: "it is in use"})
 	o.must(err)
+	if !a.GetInstalled() {
+		t.Error("the answer does not say that it is taken in as installed")
+	}
 	rows, err := o.db.ProviderHistory(t.Context(), "lab", 1)
 	o.must(err)
 	if rows[0].Event != fleet.EventAdoptionRequested || rows[0].Detail != "dev-9, as installed; it is in use" {
 		t.Errorf("history: %+v", rows)
 	}
 	o.must(o.db.PauseProvider(t.Context(), "ada", "lab", "a bill"))
-	a, err := client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Reason: "made by hand"})
+	a, err = client.AdoptMachine(t.Context(), &fleetv1.AdoptMachineRequest{Provider: "lab", ProviderId: "dev-9", Reason: "made by hand"})
 	o.must(err)
 	if p := a.GetPaused(); p.GetProvider() != "lab" || p.GetActor() != "ada" || p.GetReason() != "a bill" {
 		t.Errorf("at a paused provider: %v", a)

@@ -159,8 +159,8 @@ func (p *pass) run(ctx context.Context) error {
 	return nil
 }
 
-// compare notes what changed. It returns the machines by what the list says of them, and how many
-// of them the list should have.
+// compare notes what changed. It returns the machines that are not simply listed, by what the list
+// says of them, and how many it should have.
 func (p *pass) compare(ctx context.Context, entries []provider.Entry) (of map[provider.Presence][]bmdb.ProviderMachine, known int) {
 	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
@@ -173,7 +173,9 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (of map[pr
 		}
 		entry, present := listed[m.ProviderID]
 		is := provider.PresenceOf(*m.Provided, present, m.Releasing, p.view.Now, p.source.Config.SettlingTime)
-		of[is] = append(of[is], m)
+		if is != provider.PresenceListed { // which are nearly all
+			of[is] = append(of[is], m)
+		}
 		if is.Expected() {
 			known++
 		}

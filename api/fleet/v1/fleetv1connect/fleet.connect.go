@@ -153,7 +153,7 @@ type FleetServiceClient interface {
 	ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error)
 	// AdoptMachine wants a machine managed that a provider has and the database does not know: the
 	// next pass takes it in, of which there is none while the provider is paused. NOT_FOUND unless
-	// there is such a discrepancy. Idempotent.
+	// there is such a discrepancy, or it was asked for already. Idempotent.
 	AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error)
 	// PauseProvider keeps new machines from being created at a provider, also by the pass under way.
 	// What is there is looked after as before.
@@ -618,7 +618,7 @@ type FleetServiceHandler interface {
 	ConfirmPlan(context.Context, *v1.ConfirmPlanRequest) (*v1.ConfirmPlanResponse, error)
 	// AdoptMachine wants a machine managed that a provider has and the database does not know: the
 	// next pass takes it in, of which there is none while the provider is paused. NOT_FOUND unless
-	// there is such a discrepancy. Idempotent.
+	// there is such a discrepancy, or it was asked for already. Idempotent.
 	AdoptMachine(context.Context, *v1.AdoptMachineRequest) (*v1.AdoptMachineResponse, error)
 	// PauseProvider keeps new machines from being created at a provider, also by the pass under way.
 	// What is there is looked after as before.
