@@ -68,6 +68,9 @@ func hasBootCode(head []byte) bool {
 	return has(head, 510, "\x55\xaa") && len(bytes.Trim(head[:code], "\x00")) > 0
 }
 
+// mbrProtective is the kind of the entry by which an MBR says that the disk has a GPT.
+const mbrProtective = 0xee
+
 // mbrEntries are the four entries of the table in the first sector; none where it has no table.
 func mbrEntries(head []byte) [][]byte {
 	if !hasMBR(head) {

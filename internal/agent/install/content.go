@@ -44,8 +44,7 @@ func partitionsOf(head []byte) [][]byte {
 		}
 	}
 	for _, e := range mbrEntries(head) {
-		const kindProtective = 0xee
-		if e[4] != 0 && e[4] != kindProtective {
+		if e[4] != 0 && e[4] != mbrProtective {
 			ids = append(ids, slices.Concat(head[440:444], e[4:5], e[8:12]))
 		}
 	}

@@ -172,6 +172,24 @@ func (t *table) add(p partition, name string) error {
 	return errors.New("the image's partition table has no room for another partition")
 }
 
+// protect makes the protective MBR's only entry cover that number of sectors. A hybrid MBR, which
+// has partitions of its own beside it, stays as it is: they would overlap with a longer entry.
+func (t *table) protect(sectors uint32) {
+	var protective []byte
+	for _, e := range mbrEntries(t.head) {
+		switch {
+		case e[4] == 0:
+		case e[4] == mbrProtective && binary.LittleEndian.Uint32(e[8:]) == 1:
+			protective = e
+		default:
+			return
+		}
+	}
+	if protective != nil {
+		binary.LittleEndian.PutUint32(protective[12:], sectors)
+	}
+}
+
 // move makes the table one of a disk of that size, whose sectors behind lastUsable belong to
 // nobody, and returns the backup, which ends the disk. Checksums and the protective MBR are brought
 // up to date, so it is the last thing to be done to a table.
@@ -192,11 +210,6 @@ func (t *table) move(size int64, lastUsable uint64) (backup []byte) {
 	binary.LittleEndian.PutUint64(header[72:], sectors-1-uint64(entrySectors))
 	binary.LittleEndian.PutUint32(header[16:], headerSum(header))
 
-	const firstEntry, kindProtective = 446, 0xee
-	for i := range 4 {
-		if e := t.head[firstEntry+16*i : firstEntry+16*(i+1)]; e[4] == kindProtective && binary.LittleEndian.Uint32(e[8:]) == 1 {
-			binary.LittleEndian.PutUint32(e[12:], uint32(min(sectors-1, 0xffffffff)))
-		}
-	}
+	t.protect(uint32(min(sectors-1, 0xffffffff)))
 	return backup
 }

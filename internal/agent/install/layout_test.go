@@ -162,6 +162,27 @@ func TestAGrowingRootLeavesTheArea(t *testing.T) {
 	}
 }
 
+// TestHybridMBR: the old kind of table, beside a GPT, has partitions for firmware that knows no GPT.
+// Its entry for all else ends where they begin, also on a larger disk.
+func TestHybridMBR(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	const protective, first, second = 446, 446 + 16, 446 + 32
+	binary.LittleEndian.PutUint32(image[protective+12:], 2047)
+	copy(image[first:second], []byte{4: 0x0c, 9: 0x08, 13: 0x10, 15: 0}) // FAT from 2048, 4096 sectors
+	m, options := bigMachine(t)
+	if report := Run(t.Context(), requestFor(serveBytes(t, image), image), options); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	disk, err := os.ReadFile(m.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(disk[protective:512], image[protective:512]) {
+		t.Errorf("the MBR's entries are % x, those of the image % x", disk[protective:512], image[protective:512])
+	}
+}
+
 func TestNoCloud(t *testing.T) {
 	t.Parallel()
 	for _, grow := range []bool{false, true} {
