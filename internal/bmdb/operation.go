@@ -36,11 +36,18 @@ func (db *DB) RequestOperation(ctx context.Context, actor string, machine fleet.
 // wantOperation is RequestOperation, for a machine that is locked.
 func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor string, o fleet.Operation, reason string,
 ) (number int64, changed bool, err error) {
-	if open := m.record.OpenOperation(); open != nil && open.Operation == o {
+	open := m.record.OpenOperation()
+	if open != nil && open.Operation == o {
 		return open.Number, false, nil
 	}
 	if err := operable(m.record, o); err != nil {
 		return 0, false, err
+	}
+	if open != nil {
+		t.record(history{
+			subject: fleet.Subject{Machine: m.record.ID}, actor: actor, process: fleet.ProcessOperation, event: fleet.EventOperationWithdrawn,
+			detail: fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, unlessCarriedOut(m.record)),
+		})
 	}
 	number, err = t.requestOperation(ctx, m.record, actor, o, reason)
 	if err != nil {
@@ -48,6 +55,12 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 	}
 	t.revoke(m, actor, fmt.Sprintf("%s was asked for", o))
 	return number, true, nil
+}
+
+// accepted reports whether the provider has accepted the operation that is under way.
+func accepted(r fleet.Record) bool {
+	open, a := r.OpenOperation(), r.OperationAttempt
+	return open != nil && a != nil && a.Number == open.Number && a.AcceptedAt != nil
 }
 
 // operable fails where an operation makes no sense now.
@@ -64,6 +77,10 @@ func operable(r fleet.Record, o fleet.Operation) error {
 		// A newer operation takes the place of this one, and nothing but it says that the machine is to
 		// stay off.
 		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on`)", r.Name(), lifecycle.SwitchedOff(r))
+	case o == fleet.OperationReboot && halfCycled(r):
+		// A provider refuses to reboot what is off, and nothing else would switch the machine on.
+		return fleet.Errorf(fleet.KindConflict, "machine %s is being switched off and on, which restarts it, too; "+
+			"`ironherd machine withdraw %s --reason WHY` calls that off", r.Name(), r.ID)
 	case r.Maintenance != nil && !r.Maintenance.Over:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end`)",
 			r.Name(), r.Maintenance.Actor)
@@ -142,11 +159,11 @@ func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, a
 
 // withdrawable fails unless there is an operation that the provider has not accepted.
 func withdrawable(r fleet.Record) error {
-	open, a := r.OpenOperation(), r.OperationAttempt
+	open := r.OpenOperation()
 	switch {
 	case open == nil:
 		return fleet.Errorf(fleet.KindConflict, "no operation of machine %s is under way", r.Name())
-	case a != nil && a.Number == open.Number && a.AcceptedAt != nil:
+	case accepted(r):
 		return fleet.Errorf(fleet.KindConflict, "%s has accepted the %s of machine %s already", r.Provider, open.Operation, r.Name())
 	}
 	return nil

@@ -76,6 +76,17 @@ func inUse(r fleet.Record) string {
 
 // doing says what happens to the machine.
 func doing(p Plan, r fleet.Record) string {
+	does := done(p, r)
+	if asked, ok := p.Verb.Operation(); ok {
+		if open := r.OpenOperation(); open != nil && open.Operation != asked {
+			does += fmt.Sprintf(", and the %s that %s asked for is called off%s", open.Operation, open.Actor, unlessCarriedOut(r))
+		}
+	}
+	return does
+}
+
+// done says what the verb itself does to the machine.
+func done(p Plan, r fleet.Record) string {
 	switch p.Verb {
 	case fleet.VerbReboot:
 		return fmt.Sprintf("%s reboots it", r.Provider)

@@ -167,12 +167,9 @@ func (t *transaction) lockRecovery(ctx context.Context) error {
 	return t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)})
 }
 
-// spendBudget counts a restart of a machine that is about to be made. KindThrottled when the budget
-// is spent.
+// spendBudget counts a restart of a machine that is about to be made, under the lock of recovery.
+// KindThrottled when the budget is spent.
 func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) error {
-	if err := t.lockRecovery(ctx); err != nil {
-		return err
-	}
 	env, err := t.environment(ctx)
 	if err != nil {
 		return err

@@ -23,6 +23,10 @@ func TakeStep(rung fleet.Rung) Change {
 		text: "recovery step " + string(rung), kind: ofMachine,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			m, machine := c.machine, c.work.Subject.Machine
+			// A stop of recovery is committed under this lock: whoever has waited for one sees it.
+			if err := t.lockRecovery(ctx); err != nil {
+				return err
+			}
 			free := *m
 			free.lane = lane{} // it is ours
 			plan, err := t.judge(ctx, &free)

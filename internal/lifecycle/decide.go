@@ -286,7 +286,8 @@ func (c judgement) agentAgain() want {
 	if r, awaited := c.awaitedRestart(); awaited {
 		return c.agentAfterRestart(r)
 	}
-	if c.repairing() != nil { // its effect is waited for
+	// The effect of a step is waited for, as long as recovery has another one after it.
+	if _, failed := c.r.Backoffs[fleet.ProcessAgentStart]; c.repairing() != nil && !(failed && c.nextRung(nil) == fleet.RungQuarantine) {
 		return started
 	}
 	t, any := c.trouble()

@@ -113,18 +113,18 @@ func (c judgement) operationEvidence() (string, bool) {
 }
 
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
-// on again. A machine stays switched off that was off when an operation that would have ended that
-// came to nothing: a release, a replace, or switching it on.
+// on again. A machine stays switched off that was off when an operation of a person that would have
+// ended that came to nothing: a release, a replace, or switching it on.
 func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
 
 func (c judgement) switchedOff() string {
 	q, a, p := c.r.Operation, c.operationAttempt(), c.r.Provided
 	switch {
 	case q == nil:
-	case c.switchedOnSince():
+	case c.switchedOnSince() || c.livedSince():
 	case a != nil && a.AcceptedAt != nil && q.Operation == fleet.OperationPowerOff && !c.operationFailed():
 		return fmt.Sprintf("switched off by %s: %s", q.Actor, q.Reason)
-	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation == fleet.OperationPowerOn) &&
+	case c.operationFailed() && q.Actor != fleet.ActorPolicy && (q.Operation.GivesBack() || q.Operation == fleet.OperationPowerOn) &&
 		p != nil && p.Status.Down() && !p.At.After(c.r.OperationReport.At):
 		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
 	}
@@ -136,6 +136,23 @@ func (c judgement) switchedOff() string {
 func (c judgement) switchedOnSince() bool {
 	p, e := c.r.Provided, c.r.OperationReport
 	return p != nil && p.Status == fleet.ProviderStatusActive && e != nil && e.Number == c.r.Operation.Number && p.At.After(e.At)
+}
+
+// offLingers is how long something may be heard of a machine after its provider says that it is
+// off, which some say as soon as they have asked the host to shut down.
+const offLingers = 5 * time.Minute
+
+// livedSince reports whether the machine has shown a sign of life since the newest operation ended,
+// and went off only then. Somebody had switched it on, whatever its provider says now.
+func (c judgement) livedSince() bool {
+	r, p, e := c.r, c.r.Provided, c.r.OperationReport
+	if p == nil || e == nil || e.Number != r.Operation.Number {
+		return false
+	}
+	off := e.At.Add(offLingers)
+	return p.At.After(off) &&
+		(r.AgentStarted != nil && r.AgentStarted.At.After(off) || r.Installed != nil && r.Installed.At.After(off) ||
+			r.Probe != nil && r.Probe.AnsweredAt.After(off))
 }
 
 // givenBack says who gives the machine back; "" when nobody does.

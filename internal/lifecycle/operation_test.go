@@ -174,6 +174,32 @@ var operations = []scenario{
 		state: fleet.StateInstalled,
 	},
 	{
+		name: "it has lived since, and is off again: nobody has switched it off", now: 150,
+		steps: with(watched, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), operated(60, 1, true),
+			probed(80, 0, 1), offAt(90)),
+		state: fleet.StateUnreachable, reason: "and nobody has switched it off",
+	},
+	{
+		name: "an agent has spoken since: it is repaired", now: 150,
+		steps: with(broken, allLevers, wantOperation(9, 1, fleet.OperationPowerOff), operating(9, 1, 9, 10), operated(10, 1, true),
+			started(70, 2), seen(71, 80, 2), offAt(90)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 100, "metal switches it off and on"}},
+	},
+	{
+		name: "what is heard while it shuts down is no sign that it is on", now: 150,
+		steps: with(watched, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), operated(60, 1, true),
+			probed(61, 0, 1), offAt(60)),
+		state: fleet.StateOff, reason: "switched off by ada",
+	},
+	{
+		name: "the policy did not give it back, because it was off instead of given up", now: 150,
+		steps: with(up, allLevers, wantOperation(59, 1, fleet.OperationReplace), operated(60, 1, false), offAt(60), func(r *fleet.Record) {
+			r.Operation.Actor = fleet.ActorPolicy
+		}),
+		state: fleet.StateUnreachable, reason: "and nobody has switched it off",
+	},
+	{
 		name: "it is on its way off: that is not off", now: 60.5,
 		steps: with(known, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), provided(59.5, fleet.ProviderStatusPowering)),
 		state: fleet.StateOff,

@@ -113,7 +113,8 @@ func TestAnswersOnlyMoveLater(t *testing.T) {
 		before, after := lifecycle.Decide(r, env, t1), lifecycle.Decide(r, env, t2)
 		for i, b := range before.Decisions {
 			a := after.Decisions[i]
-			if a.Verdict.Scheduled() != b.Verdict.Scheduled() {
+			// What was scheduled may turn out to wait: its entry is removed by whoever meets it.
+			if a.Verdict.Scheduled() && !b.Verdict.Scheduled() {
 				t.Fatalf("%s was %s and becomes %s by time alone", b.Process, b.Verdict, a.Verdict)
 			}
 			if a.DueAt.Before(b.DueAt) {
@@ -185,6 +186,9 @@ func TestNoMachineIsLost(t *testing.T) {
 		}
 		if plan.State == fleet.StateCreating || plan.State == fleet.StateProvisioning {
 			return // the provider's own processes look after it
+		}
+		if p := r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && r.Repair != nil && r.Repair.Rung == fleet.RungReinstall {
+			return // its provider reinstalls it, and is asked again and again
 		}
 		if plan.State == fleet.StateUnreachable && r.Provided.Status == fleet.ProviderStatusOff {
 			return // it is left alone, and a person is told

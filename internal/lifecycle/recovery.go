@@ -184,6 +184,9 @@ func (c judgement) recovery() want {
 	}
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
+		if c.reinstalling(*r) {
+			return waiting("%s reinstalls the machine, since %s", c.r.Provider, r.At.UTC().Format(time.DateTime))
+		}
 		if c.untried() {
 			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
 		}
@@ -193,7 +196,7 @@ func (c judgement) recovery() want {
 		if c.heardAfter(r.At) {
 			return c.notMoved(*r, rung)
 		}
-		return c.stopped(dueAt(c.silentFor(r.At, timeout), "%s was tried at %s; without a sign of life %s later: %s",
+		return c.stopped(dueAt(c.silentFor(c.effectAt(*r), timeout), "%s was tried at %s; without a sign of life %s later: %s",
 			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
 	}
 	t, any := c.trouble()
@@ -216,6 +219,21 @@ func (c judgement) recovery() want {
 	}
 	// Many that are silent together show that the fault may be ours, before the first is restarted.
 	return c.stopped(dueAt(t.step, "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
+}
+
+// reinstalling reports whether the provider is at work still at the reinstall that the step asked
+// for.
+func (c judgement) reinstalling(step fleet.Repair) bool {
+	p := c.r.Provided
+	return step.Rung == fleet.RungReinstall && p != nil && p.Status == fleet.ProviderStatusCreating
+}
+
+// effectAt is from when on a step can show its effect: a reinstall takes the provider's time first.
+func (c judgement) effectAt(step fleet.Repair) time.Time {
+	if p := c.r.Provided; step.Rung == fleet.RungReinstall && p != nil && p.Status == fleet.ProviderStatusActive {
+		return later(step.At, p.At)
+	}
+	return step.At
 }
 
 // onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that
@@ -336,7 +354,9 @@ func (c judgement) stopped(w want, rung fleet.Rung) want {
 	}
 	if h.Until.After(w.dueAt) {
 		w.dueAt = *h.Until
-		w.reason = fmt.Sprintf("%s; recovery is stopped until then by %s: %s", w.reason, fleet.ShownActor(h.Actor), h.Reason)
+		if h.Until.After(c.now) {
+			w.reason = fmt.Sprintf("%s; recovery is stopped until then by %s: %s", w.reason, fleet.ShownActor(h.Actor), h.Reason)
+		}
 	}
 	return w
 }

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -262,6 +263,27 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.Due, 30, "metal reboots it"}},
 	},
 	{
+		name: "the policy allows no step any more after a reboot: its agent is started again and again", now: 60,
+		steps: with(broken, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), started(36, 2)),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Later, 66, "it is started again"},
+			{recovery, lifecycle.NotWanted, 0, "starting it again fails; it is tried again and again"},
+		},
+	},
+	{
+		name: "its provider reinstalls it, for longer than a step may take", now: 60,
+		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), provided(31, fleet.ProviderStatusCreating)),
+		state: fleet.StateSilent, reason: "metal reinstalls the machine, since 2026-11-21 00:30:00",
+		want: []due{{recovery, lifecycle.Waiting, 0, "metal reinstalls the machine"}},
+	},
+	{
+		name: "it has reinstalled it: the time of the step begins", now: 64,
+		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), provided(62, fleet.ProviderStatusActive)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Later, 72, "without a sign of life 10m0s later: it is quarantined"}},
+	},
+	{
 		name: "it comes up after the reboot", now: 23,
 		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), installed(22, 1)),
 		state: fleet.StateInstalled,
@@ -425,6 +447,19 @@ func TestUnderRecovery(t *testing.T) {
 	} {
 		if got := lifecycle.UnderRecovery(record(c.steps...), environment(), at(c.now)); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestAStopThatIsOver: what is told of a step does not speak of a stop of recovery that has ended.
+func TestAStopThatIsOver(t *testing.T) {
+	t.Parallel()
+	env := environment()
+	hold(60)(&env)
+	for minute, told := range map[float64]bool{50: true, 70: false} {
+		reason := lifecycle.Decide(record(with(broken, allLevers)...), env, at(minute)).For(recovery).Reason
+		if got := strings.Contains(reason, "recovery is stopped"); got != told {
+			t.Errorf("in minute %v: %q", minute, reason)
 		}
 	}
 }

@@ -430,3 +430,27 @@ func TestTheLineStopsByAPersonsWord(t *testing.T) {
 		t.Errorf("stopped by %+v, %v", h, err)
 	}
 }
+
+// TestAStepSeesTheStopThatItWaitedFor: a step of recovery that waits for whoever stops recovery is
+// not taken.
+func TestAStepSeesTheStopThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	for _, serializable := range []bool{false, true} {
+		t.Run(fmt.Sprint("serializable=", serializable), func(t *testing.T) {
+			t.Parallel()
+			a, url := silent(t, 1, 1, postgres.Options{Serializable: serializable})
+			work := a.recover(a.session("a", time.Minute), 1).Works[0]
+			ada := stranger(t, url, "INSERT INTO concurrency_limit (provider, process) VALUES ('', 'recovery') "+
+				"ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process")
+			taken := make(chan error, 1)
+			go func() { taken <- work.Note(t.Context(), bmdb.TakeStep(work.Decision.Rung)) }()
+			await(t, "the step waits", func() bool { return blocked(t, url) == 1 })
+			_, err := ada.Exec(t.Context(), "INSERT INTO recovery_hold (id, at, until, actor, reason) VALUES (1, 1, 0, 'ada', 'new firmware')")
+			a.must(err)
+			a.must(ada.Commit(t.Context()))
+			if err := <-taken; fleet.KindOf(err) != fleet.KindConflict {
+				t.Errorf("the step was taken: %v", err)
+			}
+		})
+	}
+}

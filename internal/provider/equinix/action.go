@@ -59,12 +59,13 @@ func (p *Provider) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 		return err
 	}
 	err := p.powerOnAgain(ctx, id)
-	nothing := provider.NothingSent(err)
+	refused := provider.NothingSent(err)
 	switch fleet.KindOf(err) {
-	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse:
-		nothing = true
+	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse, fleet.KindConflict, fleet.KindInvalid,
+		fleet.KindUnsupported:
+		refused = true
 	}
-	if nothing { // which is so of the last call, and not of the cycle
+	if refused { // which is so of the last call, and not of the cycle
 		return &fleet.Error{
 			Kind: fleet.KindTemporary, Message: fmt.Sprintf("device %s was turned off, and is not on again yet: %s", id, err),
 			RetryAfter: fleet.RetryAfter(err),

@@ -188,9 +188,10 @@ func TestAPowerCycleWaitsUntilTheDeviceIsOff(t *testing.T) {
 		},
 		"off already":             {[]answer{refused, accepted}, []answer{inState("inactive")}, 0, 2, 0},
 		"never off":               {[]answer{accepted}, []answer{inState("powering_off")}, fleet.KindTimeout, 1, 305 * time.Second},
-		"failed meanwhile":        {[]answer{accepted}, []answer{inState("powering_off"), inState("failed")}, fleet.KindConflict, 1, time.Second},
+		"failed meanwhile":        {[]answer{accepted}, []answer{inState("powering_off"), inState("failed")}, fleet.KindTemporary, 1, time.Second},
 		"gone meanwhile":          {[]answer{accepted}, []answer{{status: 404, body: errorsBody("Not found")}}, fleet.KindNotFound, 1, 0},
 		"the first is refused":    {[]answer{refused}, []answer{inState("reinstalling")}, fleet.KindConflict, 1, 0},
+		"the second is refused":   {[]answer{accepted, refused}, []answer{inState("inactive")}, fleet.KindTemporary, 2, 0},
 		"the second is throttled": {[]answer{accepted, {status: 429}}, []answer{inState("inactive")}, fleet.KindTemporary, 2, 0},
 	} {
 		inBubble(t, func(t *testing.T, p *Provider, api *scriptedAPI) {

@@ -55,7 +55,16 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 			return outcome
 		}
 	}
+	if o.recovered(fact) {
+		return o.fail(fmt.Sprintf("the provider says that the machine is %s: the policy gives back only what the provider gave up", fact.Says()), seen)
+	}
 	return o.begin(ctx, entry, fact, seen)
+}
+
+// recovered reports whether the policy would give back a machine that its provider does not give up
+// any more. What was recorded of the provider may be older.
+func (o operation) recovered(fact fleet.Provided) bool {
+	return o.request.Actor == fleet.ActorPolicy && fact.Status != fleet.ProviderStatusFailed && fact.Status != fleet.ProviderStatusDeleting
 }
 
 // evidence returns what shows that the operation had its effect. An attempt that was begun, and of

@@ -340,10 +340,18 @@ func TestPolicy(t *testing.T) {
 		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
 		fact := *herd.Record(all[0]).Provided
 		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
-		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact))
+		herd.Fake.Change(herd.Host(all[0]).ID, func(e *provider.Entry) bool {
+			e.Status, e.Detail = fact.Status, fact.Detail
+			return true
+		})
+		// What is recorded of the other is older than its repair at the provider.
+		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact))
 		time.Sleep(20 * time.Minute)
 		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "release" {
 			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
+		}
+		if got := ended(t, herd, all[2]); !strings.HasPrefix(got, "operation failed: replace (operation 1): the provider says that the machine is active") {
+			t.Errorf("the replacement of the repaired machine ended so: %q", got)
 		}
 		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
 		check(t, err)
