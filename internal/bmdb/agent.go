@@ -212,7 +212,9 @@ func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, 
 //
 // A longer promise counts at once. A shorter one makes silence due earlier than every row of the
 // agenda says, so it counts only when it is less than half, and then every machine is judged again,
-// as under a new policy.
+// as under a new policy. Another process may still promise more, and agents may still follow what a
+// process has promised before its restart. So it waits until no listener has promised half of it,
+// or more, for three intervals and as long as was promised. The longest of those that wait counts.
 func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
 	return db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
 		if err := t.q.InsertListener(ctx); err != nil {
@@ -227,20 +229,26 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 		}
 		now := t.Now()
 		l := statement.SetListenerParams{
-			UpSince: micros(now), ValidUntil: micros(now.Add(3 * interval)), Promised: promised.Microseconds(),
+			UpSince: micros(now), ValidUntil: micros(now.Add(3 * interval)), Promised: promised.Microseconds(), PromisedUntil: was.PromisedUntil,
 		}
 		if was.ValidUntil >= micros(now) {
 			l.UpSince = was.UpSince
 			l.ValidUntil = max(l.ValidUntil, was.ValidUntil)
 		}
+		less := max(l.Promised, was.PromisedLess) // of every listener, not only of this one
 		switch {
 		case l.Promised*2 >= was.Promised:
 			l.Promised = max(l.Promised, was.Promised)
+		case micros(now) < was.PromisedUntil:
+			l.Promised, l.PromisedLess = was.Promised, less
+			return t.q.SetListener(ctx, l)
 		default:
+			l.Promised = less
 			if err := t.renumber(ctx); err != nil {
 				return err
 			}
 		}
+		l.PromisedUntil = max(was.PromisedUntil, micros(now.Add(3*interval+lasting(l.Promised))))
 		return t.q.SetListener(ctx, l)
 	})
 }

@@ -147,10 +147,11 @@ var agentTests = []test{
 	}},
 	{"a shorter promise makes silence due earlier, everywhere", func(w *world) {
 		a := w.startAgent(w.machine("c1"))
-		s := w.session("recoverer")
 		due := func() time.Duration {
+			s := w.session("recoverer")
 			c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 			w.must(err)
+			w.must(s.Close(w.ctx, "done"))
 			return c.NextDue.Sub(w.now())
 		}
 		w.must(w.db.ListenerAlive(w.ctx, time.Hour, time.Hour))
@@ -165,6 +166,14 @@ var agentTests = []test{
 		if d := due(); d < 2*time.Hour {
 			w.Fatalf("silence is due in %s", d)
 		}
+		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second)) // agents follow the longer one
+		if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
+			w.Fatal(err)
+		}
+		if d := due(); d < 2*time.Hour {
+			w.Fatalf("silence is due in %s", d)
+		}
+		w.shift.Advance(4*time.Hour + time.Minute)
 		w.must(w.db.ListenerAlive(w.ctx, time.Hour, 30*time.Second))
 		if _, err := w.db.RecomputeAgenda(w.ctx, 100); err != nil {
 			w.Fatal(err)
@@ -172,6 +181,39 @@ var agentTests = []test{
 		if d := due(); d > 10*time.Minute {
 			w.Fatalf("silence is due in %s", d)
 		}
+	}},
+	{"listeners do not undo each other's promises", func(w *world) { // rule 9
+		want := func(promised time.Duration, policy int64) {
+			w.Helper()
+			env, err := w.db.Environment(w.ctx)
+			w.must(err)
+			if env.PromisedInterval != promised || env.Policy.Number != policy {
+				w.Fatalf("%s are promised under policy %d, want %s under %d", env.PromisedInterval, env.Policy.Number, promised, policy)
+			}
+		}
+		alive := func(promised time.Duration) { w.must(w.db.ListenerAlive(w.ctx, 5*time.Second, promised)) }
+		before, err := w.db.Environment(w.ctx)
+		w.must(err)
+		number := before.Policy.Number
+		for range 10 {
+			alive(80 * time.Second)
+			want(80*time.Second, number)
+			alive(30 * time.Second)
+			want(80*time.Second, number)
+			w.shift.Advance(20 * time.Second)
+		}
+		alive(80 * time.Second)
+		for range 12 { // the agents of the one follow it still, and it has fewer by now
+			alive(39 * time.Second)
+			alive(30 * time.Second)
+			want(80*time.Second, number)
+			w.shift.Advance(5 * time.Second)
+		}
+		w.shift.Advance(time.Minute)
+		alive(30 * time.Second)
+		want(39*time.Second, number+1)
+		alive(39 * time.Second)
+		want(39*time.Second, number+1)
 	}},
 	{"hardware is stored by digest", func(w *world) {
 		a := w.ready("c1", false)

@@ -68,15 +68,17 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 }
 
 const getListener = `-- name: GetListener :one
-SELECT up_since, valid_until, promised, full_since, full_until FROM listener WHERE id = 1
+SELECT up_since, valid_until, promised, promised_until, promised_less, full_since, full_until FROM listener WHERE id = 1
 `
 
 type GetListenerRow struct {
-	UpSince    int64
-	ValidUntil int64
-	Promised   int64
-	FullSince  int64
-	FullUntil  int64
+	UpSince       int64
+	ValidUntil    int64
+	Promised      int64
+	PromisedUntil int64
+	PromisedLess  int64
+	FullSince     int64
+	FullUntil     int64
 }
 
 func (q *Queries) GetListener(ctx context.Context) (GetListenerRow, error) {
@@ -86,6 +88,8 @@ func (q *Queries) GetListener(ctx context.Context) (GetListenerRow, error) {
 		&i.UpSince,
 		&i.ValidUntil,
 		&i.Promised,
+		&i.PromisedUntil,
+		&i.PromisedLess,
 		&i.FullSince,
 		&i.FullUntil,
 	)
@@ -222,17 +226,26 @@ func (q *Queries) SetClock(ctx context.Context, now int64) error {
 }
 
 const setListener = `-- name: SetListener :exec
-UPDATE listener SET up_since = $1, valid_until = $2, promised = $3 WHERE id = 1
+UPDATE listener SET up_since = $1, valid_until = $2, promised = $3,
+  promised_until = $4, promised_less = $5 WHERE id = 1
 `
 
 type SetListenerParams struct {
-	UpSince    int64
-	ValidUntil int64
-	Promised   int64
+	UpSince       int64
+	ValidUntil    int64
+	Promised      int64
+	PromisedUntil int64
+	PromisedLess  int64
 }
 
 func (q *Queries) SetListener(ctx context.Context, arg SetListenerParams) error {
-	_, err := q.db.ExecContext(ctx, setListener, arg.UpSince, arg.ValidUntil, arg.Promised)
+	_, err := q.db.ExecContext(ctx, setListener,
+		arg.UpSince,
+		arg.ValidUntil,
+		arg.Promised,
+		arg.PromisedUntil,
+		arg.PromisedLess,
+	)
 	return err
 }
 

@@ -203,12 +203,14 @@ type Intent struct {
 }
 
 type Listener struct {
-	ID         int64
-	UpSince    int64
-	ValidUntil int64
-	Promised   int64
-	FullSince  int64
-	FullUntil  int64
+	ID            int64
+	UpSince       int64
+	ValidUntil    int64
+	Promised      int64
+	FullSince     int64
+	FullUntil     int64
+	PromisedUntil int64
+	PromisedLess  int64
 }
 
 type Machine struct {

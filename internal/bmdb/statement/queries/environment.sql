@@ -25,10 +25,11 @@ INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, 0, 0, 0) O
 UPDATE listener SET id = id WHERE id = 1;
 
 -- name: GetListener :one
-SELECT up_since, valid_until, promised, full_since, full_until FROM listener WHERE id = 1;
+SELECT up_since, valid_until, promised, promised_until, promised_less, full_since, full_until FROM listener WHERE id = 1;
 
 -- name: SetListener :exec
-UPDATE listener SET up_since = sqlc.arg(up_since), valid_until = sqlc.arg(valid_until), promised = sqlc.arg(promised) WHERE id = 1;
+UPDATE listener SET up_since = sqlc.arg(up_since), valid_until = sqlc.arg(valid_until), promised = sqlc.arg(promised),
+  promised_until = sqlc.arg(promised_until), promised_less = sqlc.arg(promised_less) WHERE id = 1;
 
 -- name: SetListenerFull :exec
 UPDATE listener SET full_since = sqlc.arg(full_since), full_until = sqlc.arg(full_until) WHERE id = 1;
