@@ -253,9 +253,10 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 	})
 }
 
-// ListenerFull says that an agent listener has no room for agents. Until so long from now no
-// silence is declared: whoever was turned away, by whichever listener, must have called again by
-// then. While the next call comes before the end of the last one, it is one time without room.
+// ListenerFull says that an agent listener has no room for agents, or that agents refuse it. Until
+// so long from now no silence is declared: whoever did not get through, to whichever listener, must
+// have called again by then. While the next call comes before the end of the last one, it is one
+// time without room.
 func (db *DB) ListenerFull(ctx context.Context, lasting time.Duration) error {
 	return db.update(ctx, "listener full", func(ctx context.Context, t *transaction) error {
 		if err := t.q.InsertListener(ctx); err != nil {

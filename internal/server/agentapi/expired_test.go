@@ -15,6 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
@@ -96,5 +100,52 @@ func TestNoSilenceCountsUnderAnExpiredCertificate(t *testing.T) {
 		writeCertificate(t, file, 24*time.Hour)
 		time.Sleep(11 * time.Minute) // it is read again every ten minutes
 		listens("when it was renewed", true)
+	})
+}
+
+// TestNoSilenceCountsUnderAnExpiredCertificateOfSeveral: that another process listens does not help
+// agents that reach only the one whose certificate they refuse.
+func TestNoSilenceCountsUnderAnExpiredCertificateOfSeveral(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newIdleFixture(t, sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), nil)
+		file := filepath.Join(t.TempDir(), "pair.pem")
+		writeCertificate(t, file, time.Hour)
+		certificates, err := server.LoadCertificates(server.ForAgents, file, file, file, discard)
+		h.must(err)
+		expires := agentapi.New(h.db, h.config, agentapi.Options{Logger: discard, Certificates: certificates})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 3)
+		for _, api := range []*agentapi.Server{h.api, expires} {
+			go func() { ended <- api.Serve(ctx, deserted{make(chan struct{})}) }()
+		}
+		go func() { ended <- certificates.Serve(ctx) }()
+		defer func() {
+			cancel()
+			h.must(errors.Join(<-ended, <-ended, <-ended))
+		}()
+		m := h.machines(1, nil)[0]
+		silent := func(when string, want int) {
+			t.Helper()
+			s := h.session()
+			if got := len(h.claim(s, fleet.ProcessAgentStart)); got != want {
+				t.Errorf("%s: %d machines are silent, want %d", when, got, want)
+			}
+			h.must(s.Close(t.Context(), "done"))
+			env, err := h.db.Environment(t.Context())
+			h.must(err)
+			if env.ListenerUpSince.IsZero() {
+				t.Errorf("%s: no listener is up", when)
+			}
+		}
+		time.Sleep(59 * time.Minute)
+		h.must(h.db.RecordSpoken(t.Context(), bmdb.AgentIdentity{
+			Machine: m.id, TakeoverGeneration: m.generation, PublicKey: m.key.Public().(ed25519.PublicKey),
+		}, "boot-1"))
+		time.Sleep(time.Hour)
+		silent("while one has expired", 0)
+		writeCertificate(t, file, 24*time.Hour)
+		time.Sleep(15 * time.Minute) // it is read again every ten minutes, and agents call again in four
+		silent("when it was renewed", 1)
 	})
 }

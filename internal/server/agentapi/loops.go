@@ -68,8 +68,8 @@ func (s *Server) aliveEvery(ctx context.Context) {
 
 // alive follows the policy and the size of the fleet, and records what agents are promised. Whoever
 // connects refuses a certificate that has expired. A process that knows that of its own is no
-// listener, so that it is not the machines that count as silent. Nor do they while it has no room
-// for all.
+// listener, so that it is not the machines that count as silent. Nor do they while another process
+// listens, because they may not reach that one, or while this one has no room for all.
 func (s *Server) alive(ctx context.Context) error {
 	env, err := s.db.Environment(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Server) alive(ctx context.Context) error {
 		s.invalid.Do(func() {
 			s.options.Logger.Error("agents cannot connect, and their silence does not count", slog.String("cause", fault))
 		})
-		return nil
+		return s.db.ListenerFull(ctx, callAgain)
 	}
 	if s.full = s.refusals.Full() || s.full; s.full {
 		if err := s.db.ListenerFull(ctx, callAgain); err != nil {

@@ -144,16 +144,18 @@ func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
 	}}
 }
 
-// crowded returns a concern while an agent listener has no room for agents, or had none until a few
-// minutes ago. The states of the machines do not show it, because none becomes silent meanwhile.
+// crowded returns a concern while agents do not get through to an agent listener, or did not until
+// a few minutes ago. The states of the machines do not show it, because none becomes silent
+// meanwhile.
 func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
 	if !now.Before(env.ListenerFullUntil) {
 		return nil
 	}
 	return []*fleetv1.Concern{{
 		Kind: concernListener, Subject: "room", Count: 1,
-		Text: fmt.Sprintf("an agent listener has turned callers away for want of room since %s: no silence counts, and recovery waits; "+
-			"raise agent_api.max_connections, max_connections_per_address (a fleet behind one address) or max_unadmitted, or keep out the strangers that its log names",
+		Text: fmt.Sprintf("an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since %s: "+
+			"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
+			"max_connections_per_address (a fleet behind one address) or max_unadmitted, or keep out the strangers that its log names",
 			clock(env.ListenerFullSince, now)),
 	}}
 }
