@@ -213,3 +213,34 @@ func TestAnAdoptionOfWhatIsManaged(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatABackupLacks: a database that went back to before machines were created is at the maximum
+// by no count of its own. It finds their tokens, and creates none in their place.
+func TestWhatABackupLacks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lost := newBench(t, 10)
+		lost.config.MaxMachines = 5
+		lost.restart()
+		lost.pass()
+		lost.agree(5)
+
+		b := newBench(t, 0) // the database as it was before
+		b.fake, b.provider, b.config = lost.fake, lost.fake, lost.config
+		b.restart()
+		b.pass()
+		kinds := strings.Fields(b.kinds())
+		if devices := len(b.fake.Devices()); devices != 5 || len(kinds) != 5 || kinds[0] != string(fleet.DiscrepancyUnknownMachine) {
+			t.Fatalf("%d devices, discrepancies %v: %s", devices, kinds, b.result())
+		}
+		for _, device := range b.fake.Devices() {
+			if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, true, "created after the backup"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.passes(2)
+		if view := b.view(); len(view.Machines) != 5 || b.kinds() != "" || len(b.fake.Devices()) != 5 {
+			t.Errorf("%d machines, %d devices, discrepancies %q: %s", len(view.Machines), len(b.fake.Devices()), b.kinds(), b.result())
+		}
+	})
+}

@@ -174,6 +174,10 @@ func (s *surveyor) isUsed(entry provider.Entry) (bool, error) {
 		cmp.Or(string(entry.ID), string(entry.Capacity)), entry.Availability)
 }
 
+// takeUsed takes in an entry of a used machine. One that is young and carries no token is left for
+// a later pass. A token that this database does not know excuses nothing: the view is older than
+// the list, but no other process opens intents while this one has the pass, and an intent is there
+// before the call. So the machine is of another database, or of what this one has lost.
 func (s *surveyor) takeUsed(entry provider.Entry) {
 	s.used++
 	s.listed[entry.ID] = true
@@ -194,7 +198,7 @@ func (s *surveyor) takeUsed(entry provider.Entry) {
 	_, intended := s.intents[entry.Capacity]
 	switch {
 	case intended && entry.Capacity != "": // takeIntents tells it
-	case provider.Young(entry.CreatedAt, s.view.Now, s.settling):
+	case len(entry.Tokens) == 0 && provider.Young(entry.CreatedAt, s.view.Now, s.settling):
 	case ending(entry):
 	default:
 		s.unknown = append(s.unknown, entry)

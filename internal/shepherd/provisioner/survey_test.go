@@ -182,8 +182,14 @@ func TestSurvey(t *testing.T) {
 			closed: map[fleet.Token]bmdb.ClosedToken{"t-1": {Machine: "m-1"}}, want: "duplicate:d-2",
 		},
 
-		"a used machine that nobody knows":  {entries: []provider.Entry{device("1")}, want: "unknown:d-1"},
-		"it is young":                       {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(-settling + time.Second) })}},
+		"a used machine that nobody knows": {entries: []provider.Entry{device("1")}, want: "unknown:d-1"},
+		"it is young":                      {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(-settling + time.Second) })}},
+		"it is young, and carries a token that this database does not know": {
+			entries: []provider.Entry{with(device("1", "t-9"), func(e *provider.Entry) { e.CreatedAt = now })}, want: "unknown:d-1",
+		},
+		"it is young, carries such a token, and failed": {
+			entries: []provider.Entry{with(device("1", "t-9"), func(e *provider.Entry) { e.CreatedAt, e.Status = now, fleet.ProviderStatusFailed })},
+		},
 		"it is just old enough":             {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(-settling) })}, want: "unknown:d-1"},
 		"nobody knows its age":              {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = time.Time{} })}, want: "unknown:d-1"},
 		"it claims to come from the future": {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(time.Hour) })}, want: "unknown:d-1"},
