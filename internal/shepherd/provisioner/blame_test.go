@@ -157,3 +157,67 @@ func TestNoHostIsBlamedForTheList(t *testing.T) {
 		}
 	})
 }
+
+// TestAProviderThatRefusesEachRequest fails the passes until one creates again, also when all other
+// capacity sits out a penalty.
+func TestAProviderThatRefusesEachRequest(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		kind         fleet.Kind
+		most         int
+		refuse       string // "": all capacity
+		machines     int    // that are there before
+		fails        bool
+		open, passes int
+	}{
+		"all is refused":                       {kind: fleet.KindInvalid, fails: true, open: 1, passes: 4},
+		"all is unsupported":                   {kind: fleet.KindUnsupported, fails: true, open: 1, passes: 4},
+		"all that is left is refused":          {kind: fleet.KindInvalid, machines: 2, fails: true, open: 1, passes: 4},
+		"one of several is refused":            {kind: fleet.KindInvalid, refuse: "capacity-001", passes: 4},
+		"the last one is refused":              {kind: fleet.KindInvalid, machines: 3, passes: 4},
+		"the one that there may be is refused": {kind: fleet.KindInvalid, most: 1, refuse: "capacity-000", fails: true, passes: 1},
+		"all are taken by others":              {kind: fleet.KindConflict, passes: 4},
+		"all is forbidden":                     {kind: fleet.KindForbidden, open: 4, passes: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 4)
+				if test.machines > 0 {
+					b.config.MaxMachines = test.machines
+					b.restart()
+					b.pass()
+				}
+				b.config.MaxMachines = test.most
+				b.restart()
+				b.fake.Hook = func(point shepherdtest.Point, capacity fleet.CapacityID) error {
+					if point == shepherdtest.Refusing && (test.refuse == "" || test.refuse == string(capacity)) {
+						return fleet.Errorf(test.kind, "no operating system of that name")
+					}
+					return nil
+				}
+				for range test.passes {
+					outcome := b.pass()
+					failed, is := outcome.(shepherd.Fail)
+					if is != test.fails || is && !strings.Contains(failed.Err.Error(), "no operating system of that name") {
+						t.Fatalf("a pass ended as %s: %s", text(outcome), b.result())
+					}
+				}
+				if open := b.view().Intents; len(open) != test.open {
+					t.Errorf("%d intents are open, want %d: %+v", len(open), test.open, open)
+				}
+				if test.most > 0 { // the next piece of capacity has its turn
+					b.pass()
+					b.agree(test.most)
+					return
+				}
+				b.fake.Hook = nil
+				b.pass()
+				time.Sleep(b.config.Penalty)
+				b.restart() // the session has ended meanwhile
+				b.passes(2)
+				b.agree(4)
+			})
+		})
+	}
+}

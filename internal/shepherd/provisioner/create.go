@@ -21,6 +21,9 @@ import (
 // tally counts what a pass did.
 type tally struct {
 	created, adopted, failed, unanswered int
+	// refused counts those of failed whose request itself was refused, and notBegun those that came
+	// to no call.
+	refused, notBegun int
 	// takenIn counts machines that operators asked to be managed.
 	takenIn int
 	// waiting counts what is left for later passes, and full what max_machines does not allow.
@@ -35,6 +38,10 @@ type creationResult int
 const (
 	created creationResult = iota
 	failed
+	// refused: the provider refused the request itself, which another piece of capacity does not mend.
+	refused
+	// notBegun: the piece of capacity failed before a request was made.
+	notBegun
 	// unanswered: a request was made, and nobody knows what became of it.
 	unanswered
 	// paused: nothing was asked for, because a person has paused the provider.
@@ -51,6 +58,12 @@ func (t *tally) count(c creationResult) {
 		t.created++
 	case failed:
 		t.failed++
+	case refused:
+		t.failed++
+		t.refused++
+	case notBegun:
+		t.failed++
+		t.notBegun++
 	case unanswered:
 		t.unanswered++
 	}
@@ -75,7 +88,49 @@ func (p *pass) create(ctx context.Context) error {
 	// More of them, where max_machines has left room.
 	all := min(len(retry), room-len(opened))
 	p.tally.waiting += len(retry) - all
-	return p.createAll(ctx, slices.Concat(retry[:first], opened, retry[first:all]))
+	if err := p.createAll(ctx, slices.Concat(retry[:first], opened, retry[first:all])); err != nil {
+		return err
+	}
+	return p.refusedAll(ctx)
+}
+
+// refusal is a request that the provider refused as such.
+type refusal struct {
+	intent fleet.Intent
+	err    error
+	// held: its intent was not closed.
+	held bool
+}
+
+// refusedAll fails the pass when the provider refused each request as such, and created nothing:
+// the configuration is at fault, or the project has its quota. Where no other capacity is left to
+// be tried, one refused intent stays open, so that the next pass asks again. Of a provider that has
+// created machines, one piece of capacity alone may be at fault itself.
+func (p *pass) refusedAll(ctx context.Context) error {
+	first, t := p.refusal.Load(), p.tally
+	if first == nil {
+		return nil
+	}
+	alone := t.refused == 1 && len(p.view.Machines) > 0 && first.intent.Rejected == 0
+	all := !alone && t.created+t.unanswered == 0 && t.refused+t.notBegun == t.failed
+	if first.held && (!all || t.waiting+t.full > 0) {
+		if err := p.work.Note(ctx, p.closed(first.intent, shepherd.Cause(first.err))...); err != nil {
+			return fmt.Errorf("close an intent that was refused: %w", err)
+		}
+	}
+	if !all {
+		return nil
+	}
+	return fmt.Errorf("nothing was created, because the provider refused each request (`ironherd provider retry %s` ends the penalties of the capacity): %w",
+		p.source.Name, first.err)
+}
+
+// closed returns the changes that close an intent which was refused for good.
+func (p *pass) closed(intent fleet.Intent, cause string) []bmdb.Change {
+	return []bmdb.Change{
+		bmdb.CloseIntentRejected(intent.Machine, cause),
+		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause),
+	}
 }
 
 // longestAgoFirst sorts open intents by when this process tried them last, and forgets those that
@@ -263,16 +318,23 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	cause := shepherd.Cause(failure)
 	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, historyEvent(calls, failure),
 		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
-	result, open, refused := failed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
+	result, open, givenUp := failed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
+	held := false
+	switch kind := fleet.KindOf(failure); {
+	case calls == 0:
+		result = notBegun
+	case kind == fleet.KindInvalid || kind == fleet.KindUnsupported:
+		result = refused
+		first := &refusal{intent, failure, open == 0}
+		held = p.refusal.CompareAndSwap(nil, first) && first.held
+	}
 	switch {
 	case !provider.MayHaveCreated(failure):
 		for range calls {
 			changes = append(changes, bmdb.IntentAnswered(intent.Machine, intent.CalledAt))
 		}
-		if refused && open == 0 {
-			changes = append(changes,
-				bmdb.CloseIntentRejected(intent.Machine, cause),
-				bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause))
+		if givenUp && open == 0 && !held {
+			changes = append(changes, p.closed(intent, cause)...)
 		}
 	case calls > 0:
 		result = unanswered
@@ -280,7 +342,7 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return result, fmt.Errorf("record the failure: %w", err)
 	}
-	if refused && open > 0 {
+	if givenUp && open > 0 {
 		return result, p.closeRefused(ctx, intent, cause)
 	}
 	return result, nil

@@ -112,6 +112,8 @@ type pass struct {
 	tally         tally
 	// refusedAsks counts the intents that were refused for good and whose machines were looked for.
 	refusedAsks atomic.Int32
+	// refusal is the first request of the pass that the provider refused as such.
+	refusal atomic.Pointer[refusal]
 }
 
 func (p *pass) run(ctx context.Context) error {
