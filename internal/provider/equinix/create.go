@@ -57,11 +57,11 @@ func checkCreate(request provider.CreateRequest) error {
 }
 
 // ofReservation marks the error of a question about one reservation as one about that reservation,
-// unless the question about any other would fail in the same way: by the token, or by a proxy that
-// refuses. One that was throttled may not be the next time.
+// unless the question about any other would fail in the same way: by the token, by the limit of
+// requests, or by a proxy that refuses.
 func ofReservation(err error) error {
 	switch fleet.KindOf(err) {
-	case fleet.KindUnauthenticated:
+	case fleet.KindUnauthenticated, fleet.KindThrottled:
 		return err
 	case fleet.KindInvalid, fleet.KindUnsupported:
 		if answer, ok := errors.AsType[*answerError](err); !ok || !answer.fromAPI {

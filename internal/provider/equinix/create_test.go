@@ -155,7 +155,7 @@ func TestWhatACreateFailsBy(t *testing.T) {
 		"not to be seen":         {getReservation, answer{status: 403, body: errorsBody("no")}, fleet.KindForbidden, true},
 		"a proxy":                {getReservation, answer{status: 407, body: "<h1>", header: proxy}, fleet.KindInvalid, false},
 		"the token":              {getReservation, answer{status: 401, body: errorsBody("no")}, fleet.KindUnauthenticated, false},
-		"the limit":              {getReservation, answer{status: 429, header: map[string]string{"Retry-After": "3600"}}, fleet.KindThrottled, true},
+		"the limit":              {getReservation, answer{status: 429, header: map[string]string{"Retry-After": "3600"}}, fleet.KindThrottled, false},
 		"the label":              {listKeys, answer{body: sshKeys("ironherd", otherKey)}, fleet.KindConflict, false},
 		"the project":            {listKeys, answer{status: 404, body: errorsBody("Not found")}, fleet.KindNotFound, false},
 		"the project of another": {listKeys, answer{status: 403, body: errorsBody("no")}, fleet.KindForbidden, false},

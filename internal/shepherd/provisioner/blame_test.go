@@ -95,6 +95,64 @@ func TestCapacityIsBlamedBeforeTheCall(t *testing.T) {
 	}
 }
 
+// TestAThrottledCreationEndsThePass: the next call comes after the time that the provider asks for,
+// or after the backoff, and with the same intents.
+func TestAThrottledCreationEndsThePass(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		point shepherdtest.Point
+		after time.Duration
+		calls int
+	}{
+		"a call":                        {point: shepherdtest.Refusing, calls: 1},
+		"a call, and it says how long":  {point: shepherdtest.Refusing, after: 20 * time.Minute, calls: 1},
+		"a question before it":          {point: shepherdtest.Creating},
+		"a question, and says how long": {point: shepherdtest.Creating, after: 20 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 5)
+				var asked []time.Time
+				b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+					if point != test.point {
+						return nil
+					}
+					asked = append(asked, time.Now())
+					return &fleet.Error{Kind: fleet.KindThrottled, Message: "asked too often", RetryAfter: test.after}
+				}
+				for range 3 {
+					outcome := b.pass()
+					if failed, is := outcome.(shepherd.Fail); !is || fleet.RetryAfter(failed.Err) != test.after || !strings.Contains(b.result(), "asked too often") {
+						t.Fatalf("the pass ended as %s, and says %q", text(outcome), b.result())
+					}
+				}
+				if len(asked) != 3 {
+					t.Fatalf("asked %d times in 3 passes", len(asked))
+				}
+				for i, least := range []time.Duration{b.config.Backoff.Initial, b.config.Backoff.Initial + 1} {
+					if pause := asked[i+1].Sub(asked[i]); pause < max(least, test.after) {
+						t.Errorf("asked again after %s", pause)
+					}
+				}
+				calls := 0
+				for _, intent := range b.view().Intents {
+					calls += intent.Calls
+					if intent.Calls != intent.Rejected {
+						t.Errorf("a call of %s is open", intent.Machine)
+					}
+				}
+				if view := b.view(); calls != 3*test.calls || len(view.Intents) != 5 || len(view.Penalties) != 0 {
+					t.Errorf("%d calls, %d intents, penalties %+v", calls, len(view.Intents), view.Penalties)
+				}
+				b.fake.Hook = nil
+				b.pass()
+				b.agree(5)
+			})
+		})
+	}
+}
+
 // TestACreationUnderWayEndsWell, though another one has found what keeps all from being created.
 func TestACreationUnderWayEndsWell(t *testing.T) {
 	t.Parallel()

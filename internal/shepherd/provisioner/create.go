@@ -46,7 +46,7 @@ const (
 	unanswered
 	// paused: nothing was asked for, because a person has paused the provider.
 	paused
-	// blocked: nothing was asked for, because what every creation needs has failed.
+	// blocked: what every creation needs has failed, or the provider wants to be asked less often.
 	blocked
 )
 
@@ -229,7 +229,7 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 }
 
 // createOne makes one machine. An error means that the pass cannot go on. Where the result is
-// blocked, the intent stays as it is, and its capacity has no penalty.
+// blocked, the intent stays open, and its capacity has no penalty.
 func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResult, error) {
 	p.tries(intent)
 	key, err := p.hostKey(intent.Token)
@@ -264,7 +264,11 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 	case calls == 0 && !provider.ConcernsCapacity(failure):
 		return blocked, fmt.Errorf("nothing can be created now: %w", failure)
 	}
-	return p.recordFailure(ctx, intent, calls, failure)
+	result, err := p.recordFailure(ctx, intent, calls, failure)
+	if err == nil && fleet.KindOf(failure) == fleet.KindThrottled { // so would the others be
+		return blocked, fmt.Errorf("nothing can be created now: %w", failure)
+	}
+	return result, err
 }
 
 // hostKey returns the host key for the machine of that token; its zero value where the provider

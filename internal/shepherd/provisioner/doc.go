@@ -19,9 +19,10 @@
 //  5. creates at most a chunk of machines: first it retries open intents, the one that it tried
 //     longest ago first, then it takes free capacity in the order of the IDs. While anything is
 //     free, open intents get at most half of the chunk. Capacity that fails sits out a penalty.
-//     What fails and is of no one piece of capacity (a key of the project, the whole list) fails
-//     the pass. So does a provider that refuses each request as such, and creates nothing; one of
-//     these intents stays open to be tried by the next pass, unless that has other capacity.
+//     What fails and is of no one piece of capacity (a key of the project, the whole list, the
+//     limit of requests) ends and fails the pass. A provider that refuses each request as such,
+//     and creates nothing, fails it, too; one of these intents stays open to be tried by the next
+//     pass, unless that has other capacity.
 //
 // Policy says how soon passes follow each other (provision_interval). The next pass continues where
 // a chunk has not used all capacity. That costs little time: create_rate is slower than passes are.

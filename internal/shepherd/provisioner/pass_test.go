@@ -197,7 +197,7 @@ func TestRejections(t *testing.T) {
 	t.Parallel()
 	for kind, blamed := range map[fleet.Kind]bool{
 		fleet.KindRaceLost: true, fleet.KindNoCapacity: true, fleet.KindConflict: true, fleet.KindInvalid: true,
-		fleet.KindThrottled: false, fleet.KindForbidden: false,
+		fleet.KindForbidden: false,
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
