@@ -146,17 +146,21 @@ func (c judgement) provision() Decision {
 		d.Reason = "the provider has created the machine"
 	case intent == nil:
 		d.Reason = "no intent is open"
+	case intent.Calls > intent.Rejected && c.env.Paused != nil:
+		d.Verdict = Waiting
+		d.Reason = fmt.Sprintf("%s was asked %s for capacity %s; an outcome that was not answered is looked for after the pause: %s",
+			c.r.Provider, times(intent.Calls), intent.Capacity, paused(*c.env.Paused))
 	case intent.Calls > intent.Rejected:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("%s was asked %s for capacity %s; the outcome is not confirmed yet",
 			c.r.Provider, times(intent.Calls), intent.Capacity)
+	case c.env.Paused != nil:
+		d.Verdict = Waiting
+		d.Reason = paused(*c.env.Paused)
 	case intent.Calls > 0:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("the provider rejected %s for capacity %s; the provisioner is to try again or give it up",
 			requests(intent.Calls), intent.Capacity)
-	case c.env.Paused != nil:
-		d.Verdict = Waiting
-		d.Reason = paused(*c.env.Paused)
 	case c.env.Discrepancies > 0:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("creation at %s is stopped by discrepancies (%d): `ironherd discrepancy list` says what ends each",

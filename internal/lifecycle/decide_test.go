@@ -22,6 +22,10 @@ type scenario struct {
 	want   []due
 }
 
+func pausedProvider(env *fleet.Environment) {
+	env.Paused = &fleet.Pause{Actor: "ada", Reason: "the bill"}
+}
+
 var wayOfAMachine = []scenario{
 	{
 		name: "an install that is not wanted any more is waited for", steps: with(asked, attempt(5, 1, 1), wantInstall(6, 2)), now: 7,
@@ -48,6 +52,16 @@ var wayOfAMachine = []scenario{
 		name: "a create whose answer was lost", steps: []step{intent(0, 1, 0)}, now: 1,
 		state: fleet.StateCreating,
 		want:  []due{{provision, lifecycle.Waiting, 0, "asked once for capacity rack-7; the outcome is not confirmed"}},
+	},
+	{
+		name: "a create whose answer was lost, and the provider was paused", steps: []step{intent(0, 1, 0)}, now: 1, env: pausedProvider,
+		state: fleet.StateCreating,
+		want:  []due{{provision, lifecycle.Waiting, 0, "is looked for after the pause: paused by ada: the bill; `ironherd provider resume` ends it"}},
+	},
+	{
+		name: "a create that was rejected, and the provider was paused", steps: []step{intent(0, 1, 1)}, now: 1, env: pausedProvider,
+		state: fleet.StateCreating,
+		want:  []due{{provision, lifecycle.Waiting, 0, "paused by ada: the bill; `ironherd provider resume` ends it"}},
 	},
 	{
 		name: "the provider is still at work", steps: []step{provided(1, fleet.ProviderStatusCreating)}, now: 2,
