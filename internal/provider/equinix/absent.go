@@ -77,6 +77,16 @@ func (m *absentMemo) lacks(id string, since int) bool {
 	return m.devices != nil && m.lists > since && !m.devices[id]
 }
 
+// has reports whether the API refuses to show a device that the newest list has, which was begun
+// after the refusal.
+func (m *absentMemo) has(id string) bool {
+	id = strings.ToLower(id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since, refused := m.refused[id]
+	return refused && m.lists > since && m.devices[id]
+}
+
 // judge returns what the failure of a question about a device means. The API refuses to show a
 // device that is not the project's any more, as it refuses to show one that is. A whole list of the
 // project's devices, made with the same token after the refusal, tells which. Without such a list,

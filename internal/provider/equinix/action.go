@@ -141,13 +141,37 @@ func (p *Provider) act(
 }
 
 // Release deletes a device. One that is gone already, or is being deleted, was released: the API
-// refuses a DELETE that the transport has repeated because the first reply was lost.
+// refuses a DELETE that the transport has repeated because the first reply was lost. So after a
+// refusal, Release asks what became of the device.
 func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
 	err := p.act(ctx, "delete", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
 		return devices.Delete(string(id), true)
-	}, "deprovisioning", "deleted")
-	if fleet.KindOf(err) == fleet.KindNotFound {
+	})
+	switch fleet.KindOf(err) {
+	case fleet.KindNotFound:
 		return nil
+	case fleet.KindForbidden, fleet.KindConflict:
+		return p.notDeleted(ctx, string(id), err)
 	}
 	return err
+}
+
+// notDeleted returns what the refusal to delete a device means. Where nothing tells whether the
+// project still has the device, the failure is one that may pass: the next look may tell.
+func (p *Provider) notDeleted(ctx context.Context, id string, refusal error) error {
+	device, err := p.getDevice(ctx, id)
+	err = p.judge(ctx, id, err)
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		return nil
+	case err == nil && (device.State == "deprovisioning" || device.State == "deleted"):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w; it is %s", refusal, printable(device.State))
+	case p.absent.has(id):
+		return refusal
+	}
+	return &fleet.Error{
+		Kind: fleet.KindTemporary, Message: "whether the device is gone cannot be told yet", RetryAfter: fleet.RetryAfter(err), Err: refusal,
+	}
 }

@@ -120,26 +120,38 @@ func TestWhatIsSoAlreadyIsNoError(t *testing.T) {
 	})
 }
 
-// The API refuses to delete a device that is being deleted. So a DELETE that is repeated, because
-// the reply to the first one was lost, is refused although the device goes.
+// The API refuses to delete a device that is being deleted, or is gone. So a DELETE that is
+// repeated, because the reply to the first one was lost, is refused although the device goes.
 func TestAReleaseThatIsRefused(t *testing.T) {
 	t.Parallel()
-	refused := answer{status: 422, body: errorsBody("Cannot delete a device in this state")}
+	lost, refused := answer{status: 504}, answer{status: 422, body: errorsBody("Cannot delete a device in this state")}
+	absent, hidden := answer{status: 404, body: errorsBody("Not found")}, answer{status: 403, body: errorsBody("no access")}
+	without, with := rows("devices", 1, 1, 0), rows("devices", 1, 1, 1, deviceJSON(nil))
+	notWhole := rows("devices", 1, 1, 2, deviceJSON(nil))
 	for name, test := range map[string]struct {
-		replies, states []answer
-		kind            fleet.Kind
-		text            string
+		replies []answer
+		device  answer
+		list    answer // of the devices, where the device is hidden
+		kind    fleet.Kind
+		text    string
 	}{
-		"the first reply was lost, and the device goes": {[]answer{{status: 504}, refused}, []answer{inState("deprovisioning")}, 0, ""},
-		"the first reply was lost, and the device is gone": {
-			[]answer{{status: 504}, refused}, []answer{{status: 404, body: errorsBody("Not found")}}, 0, "",
-		},
-		"the device is being reinstalled": {[]answer{refused}, []answer{inState("reinstalling")}, fleet.KindConflict, "it is reinstalling"},
-		"the device cannot be asked for":  {[]answer{refused}, []answer{{status: 403, body: errorsBody("no")}}, fleet.KindConflict, "in this state"},
+		"422, and the device goes":             {[]answer{lost, refused}, inState("deprovisioning"), answer{}, 0, ""},
+		"422, and the device is gone":          {[]answer{lost, refused}, absent, answer{}, 0, ""},
+		"422, hidden, and no list has it":      {[]answer{lost, refused}, hidden, without, 0, ""},
+		"403, and the device goes":             {[]answer{lost, hidden}, inState("deprovisioning"), answer{}, 0, ""},
+		"403, and the device is gone":          {[]answer{lost, hidden}, absent, answer{}, 0, ""},
+		"403, hidden, and no list has it":      {[]answer{lost, hidden}, hidden, without, 0, ""},
+		"403, hidden, and the list has it":     {[]answer{lost, hidden}, hidden, with, fleet.KindForbidden, "no access"},
+		"403, hidden, and no list is whole":    {[]answer{lost, hidden}, hidden, notWhole, fleet.KindTemporary, "cannot be told yet"},
+		"403, and nothing is said of it":       {[]answer{lost, hidden}, answer{status: 500}, answer{}, fleet.KindTemporary, "cannot be told yet"},
+		"403, and the device is there":         {[]answer{hidden}, inState("active"), answer{}, fleet.KindForbidden, "it is active"},
+		"the device is being reinstalled":      {[]answer{refused}, inState("reinstalling"), answer{}, fleet.KindConflict, "it is reinstalling"},
+		"422, hidden, and the list has it":     {[]answer{refused}, hidden, with, fleet.KindConflict, "in this state"},
+		"422, hidden, and no list can be made": {[]answer{refused}, hidden, hidden, fleet.KindTemporary, "in this state"},
 	} {
 		inBubble(t, func(t *testing.T, p *Provider, api *scriptedAPI) {
 			t.Helper()
-			api.on("DELETE devices/"+device1, test.replies...).on(getDevice, test.states...)
+			api.on("DELETE devices/"+device1, test.replies...).on(getDevice, test.device).on(listDevices, test.list)
 			err := p.Release(t.Context(), device1)
 			if fleet.KindOf(err) != test.kind || (err != nil) != (test.kind != 0) || err != nil && !strings.Contains(err.Error(), test.text) {
 				t.Errorf("%s: %v (%s)", name, err, fleet.KindOf(err))
