@@ -12,7 +12,7 @@ import (
 // RequestAdoption asks for a machine of the provider that the BMDB does not know to be managed: the
 // next pass takes it in, as installed where the operator says so. Asking again for the same changes
 // nothing. KindNotFound unless it was asked for already, or is a discrepancy of the kind
-// unknown-machine.
+// unknown-machine. KindConflict when it is a machine of another provider.
 func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.ProviderName, id fleet.ProviderID, installed bool, reason string) error {
 	return db.onProvider(ctx, "request adoption", name, func(ctx context.Context, t *transaction, _ *providerRecord) error {
 		rows, err := t.q.ListProviderDiscrepancies(ctx, string(name))
@@ -29,6 +29,9 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 			return d.Kind == string(fleet.DiscrepancyUnknownMachine) && d.ProviderID == string(id)
 		}) {
 			return fleet.Errorf(fleet.KindNotFound, "no unknown machine %s is reported at %s: `ironherd discrepancy list` has those that are", id, name)
+		}
+		if err := t.notElsewhere(ctx, name, id); err != nil {
+			return err
 		}
 		if i >= 0 && (asked[i].Installed != 0) == installed {
 			return nil
@@ -77,13 +80,17 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 }
 
 // AdoptEntry takes in, by an operator's word, a used machine that the BMDB does not know, under a
-// new UUID. It is marked as installed where the operator said so.
+// new UUID. It is marked as installed where the operator said so. KindConflict when it is a machine
+// already, also of another provider.
 func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
 	return Change{
 		text: fmt.Sprintf("adopt %s as %s on %s, %+v", id, machine, capacity, p), machines: []fleet.MachineID{machine},
 		kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			c.touch(machine)
+			if err := t.notElsewhere(ctx, c.work.Subject.Provider, id); err != nil {
+				return err
+			}
 			asked, err := t.dropAdoption(ctx, c, id)
 			if err != nil {
 				return err
@@ -157,4 +164,107 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 		})
 	}
 	return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
+}
+
+// Elsewhere is what another provider's machine has in common with an entry of a list.
+type Elsewhere struct {
+	Machine  fleet.MachineID
+	Provider fleet.ProviderName
+	// ByToken: the entry carries the token that the machine was made with. Otherwise it has the
+	// machine's provider ID.
+	ByToken bool
+}
+
+// Elsewhere returns those of the entries of a provider, given with their tokens, that are machines
+// of other providers of its kind. They are so where two providers are one: it was renamed, or it
+// was configured twice. A machine that the other provider has said it does not have is none, nor is
+// one that was given back. It is not for lists of hosts, whose IDs are their own.
+func (db *DB) Elsewhere(
+	ctx context.Context, name fleet.ProviderName, entries map[fleet.ProviderID][]fleet.Token,
+) (map[fleet.ProviderID]Elsewhere, error) {
+	return read(ctx, db.view, "look at other providers", func(ctx context.Context, t *transaction) (map[fleet.ProviderID]Elsewhere, error) {
+		others, err := t.siblings(ctx, name)
+		if err != nil || len(others) == 0 {
+			return nil, err
+		}
+		found := make(map[fleet.ProviderID]Elsewhere)
+		for id, tokens := range entries {
+			is, err := t.elsewhere(ctx, others, id, tokens)
+			if err != nil {
+				return nil, err
+			}
+			if is.Machine != "" {
+				found[id] = is
+			}
+		}
+		return found, nil
+	})
+}
+
+// notElsewhere fails with KindConflict when a provider ID is that of a machine of another provider.
+func (t *transaction) notElsewhere(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID) error {
+	others, err := t.siblings(ctx, name)
+	if err != nil {
+		return err
+	}
+	is, err := t.elsewhere(ctx, others, id, nil)
+	if err == nil && is.Machine != "" {
+		err = fleet.Errorf(fleet.KindConflict, "%s is machine %s of provider %s already, and one machine has one provider: was %s renamed, or is one project "+
+			"configured twice?", id, is.Machine, is.Provider, name)
+	}
+	return err
+}
+
+// siblings returns the other providers of the same kind.
+func (t *transaction) siblings(ctx context.Context, name fleet.ProviderName) (others []string, err error) {
+	rows, err := t.q.ListProviders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := slices.IndexFunc(rows, func(p statement.Provider) bool { return p.Name == string(name) })
+	for _, p := range rows {
+		if own >= 0 && p.Kind == rows[own].Kind && p.Name != string(name) {
+			others = append(others, p.Name)
+		}
+	}
+	return others, nil
+}
+
+// elsewhere looks for the machine of one entry among other providers: one after the other, because
+// the index of provider IDs begins with the provider.
+func (t *transaction) elsewhere(ctx context.Context, others []string, id fleet.ProviderID, tokens []fleet.Token) (none Elsewhere, err error) {
+	for _, other := range others {
+		machines, err := t.q.MachineByProviderID(ctx, statement.MachineByProviderIDParams{Provider: other, ProviderID: string(id)})
+		if err != nil {
+			return none, err
+		}
+		for _, machine := range machines {
+			if has, err := t.stillHas(ctx, machine); err != nil || has {
+				return Elsewhere{Machine: fleet.MachineID(machine), Provider: fleet.ProviderName(other)}, err
+			}
+		}
+	}
+	for _, token := range tokens {
+		k, err := t.q.GetToken(ctx, string(token))
+		if absent(err) || err == nil && (!slices.Contains(others, k.Provider) || k.Outcome == outcomeReleased) {
+			continue
+		}
+		if err != nil {
+			return none, err
+		}
+		if has, err := t.stillHas(ctx, k.Machine); err != nil || has {
+			return Elsewhere{Machine: fleet.MachineID(k.Machine), Provider: fleet.ProviderName(k.Provider), ByToken: true}, err
+		}
+	}
+	return none, nil
+}
+
+// stillHas reports whether a provider may have one of its machines: it has not said otherwise. One
+// whose intent was closed may turn up.
+func (t *transaction) stillHas(ctx context.Context, machine string) (bool, error) {
+	m, err := t.row(ctx, fleet.MachineID(machine))
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return true, nil
+	}
+	return fleet.ProviderStatus(m.ProvidedStatus) != fleet.ProviderStatusGone, err
 }

@@ -57,8 +57,8 @@ func (d *document) check(c Config) {
 	}
 }
 
-// checkSource checks that no provider before this one has the same list of hosts. first has which
-// one named a list first.
+// checkSource checks that no provider before this one has the same list of hosts, or the same
+// project of an API. first has which one named it first.
 func (d *document) checkSource(section string, number int, p Provider, first map[string]int) {
 	kind, err := builtin.Find(p.Kind)
 	if err != nil {
@@ -68,11 +68,17 @@ func (d *document) checkSource(section string, number int, p Provider, first map
 	if source == "" {
 		return
 	}
-	if j, twice := first[source]; twice {
-		d.keyFault(join(join(section, p.Kind), key), "is the list of providers[%d] too: a host has one provider, so put the hosts of each into a list of its own", j)
-		return
+	source = p.Kind + " " + source
+	j, twice := first[source]
+	switch key = join(join(section, p.Kind), key); {
+	case !twice:
+		first[source] = number
+	case kind.IsList():
+		d.keyFault(key, "is the list of providers[%d] too: a host has one provider, so put the hosts of each into a list of its own", j)
+	default:
+		d.keyFault(key, "is that of providers[%d] too, at the same api_url: a machine has one provider, so give each a project of its own, "+
+			"or remove the one that has no machines", j)
 	}
-	first[source] = number
 }
 
 // checkImages checks the catalogue.

@@ -162,6 +162,40 @@ var intentTests = []test{
 			w.Fatalf("state %s", w.state(id))
 		}
 	}},
+	{"a machine of another provider is not adopted", func(w *world) {
+		mine, wanted := w.machine("c1"), newIntents("c2")
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+		})
+		w.must(w.db.RegisterProvider(w.ctx, elsewhere, "test", 0))
+		w.must(w.db.RegisterProvider(w.ctx, "list", "another", 0))
+		s := w.lasting("other")
+		c, err := s.Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Providers: []fleet.ProviderName{elsewhere}, Limit: 1})
+		w.must(err)
+		unknown := bmdb.Discrepancy{Kind: fleet.DiscrepancyUnknownMachine, ProviderID: "id-c1", Evidence: "it is there"}
+		w.must(c.Works[0].Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{unknown})))
+		adopt := bmdb.AdoptEntry(fleet.NewMachineID(), "id-c1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))
+		entries := map[fleet.ProviderID][]fleet.Token{"id-c1": nil, "id-x": {fleet.NewToken()}, "id-c2": {wanted[0].Token}}
+		found, err := w.db.Elsewhere(w.ctx, elsewhere, entries)
+		w.must(err)
+		if len(found) != 2 || found["id-c1"] != (bmdb.Elsewhere{Machine: mine, Provider: provider}) ||
+			found["id-c2"] != (bmdb.Elsewhere{Machine: wanted[0].Machine, Provider: provider, ByToken: true}) {
+			w.Fatalf("found %+v", found)
+		}
+		for _, name := range []fleet.ProviderName{provider, "list"} {
+			if found, err = w.db.Elsewhere(w.ctx, name, entries); err != nil || len(found) != 0 {
+				w.Fatalf("of %s: %+v, %v", name, found, err)
+			}
+		}
+		w.wantKind(w.db.RequestAdoption(w.ctx, actor, elsewhere, "id-c1", false, "it is ours"), fleet.KindConflict)
+		w.wantKind(c.Works[0].Note(w.ctx, adopt), fleet.KindConflict)
+		w.provisioning(func(work *bmdb.Work) { // its provider has said that it does not have it
+			w.must(work.Note(w.ctx, bmdb.SetProvided(mine, "id-c1", fleet.Provided{Status: fleet.ProviderStatusGone})))
+		})
+		w.must(w.db.RequestAdoption(w.ctx, actor, elsewhere, "id-c1", false, "it is ours"))
+		w.must(c.Works[0].Note(w.ctx, adopt))
+	}},
 	{"an intent closed twice in the same way", func(w *world) {
 		wanted := newIntents("c1")
 		id := wanted[0].Machine

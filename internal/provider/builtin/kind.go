@@ -43,6 +43,7 @@ var table = []Kind{
 			return []File{{Key: "token_file", Path: &s.Equinix.TokenFile, Check: equinix.CheckToken}}
 		},
 		validate: func(s Sections) error { return s.Equinix.Validate() },
+		source:   func(s Sections) (string, string) { return s.Equinix.Source() },
 		open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
 			s.Equinix.SSHPublicKey = key
 			return equinix.New(s.Equinix, options)
@@ -70,7 +71,7 @@ type Kind struct {
 	defaults func(*Sections)
 	files    func(*Sections) []File
 	validate func(Sections) error
-	source   func(Sections) (key, source string) // nil: see Source
+	source   func(Sections) (key, source string)
 	open     func(sections Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
 }
 
@@ -121,15 +122,10 @@ func (k Kind) IsList() bool { return k.list }
 // Files returns the file names in the section of this kind.
 func (k Kind) Files(s *Sections) []File { return k.files(s) }
 
-// Source returns what the machines of a list are listed in, and the key that names it, relative to
-// the section: two providers with one source would both manage every host of it. Both are empty for
-// a kind that is no list, and where none is named.
-func (k Kind) Source(s Sections) (key, source string) {
-	if k.source == nil {
-		return "", ""
-	}
-	return k.source(s)
-}
+// Source returns what the machines of a provider are listed in (a list of hosts, a project of an
+// API), and the key that names it, relative to the section: two providers with one source would
+// both manage every machine of it. Both are empty where none is named.
+func (k Kind) Source(s Sections) (key, source string) { return k.source(s) }
 
 // Validate reports every fault of the section of this kind. Each is of kind Invalid and begins with
 // its key, relative to the section.

@@ -23,7 +23,7 @@ type Config struct {
 	// TokenFile holds the API token and nothing else. It is read before each call, so that a token can
 	// be rotated in place.
 	TokenFile string `yaml:"token_file"`
-	// Project is the UUID of the project whose reservations are used.
+	// Project is the UUID of the project whose reservations are used. A project has one provider.
 	Project string `yaml:"project"`
 	// SSHKeyLabel is the label under which the public half of the SSH key (ssh.key_file) is kept in
 	// the project.
@@ -114,6 +114,21 @@ func (c Config) Validate() error {
 		fault("page_size must be from 1 to %d, not %d", maximumPageSize, c.PageSize)
 	}
 	return errors.Join(faults...)
+}
+
+// Source returns what names the project, the same for each spelling of it, and the key that does.
+// Both are empty where none is named.
+func (c Config) Source() (key, source string) {
+	project, err := uuid.Parse(c.Project)
+	u, bad := url.Parse(c.APIURL)
+	if err != nil || bad != nil {
+		return "", ""
+	}
+	host := strings.ToLower(u.Host)
+	if port := u.Port(); port == "443" && u.Scheme == "https" || port == "80" && u.Scheme == "http" {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return "project", host + strings.TrimRight(u.Path, "/") + " " + project.String()
 }
 
 func set(value string) bool { return strings.TrimSpace(value) != "" && !placeholder(value) }

@@ -9,13 +9,13 @@
 //  3. settles open intents: it closes those whose outcome is known, and adopts machines that carry
 //     one of our tokens.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
-//     of the BMDB that the provider does not have, a list without most of its machines, and a host
-//     of a list that is a machine of another provider. A used machine that is younger than the
-//     settling time is none yet, unless it carries a token of our form: no lag explains one that
-//     the BMDB does not know. While there is a discrepancy, the pass creates nothing at this
-//     provider. The pass that finds none creates again. It asks for a machine that is missing by
-//     its ID, and records that it is gone when the provider says so: then people can forget it. One
-//     that is listed again is asked for, too.
+//     of the BMDB that the provider does not have, a list without most of its machines, and an
+//     entry that is a machine of another provider. A used machine that is younger than the settling
+//     time is none yet, unless it carries a token of our form: no lag explains one that the BMDB
+//     does not know. While there is a discrepancy, the pass creates nothing at this provider. The
+//     pass that finds none creates again. It asks for a machine that is missing by its ID, and
+//     records that it is gone when the provider says so: then people can forget it. One that is
+//     listed again is asked for, too.
 //  5. creates at most a chunk of machines: first it retries open intents, the one that it tried
 //     longest ago first, then it takes free capacity in the order of the IDs. While anything is
 //     free, open intents get at most half of the chunk. Capacity that fails sits out a penalty.

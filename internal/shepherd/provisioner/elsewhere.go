@@ -11,11 +11,55 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// elsewhere is a host of a list that the BMDB has as a machine of another provider.
+// elsewhere is an entry that the BMDB has as a machine of another provider.
 type elsewhere struct {
-	entry    provider.Entry
-	evidence string
+	entry            provider.Entry
+	evidence, remedy string
 }
+
+// takeTwins takes the entries that are machines of another provider out of those that nobody knows.
+// The provider was renamed, or two providers are one project of one API. Whoever adopted such a
+// machine, or removed it at the provider, would take it from the other one.
+func (p *pass) takeTwins(ctx context.Context) error {
+	if provider.Keeps(p.source.Provider) { // the IDs of a list are its own: see takeElsewhere
+		return nil
+	}
+	sought := make(map[fleet.ProviderID][]fleet.Token)
+	for _, entry := range p.survey.unknown {
+		sought[entry.ID] = entry.Tokens
+	}
+	for _, seen := range p.survey.released { // the other provider may have adopted it since
+		sought[seen.entry.ID] = seen.entry.Tokens
+	}
+	if len(sought) == 0 {
+		return nil
+	}
+	found, err := p.db.Elsewhere(ctx, p.source.Name, sought)
+	if err != nil {
+		return fmt.Errorf("look for machines at other providers: %w", err)
+	}
+	take := func(entry provider.Entry) bool {
+		twin, is := found[entry.ID]
+		if !is {
+			return false
+		}
+		how := "is"
+		if twin.ByToken {
+			how = "carries the token of"
+		}
+		why := fmt.Sprintf("%s (%s) %s machine %s of provider %s", entry.ID, entry.Hostname, how, twin.Machine, twin.Provider)
+		p.survey.elsewhere = append(p.survey.elsewhere, elsewhere{entry, why, twinRemedy})
+		p.survey.unusable = append(p.survey.unusable, why)
+		return true
+	}
+	p.survey.unknown = slices.DeleteFunc(p.survey.unknown, take)
+	p.survey.released = slices.DeleteFunc(p.survey.released, func(seen sighting) bool { return take(seen.entry) })
+	return nil
+}
+
+// twinRemedy tells what to do about a machine that two providers list.
+const twinRemedy = "do not remove it at the provider; if this provider was renamed, give it its old name again; if two providers have one project, " +
+	"keep one of them, or give back the machines of the other one (`ironherd machine release`)"
 
 // takeElsewhere takes the hosts that are machines of another provider out of those that could
 // become machines. They are two names of one host: in two lists, in a list whose provider was
@@ -103,7 +147,7 @@ func sameAccess(a, b provider.Access) bool {
 func (s *survey) leave(entries []provider.Entry, reasons map[fleet.CapacityID]string) {
 	for _, entry := range entries {
 		if why, ours := reasons[entry.Capacity]; ours {
-			s.elsewhere = append(s.elsewhere, elsewhere{entry, why})
+			s.elsewhere = append(s.elsewhere, elsewhere{entry, why, elsewhereRemedy})
 			s.unusable = append(s.unusable, why)
 		}
 	}
@@ -121,12 +165,12 @@ func (s *survey) leave(entries []provider.Entry, reasons map[fleet.CapacityID]st
 const elsewhereRemedy = "remove it from this list, or give back the machine of the other provider (`ironherd machine release`); " +
 	"where the provider was renamed, give it its old name again"
 
-// duplicates returns the discrepancies of hosts that are machines of other providers. Of many it
-// returns the first; all are in the result of the pass.
+// duplicates returns the discrepancies of entries that are machines of other providers. Of many it
+// returns the first; the result of the pass names more.
 func (s *survey) duplicates() (found []bmdb.Discrepancy) {
-	for _, host := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
+	for _, twin := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
 		found = append(found, bmdb.Discrepancy{
-			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: host.entry.ID, Evidence: host.evidence, Remedy: elsewhereRemedy,
+			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: twin.entry.ID, Evidence: twin.evidence, Remedy: twin.remedy,
 		})
 	}
 	return found

@@ -132,6 +132,9 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.takeElsewhere(ctx, entries); err != nil {
 		return err
 	}
+	if err := p.takeTwins(ctx); err != nil {
+		return err
+	}
 	for _, reason := range p.survey.unusable {
 		p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", reason))
 	}

@@ -248,9 +248,12 @@ func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
 	for _, seen := range p.survey.released {
 		unknown[seen.entry.ID] = seen.entry
 	}
-	managed := make(map[fleet.ProviderID]fleet.MachineID)
+	managed := make(map[fleet.ProviderID]string)
 	for _, m := range p.view.Machines {
-		managed[m.ProviderID] = m.ID
+		managed[m.ProviderID] = "it is machine " + string(m.ID) + " already"
+	}
+	for _, twin := range p.survey.elsewhere {
+		managed[twin.entry.ID] = twin.evidence
 	}
 	var changes []bmdb.Change
 	asks := 0
@@ -263,8 +266,8 @@ func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
 			changes = append(changes, bmdb.AdoptEntry(machine, id, entry.Capacity, entry.Provided(nil, p.view.Now)))
 			continue
 		}
-		if machine, known := managed[id]; known {
-			changes = append(changes, p.notAdopted(ctx, id, "it is machine "+string(machine)+" already")...)
+		if why, known := managed[id]; known {
+			changes = append(changes, p.notAdopted(ctx, id, why)...)
 			continue
 		}
 		if asks == asksPerPass {
