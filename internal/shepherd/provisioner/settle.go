@@ -41,6 +41,7 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 		return nil, err
 	}
 	changes = append(changes, adopted...)
+	p.survey.cut(p.view, p.source.Config.MaxMachines)
 	for _, futile := range p.survey.futile {
 		changes = append(changes, bmdb.CloseIntentRejected(futile.intent.Machine, "nothing was created: "+futile.evidence))
 	}

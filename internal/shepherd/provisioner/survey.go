@@ -26,8 +26,8 @@ type survey struct {
 	found []sighting
 	// retry are open intents whose capacity is still free.
 	retry []fleet.Intent
-	// futile are open intents that cannot become machines: no call is unanswered, and the capacity is
-	// not free.
+	// futile are open intents that are not to become machines: no call is unanswered, and the capacity
+	// is not free, or max_machines allows no more.
 	futile []finding
 	// contested are open intents with an unanswered call whose capacity is not free.
 	contested []finding
@@ -299,6 +299,27 @@ func (s *surveyor) takeIntents() {
 			s.futile = append(s.futile, finding{intent, evidence})
 		}
 	}
+}
+
+// cut gives up open intents that are beyond max_machines, which may have been lowered since they
+// were opened: the newest first. One that has an unanswered call stays, because it may have become
+// a machine.
+func (s *survey) cut(view bmdb.ProviderView, limit int) {
+	beyond := len(view.Machines) + len(view.Intents) - len(s.futile) - limit
+	if limit == 0 || beyond <= 0 {
+		return
+	}
+	newest := slices.SortedFunc(slices.Values(s.retry), func(a, b fleet.Intent) int {
+		return cmp.Or(b.OpenedAt.Compare(a.OpenedAt), cmp.Compare(b.Capacity, a.Capacity))
+	})
+	given := make(map[fleet.MachineID]bool)
+	for _, intent := range newest {
+		if len(given) < beyond && intent.Calls == intent.Rejected {
+			given[intent.Machine] = true
+			s.futile = append(s.futile, finding{intent, fmt.Sprintf("there may be %d machines at most (max_machines)", limit)})
+		}
+	}
+	s.retry = slices.DeleteFunc(s.retry, func(intent fleet.Intent) bool { return given[intent.Machine] })
 }
 
 // takeMissing finds the machines that the list should have. Of those that it need not have any more
