@@ -147,16 +147,24 @@ func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 }
 
 // RecordHardware stores an encoded hardware report. Idempotent: the same report changes nothing.
-func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte) error {
+// History tells of another report, unless alike (which may be nil) is true of the one before it.
+func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte, alike func(before []byte) bool) error {
 	sum := sha256.Sum256(report)
 	digest := hex.EncodeToString(sum[:])
 	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		event := fleet.EventHardwareReported
+		event, told := fleet.EventHardwareReported, true
 		if h := m.record.Hardware; h != nil {
 			if h.Digest == digest {
 				return false, nil
 			}
 			event = fleet.EventHardwareChanged
+			if alike != nil {
+				before, err := t.q.GetHardwareReport(ctx, string(a.Machine))
+				if err != nil && !absent(err) {
+					return false, err
+				}
+				told = err != nil || !alike(before)
+			}
 		}
 		err := t.q.PutHardware(ctx, statement.PutHardwareParams{Machine: string(a.Machine), At: micros(t.Now()), Digest: digest})
 		if err != nil {
@@ -165,7 +173,9 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 		if err := t.q.PutHardwareReport(ctx, statement.PutHardwareReportParams{Machine: string(a.Machine), Report: report}); err != nil {
 			return false, err
 		}
-		t.recordAgent(a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+		if told {
+			t.recordAgent(a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+		}
 		return true, nil
 	})
 }

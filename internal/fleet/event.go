@@ -80,7 +80,8 @@ const (
 	EventMachineRestarted Event = "machine restarted"
 	// EventHardwareReported: the first hardware report of the machine.
 	EventHardwareReported Event = "hardware reported"
-	// EventHardwareChanged: a hardware report that differs from the one before.
+	// EventHardwareChanged: a hardware report that differs from the one before, not only in what
+	// changes by itself, such as temperatures.
 	EventHardwareChanged Event = "hardware changed"
 )
 

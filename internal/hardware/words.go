@@ -1,6 +1,6 @@
 // Package hardware tells what is in a hardware report in words, so that everything that shows one
 // to people says the same. What is not known is left out; where nothing is known, the text is
-// empty.
+// empty. It also knows what in a report changes by itself, for whoever compares two of them.
 package hardware
 
 import (

@@ -274,7 +274,7 @@ func (l *listener) heartbeat(a *agent) error {
 	}
 	l.spoken[id.Machine] = spoken{id.TakeoverGeneration, boot, w.now}
 	if !a.hardware {
-		if err := c.db.RecordHardware(w.ctx, id, []byte("hardware of "+a.host.device.capacity)); err != nil {
+		if err := c.db.RecordHardware(w.ctx, id, []byte("hardware of "+a.host.device.capacity), nil); err != nil {
 			return err
 		}
 		a.hardware = true

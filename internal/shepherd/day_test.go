@@ -257,7 +257,7 @@ func (d *day) special(ctx context.Context, a *agent) {
 			return // its start is not committed yet, or it was superseded
 		}
 		d.check(err)
-		d.check(d.db.RecordHardware(ctx, a.identity, []byte("hardware of "+a.identity.Machine)))
+		d.check(d.db.RecordHardware(ctx, a.identity, []byte("hardware of "+a.identity.Machine), nil))
 		a.spoken = true
 		return
 	}

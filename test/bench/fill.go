@@ -242,7 +242,7 @@ func startAgents(ctx context.Context, db *bmdb.DB, session *bmdb.Session, n int)
 		if err := db.RecordSpoken(ctx, a, "boot"); err != nil {
 			return err
 		}
-		return db.RecordHardware(ctx, a, make([]byte, 2048))
+		return db.RecordHardware(ctx, a, make([]byte, 2048), nil)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/hardware"
 )
 
 const (
@@ -98,13 +99,7 @@ func disks(read func() []*agentv1.BlockDevice) (list []*agentv1.BlockDevice, err
 // Digest identifies what a report says of the hardware. Temperatures and hours, which change by
 // themselves, do not count.
 func Digest(report *agentv1.HardwareReport) [sha256.Size]byte {
-	stable := proto.CloneOf(report)
-	for _, device := range stable.GetBlockDevices() {
-		if health := device.GetHealth(); health != nil {
-			health.TemperatureCelsius, health.PowerOnHours = 0, 0
-		}
-	}
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(stable)
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(hardware.Lasting(report))
 	if err != nil { // all strings were cleaned
 		data = []byte(err.Error())
 	}

@@ -18,7 +18,7 @@ var agentTests = []test{
 		wrongMachine.Machine = fleet.NewMachineID()
 		for _, bad := range []bmdb.AgentIdentity{wrongKey, oldGeneration, wrongMachine} {
 			w.wantKind(w.db.RecordSpoken(w.ctx, bad, "b"), fleet.KindForbidden)
-			w.wantKind(w.db.RecordHardware(w.ctx, bad, []byte("x")), fleet.KindForbidden)
+			w.wantKind(w.db.RecordHardware(w.ctx, bad, []byte("x"), nil), fleet.KindForbidden)
 			w.wantKind(w.db.RecordInstallReport(w.ctx, bad, fleet.InstallReport{}), fleet.KindForbidden)
 			_, err := w.db.HandOutInstall(w.ctx, bad, 0, 0)
 			w.wantKind(err, fleet.KindForbidden)
@@ -219,11 +219,11 @@ var agentTests = []test{
 		a := w.ready("c1", false)
 		h := w.record(a.Machine).Hardware
 		w.shift.Advance(time.Minute)
-		w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("report"), nil))
 		if got := w.record(a.Machine).Hardware; *got != *h {
 			w.Fatalf("the same report changed %+v to %+v", h, got)
 		}
-		w.must(w.db.RecordHardware(w.ctx, a, []byte("another")))
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("another"), nil))
 		got := w.record(a.Machine).Hardware
 		if got.Digest == h.Digest || !got.FirstAt.Equal(h.FirstAt) || !got.At.After(h.At) {
 			w.Fatalf("hardware %+v after %+v", got, h)
@@ -236,6 +236,22 @@ var agentTests = []test{
 		w.wantEvents(a.Machine, "hardware reported", "hardware changed")
 		_, err = w.db.HardwareReport(w.ctx, fleet.NewMachineID())
 		w.wantKind(err, fleet.KindNotFound)
+	}},
+	{"a hardware report that is alike is stored, and no history", func(w *world) {
+		a := w.ready("c1", false)
+		for _, sent := range []string{"report, and warmer", "report, and hotter", "another"} {
+			alike := func(before []byte) bool { return before[0] == sent[0] }
+			was := w.record(a.Machine).Hardware.At
+			w.shift.Advance(time.Minute)
+			w.must(w.db.RecordHardware(w.ctx, a, []byte(sent), alike))
+			if report, err := w.db.HardwareReport(w.ctx, a.Machine); err != nil || string(report) != sent || !w.record(a.Machine).Hardware.At.After(was) {
+				w.Fatalf("report %q, %v, not %q", report, err, sent)
+			}
+		}
+		changed := func(event string) bool { return event != string(fleet.EventHardwareChanged) }
+		if events := w.events(a.Machine); len(slices.DeleteFunc(events, changed)) != 1 {
+			w.Fatalf("history %q", w.events(a.Machine))
+		}
 	}},
 	{"a later takeover supersedes", func(w *world) {
 		a := w.ready("c1", false)

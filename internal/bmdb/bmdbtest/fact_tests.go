@@ -64,7 +64,7 @@ var factTests = []test{
 		older.TakeoverGeneration = second
 		for _, old := range []bmdb.AgentIdentity{a, older} {
 			w.wantKind(w.db.RecordSpoken(w.ctx, old, "boot1"), fleet.KindForbidden)
-			w.wantKind(w.db.RecordHardware(w.ctx, old, []byte("x")), fleet.KindForbidden)
+			w.wantKind(w.db.RecordHardware(w.ctx, old, []byte("x"), nil), fleet.KindForbidden)
 		}
 		silent := w.record(a.Machine).AgentSeen
 		w.hear(newest) // before its first words

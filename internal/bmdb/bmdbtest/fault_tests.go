@@ -74,7 +74,7 @@ func (w *world) wayWithFaults(reply, probed bool) {
 		{"listener", func() error { return w.db.ListenerAlive(w.ctx, time.Hour, time.Minute) }},
 		{"listener full", func() error { return w.db.ListenerFull(w.ctx, time.Minute) }},
 		{"spoken", func() error { return w.db.RecordSpoken(w.ctx, a, "b1") }},
-		{"hardware", func() error { return w.db.RecordHardware(w.ctx, a, []byte("r")) }},
+		{"hardware", func() error { return w.db.RecordHardware(w.ctx, a, []byte("r"), nil) }},
 		{"hand out", func() (err error) {
 			o, err := w.db.HandOutInstall(w.ctx, a, 0, 0)
 			if o != nil {

@@ -186,7 +186,7 @@ var installTests = []test{
 		w.shift.Advance(time.Hour)
 		next := w.startAgentAs(a.Machine, "boot2")
 		w.must(w.db.RecordSpoken(w.ctx, next, "boot2"))
-		w.must(w.db.RecordHardware(w.ctx, next, []byte("report")))
+		w.must(w.db.RecordHardware(w.ctx, next, []byte("report"), nil))
 		if o := w.handOut(next, 0, 0); o != nil { // it knows of none
 			w.Fatalf("order %+v", o)
 		}

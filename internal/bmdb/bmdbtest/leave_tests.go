@@ -29,7 +29,7 @@ func (w *world) anotherInstall(a bmdb.AgentIdentity) bmdb.AgentIdentity {
 	w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
 	next := w.startAgentAs(a.Machine, "boot3")
 	w.must(w.db.RecordSpoken(w.ctx, next, "boot4"))
-	w.must(w.db.RecordHardware(w.ctx, next, []byte("report")))
+	w.must(w.db.RecordHardware(w.ctx, next, []byte("report"), nil))
 	return next
 }
 

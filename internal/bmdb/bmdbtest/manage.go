@@ -48,7 +48,7 @@ func Manage(t *testing.T, db *bmdb.DB, n int, install *fleet.InstallRequest) []b
 			must(w.Note(ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration)))
 			must(w.Finish(ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey})))
 			must(db.RecordSpoken(ctx, a, "b"))
-			must(db.RecordHardware(ctx, a, []byte("r")))
+			must(db.RecordHardware(ctx, a, []byte("r"), nil))
 			agents = append(agents, a)
 		}
 	}

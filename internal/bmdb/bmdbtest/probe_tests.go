@@ -31,7 +31,7 @@ func (w *world) unseenOn(capacity fleet.CapacityID, seenUp fleet.SeenUp) (bmdb.A
 	a := w.startAgent(id)
 	w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
 	w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
-	w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+	w.must(w.db.RecordHardware(w.ctx, a, []byte("report"), nil))
 	o := w.handOut(a, 0, 0)
 	w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
 	return a, o
@@ -97,7 +97,7 @@ var probeTests = []test{
 		a := w.startAgent(id)
 		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
-		w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("report"), nil))
 		o := w.handOut(a, 0, 0)
 		w.shift.Advance(fleet.DefaultPolicy().InstallTimeout + time.Second)
 		n, err := w.db.ExpireInstalls(w.ctx, 10)
@@ -121,7 +121,7 @@ var probeTests = []test{
 		a := w.startAgent(id)
 		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
-		w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+		w.must(w.db.RecordHardware(w.ctx, a, []byte("report"), nil))
 		w.handOut(a, 0, 0)
 		s := w.sessionFor("prober", 10*time.Hour)
 		if got := w.claim(s, fleet.ProcessProbe, 1); len(got) != 0 {

@@ -328,7 +328,7 @@ func (x *random) flush() {
 
 func (x *random) reportHardware() {
 	if a, inCharge, ok := x.agentDrawn(); ok {
-		x.wantHeard(x.db.RecordHardware(x.ctx, a, []byte(rapid.SampledFrom([]string{"r1", "r2"}).Draw(x.r, "report"))), inCharge)
+		x.wantHeard(x.db.RecordHardware(x.ctx, a, []byte(rapid.SampledFrom([]string{"r1", "r2"}).Draw(x.r, "report")), nil), inCharge)
 	}
 }
 

@@ -286,7 +286,7 @@ func (w *world) ready(capacity fleet.CapacityID, install bool) bmdb.AgentIdentit
 	a := w.startAgent(id)
 	w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
 	w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
-	w.must(w.db.RecordHardware(w.ctx, a, []byte("report")))
+	w.must(w.db.RecordHardware(w.ctx, a, []byte("report"), nil))
 	return a
 }
 

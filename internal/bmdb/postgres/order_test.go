@@ -37,7 +37,7 @@ func TestAnOlderPolicyOverwritesNothing(t *testing.T) {
 			heir := b.session("b", 9*time.Hour)
 			for name, write := range map[string]func() error{
 				"a fact":       func() error { return a.RecordSpoken(t.Context(), agent, "boot1") },
-				"another fact": func() error { return a.RecordHardware(t.Context(), agent, []byte(time.Now().String())) },
+				"another fact": func() error { return a.RecordHardware(t.Context(), agent, []byte(time.Now().String()), nil) },
 				"a person":     func() error { return a.Quarantine(t.Context(), "op", ids[0], "x") },
 			} {
 				set := fleet.Policy{}

@@ -142,7 +142,7 @@ func (n *bench) start(ctx context.Context) {
 			if err := n.db.RecordSpoken(ctx, a, "boot"); err != nil {
 				return err
 			}
-			return n.db.RecordHardware(ctx, a, make([]byte, 4096))
+			return n.db.RecordHardware(ctx, a, make([]byte, 4096), nil)
 		})
 	}
 }

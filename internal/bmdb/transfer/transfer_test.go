@@ -109,7 +109,7 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 		must(w.Note(ctx, bmdb.MintTakeover(0, &a.TakeoverGeneration), bmdb.PinHostKeys(a.Machine, []string{"ssh-ed25519 A"})))
 		must(w.Finish(ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: a.TakeoverGeneration, PublicKey: a.PublicKey})))
 		must(db.RecordSpoken(ctx, a, "b1"))
-		must(db.RecordHardware(ctx, a, []byte("report")))
+		must(db.RecordHardware(ctx, a, []byte("report"), nil))
 		agents = append(agents, a)
 	}
 	// the fifth is held

@@ -9,6 +9,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/hardware"
 )
 
 // Heartbeat implements agentv1.AgentCallbackServer.
@@ -110,7 +111,7 @@ func (s *Server) commitHardware(ctx context.Context, a *agent, report *agentv1.H
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(report)
 	if err == nil {
-		err = s.db.RecordHardware(ctx, a.identity, encoded)
+		err = s.db.RecordHardware(ctx, a.identity, encoded, alike(report))
 	}
 	if err != nil {
 		return s.failure(ctx, "record the hardware report", a.identity.Machine, err)
@@ -118,6 +119,15 @@ func (s *Server) commitHardware(ctx context.Context, a *agent, report *agentv1.H
 	s.observer.AgentReport("hardware")
 	a.checkInstall = true
 	return nil
+}
+
+// alike returns whether an encoded report is of the same hardware. Each agent sends one when it
+// starts, and then other temperatures and hours alone are no news.
+func alike(report *agentv1.HardwareReport) func(encoded []byte) bool {
+	return func(encoded []byte) bool {
+		var other agentv1.HardwareReport
+		return proto.Unmarshal(encoded, &other) == nil && proto.Equal(hardware.Lasting(&other), hardware.Lasting(report))
+	}
 }
 
 // commitInstallReport makes a report durable. A report of an attempt that a restored database does

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
@@ -43,6 +44,37 @@ func TestReportThatTheDatabaseDoesNotKnow(t *testing.T) {
 	}
 	if r := h.record(m); r.InstallReport != nil {
 		t.Errorf("recorded %+v", r.InstallReport)
+	}
+}
+
+// TestHardwareThatOnlyGotOlder: the next agent of a machine reports other temperatures and hours.
+// The report is stored, and no change of the hardware is told.
+func TestHardwareThatOnlyGotOlder(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	for i, c := range []struct {
+		health  *agentv1.Health
+		changes int
+	}{
+		{&agentv1.Health{Passed: true, TemperatureCelsius: 40, PowerOnHours: 100}, 0},
+		{&agentv1.Health{Passed: true, TemperatureCelsius: 50, PowerOnHours: 101}, 0},
+		{&agentv1.Health{Passed: true, TemperatureCelsius: 50, PowerOnHours: 102, MediaErrors: 1}, 1},
+	} {
+		beat := m.beat()
+		beat.HardwareReport = &agentv1.HardwareReport{BlockDevices: []*agentv1.BlockDevice{{Name: "sda", Health: c.health}}}
+		h.heartbeat(client, beat)
+		stored, err := h.db.HardwareReport(t.Context(), m.id)
+		h.must(err)
+		var report agentv1.HardwareReport
+		h.must(proto.Unmarshal(stored, &report))
+		if !proto.Equal(&report, beat.HardwareReport) {
+			t.Errorf("report %d: stored is %v", i, &report)
+		}
+		if changes := h.details(m, fleet.EventHardwareChanged); len(changes) != c.changes {
+			t.Errorf("report %d: changes %q", i, changes)
+		}
 	}
 }
 

@@ -170,7 +170,7 @@ func (o *fixture) takeover(w *bmdb.Work) bmdb.AgentIdentity {
 	o.must(o.db.RecordSpoken(o.t.Context(), a, "b1"))
 	report, err := proto.Marshal(&agentv1.HardwareReport{System: &agentv1.System{Vendor: "ACME"}})
 	o.must(err)
-	o.must(o.db.RecordHardware(o.t.Context(), a, report))
+	o.must(o.db.RecordHardware(o.t.Context(), a, report, nil))
 	return a
 }
 

@@ -115,7 +115,7 @@ func TestTakesTheAgentOff(t *testing.T) {
 	speaks := func(a bmdb.AgentIdentity) {
 		check(t, b.db.ListenerAlive(ctx, time.Hour, time.Minute))
 		check(t, b.db.RecordSpoken(ctx, a, "boot-1"))
-		check(t, b.db.RecordHardware(ctx, a, []byte("report")))
+		check(t, b.db.RecordHardware(ctx, a, []byte("report"), nil))
 	}
 	request := fleet.InstallRequest{Image: fleet.Image{
 		URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,

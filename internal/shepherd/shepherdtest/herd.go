@@ -168,7 +168,7 @@ func (h *Herd) speak(ctx context.Context) {
 		agent, boot := host.agent, host.bootID()
 		h.mu.Unlock()
 		if h.DB.RecordSpoken(ctx, agent, boot) == nil {
-			_ = h.DB.RecordHardware(ctx, agent, []byte("report"))
+			_ = h.DB.RecordHardware(ctx, agent, []byte("report"), nil)
 			h.mu.Lock()
 			host.spoke = true
 			h.mu.Unlock()

@@ -180,7 +180,7 @@ func (w *worker) hear(ctx context.Context) {
 			err = w.db.RecordSpoken(ctx, agent, fmt.Sprint("boot", rand.IntN(3)))
 		}
 		if err == nil {
-			err = w.db.RecordHardware(ctx, agent, []byte(fmt.Sprint("report ", rand.IntN(3))))
+			err = w.db.RecordHardware(ctx, agent, []byte(fmt.Sprint("report ", rand.IntN(3))), nil)
 		}
 		if err == nil {
 			err = w.db.FlushSeen(ctx, []bmdb.Seen{{Machine: machine, TakeoverGeneration: agent.TakeoverGeneration}})

@@ -191,7 +191,7 @@ func (x *machine) steps() func(yield func(string, func() error) bool) {
 		{"listener", func() error { return x.db.ListenerAlive(x.ctx, time.Hour, time.Minute) }},
 		{"listener full", func() error { return x.db.ListenerFull(x.ctx, time.Minute) }},
 		{"spoken", func() error { return x.db.RecordSpoken(x.ctx, x.agent, "b1") }},
-		{"hardware", func() error { return x.db.RecordHardware(x.ctx, x.agent, []byte("r")) }},
+		{"hardware", func() error { return x.db.RecordHardware(x.ctx, x.agent, []byte("r"), nil) }},
 		{"hand out", x.handOut},
 		{"seen", func() error {
 			return x.db.FlushSeen(x.ctx, []bmdb.Seen{{Machine: x.id, TakeoverGeneration: x.agent.TakeoverGeneration}})
