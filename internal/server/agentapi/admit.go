@@ -30,11 +30,12 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	if err != nil {
 		id = nobodyID // so that a malformed ID takes as long as an unknown one
 	}
-	if a := s.agents.lookup(id, conn.key, generation); a != nil {
+	a, confirmed := s.agents.lookup(id, conn.key, generation)
+	if a != nil && confirmed < s.recheck() {
 		conn.limited.AdmitFor(string(id))
 		return a, nil
 	}
-	identity, err := s.identity(ctx, id)
+	identity, err := s.identity(ctx, id, a != nil)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		s.agents.dropUnless(id, bmdb.AgentIdentity{})
@@ -60,17 +61,23 @@ func (s *Server) recognized(ctx context.Context, machine string, key ed25519.Pub
 	if err != nil {
 		return "", false
 	}
-	if s.agents.holds(id, key) {
+	known, confirmed := s.agents.holds(id, key)
+	if known && confirmed < s.recheck() {
 		return id, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
 	defer cancel()
-	identity, err := s.identity(ctx, id)
+	identity, err := s.identity(ctx, id, known)
 	return id, err == nil && fits(identity, key, identity.TakeoverGeneration)
 }
 
+// recheck returns how long a remembered identity is good for. Agents that speak less often than
+// Config.Recheck asks for would otherwise be looked up with every heartbeat.
+func (s *Server) recheck() time.Duration { return max(s.config.Recheck, 2*s.pace.promised()) }
+
 // strangersAtATime is how many callers whom nobody knows yet ask the BMDB at the same time. The
-// others wait, so that however many call, those that are known find it free.
+// others wait, so that however many call, those that are known find it free. As many that are
+// remembered ask it besides, whether they are in charge still.
 const strangersAtATime = 8
 
 // gate lets so many in at a time, in the order in which they come.
@@ -86,9 +93,14 @@ func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// identity reads the agent of a machine, for a caller who may be anybody.
-func (s *Server) identity(ctx context.Context, id fleet.MachineID) (bmdb.AgentIdentity, error) {
-	leave, err := s.identities.enter(ctx)
+// identity reads the agent of a machine, for a caller who may be anybody, or who has the key of the
+// agent that is remembered (known).
+func (s *Server) identity(ctx context.Context, id fleet.MachineID, known bool) (bmdb.AgentIdentity, error) {
+	entrance := s.identities
+	if known {
+		entrance = s.rechecks
+	}
+	leave, err := entrance.enter(ctx)
 	if err != nil {
 		return bmdb.AgentIdentity{}, err
 	}

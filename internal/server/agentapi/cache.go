@@ -88,24 +88,27 @@ func newAgentCache(config Config) *agentCache {
 	return &agentCache{config: config, agents: map[fleet.MachineID]*agent{}, unflushed: map[fleet.MachineID]*agent{}}
 }
 
-// lookup returns the agent whose remembered identity fits the caller; nil where none does, or where
-// the BMDB has not confirmed it for too long.
-func (c *agentCache) lookup(id fleet.MachineID, key ed25519.PublicKey, generation fleet.TakeoverGeneration) *agent {
+// lookup returns the agent whose remembered identity fits the caller, nil where none does, and how
+// long ago the BMDB has confirmed it.
+func (c *agentCache) lookup(id fleet.MachineID, key ed25519.PublicKey, generation fleet.TakeoverGeneration) (*agent, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.agents[id]
-	if a == nil || !fits(a.identity, key, generation) || time.Since(a.verifiedAt) >= c.config.Recheck {
-		return nil
+	if a == nil || !fits(a.identity, key, generation) {
+		return nil, 0
 	}
-	return a
+	return a, time.Since(a.verifiedAt)
 }
 
-// holds says whether the remembered agent of the machine has this key, and was confirmed lately.
-func (c *agentCache) holds(id fleet.MachineID, key ed25519.PublicKey) bool {
+// holds is lookup for a caller of any takeover generation.
+func (c *agentCache) holds(id fleet.MachineID, key ed25519.PublicKey) (known bool, confirmed time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.agents[id]
-	return a != nil && fits(a.identity, key, a.identity.TakeoverGeneration) && time.Since(a.verifiedAt) < c.config.Recheck
+	if a == nil || !fits(a.identity, key, a.identity.TakeoverGeneration) {
+		return false, 0
+	}
+	return true, time.Since(a.verifiedAt)
 }
 
 // remember returns the agent of an identity that the BMDB has just confirmed.

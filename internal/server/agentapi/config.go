@@ -25,7 +25,8 @@ type Config struct {
 	HeartbeatsPerSecond int `yaml:"heartbeats_per_second"`
 	// FlushInterval is how often liveness is written.
 	FlushInterval time.Duration `yaml:"flush_interval"`
-	// Recheck is how long a remembered identity is good for without asking the BMDB again.
+	// Recheck is how long a remembered identity is good for without asking the BMDB again. With agents
+	// that are asked to speak less often it is two of their intervals.
 	Recheck time.Duration `yaml:"recheck"`
 	// CallRate bounds the calls of one agent, and of one connection.
 	CallRate fleet.Rate `yaml:"call_rate"`

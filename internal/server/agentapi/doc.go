@@ -10,15 +10,17 @@
 // The agent cache remembers identities for a short time, so that a repeated heartbeat costs no
 // statement. Nothing durable relies on the cache: every write is fenced by the identity inside its
 // own transaction, and liveness is flushed with the takeover generation that it belongs to. So an
-// agent that another takeover has replaced may get answers for at most Config.Recheck, and can
-// change nothing from the moment of the takeover.
+// agent that another takeover has replaced may get answers for at most Config.Recheck, or two of
+// the intervals that agents are asked for if that is longer, and can change nothing from the moment
+// of the takeover.
 //
 // A connection is admitted when the certificate names a machine and has the key of its agent, or
 // with the first call that is admitted, and is so no longer when a call is refused. Until then it
 // costs next to nothing: such connections are few, of each address and in all, short, and sent
 // little on. When there are too many, those that do nothing are closed for new ones, so that they
 // do not keep agents out. Refusals are counted, and logged at most once a minute. However many
-// call, few at a time have the BMDB asked who they are.
+// call, few at a time have the BMDB asked who they are, and agents that are remembered do not wait
+// for them.
 //
 // # What is durable when
 //

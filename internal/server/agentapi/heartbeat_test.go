@@ -19,9 +19,10 @@ import (
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
 
+// TestRepetitionCostsNoStatement, also where agents speak less often than identities are rechecked.
 func TestRepetitionCostsNoStatement(t *testing.T) {
 	t.Parallel()
-	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval = time.Hour })
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.FlushInterval, c.Recheck = time.Hour, 1 })
 	const agents, beats = 5, 40
 	var group sync.WaitGroup
 	var clients []agentv1.AgentCallbackClient

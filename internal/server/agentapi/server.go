@@ -61,6 +61,9 @@ type Server struct {
 	// identities and ups are for what anybody can make this server ask the BMDB: who the agent of a
 	// machine is, and whether a secret is that of an install.
 	identities, ups gate
+	// rechecks is for whether an agent that is remembered is in charge still. Strangers are not in its
+	// way.
+	rechecks gate
 	// oddHostKeys bounds the lines of the log about host keys that are none.
 	oddHostKeys rate.Sometimes
 	// unserved bounds those about calls that failed here, and unservedCalls counts the calls since the
@@ -79,6 +82,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
 		identities: make(gate, strangersAtATime), ups: make(gate, strangersAtATime),
+		rechecks:    make(gate, strangersAtATime),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		invalid: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
