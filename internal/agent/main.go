@@ -20,12 +20,14 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
-// Exit codes of Main, the same as those of the operator's CLI.
+// Exit codes of Main, the same as those of the operator's CLI. exitSuperseded is of leave alone,
+// and goes with the takeover generation that the host has seen, on standard output.
 const (
-	exitDone     = 0
-	exitFailed   = 1
-	exitUsage    = 2
-	exitConflict = 5
+	exitDone       = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitConflict   = 5
+	exitSuperseded = 8
 )
 
 const usage = `Usage: ironherd-agent COMMAND
@@ -166,6 +168,10 @@ func leave(ctx context.Context, env Env, machine string, generation int64, direc
 	_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", err)
 	if errors.Is(err, takeover.ErrOtherMachine) {
 		return exitConflict
+	}
+	if seen, ok := errors.AsType[*takeover.SeenError](err); ok {
+		_, _ = fmt.Fprint(env.Stdout, seen.Generation)
+		return exitSuperseded
 	}
 	return exitFailed
 }

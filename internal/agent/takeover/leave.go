@@ -17,7 +17,7 @@ var ErrOtherMachine = errors.New("this host was taken over as another machine")
 // planes have put into the directories. A directory goes with them when nothing else is in it.
 // What is not there needs no leaving, so Leave can be repeated after it was interrupted anywhere.
 //
-// ErrOtherMachine when the newest takeover was for another machine, ErrSuperseded when it is newer
+// ErrOtherMachine when the newest takeover was for another machine, SeenError when it is newer
 // than the generation (0: any will do): then nothing is touched.
 func Leave(ctx context.Context, root, machine string, generation int64, directories ...string) error {
 	store := NewStore(root)
@@ -75,7 +75,7 @@ func (s *Store) forget(machine string, generation int64) error {
 	case state.GetInit().GetMachineId() != machine:
 		return ErrOtherMachine
 	case generation > 0 && seen > generation:
-		return &seenError{seen}
+		return &SeenError{seen}
 	}
 	if err := os.Remove(s.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the agent's state: %w", err)

@@ -135,14 +135,14 @@ func InCharge(state *agentv1.AgentState, init *agentv1.TakeoverInit) bool {
 		state.GetInit().GetTakeoverGeneration() == init.GetTakeoverGeneration()
 }
 
-// seenError is ErrSuperseded with the takeover generation that the host has seen.
-type seenError struct{ generation int64 }
+// SeenError is ErrSuperseded with the takeover generation that the host has seen.
+type SeenError struct{ Generation int64 }
 
-func (e *seenError) Error() string {
-	return fmt.Sprintf("this host has seen takeover generation %d of this machine already", e.generation)
+func (e *SeenError) Error() string {
+	return fmt.Sprintf("this host has seen takeover generation %d of this machine already", e.Generation)
 }
 
-func (e *seenError) Unwrap() error { return ErrSuperseded }
+func (e *SeenError) Unwrap() error { return ErrSuperseded }
 
 // next returns the state that replace would write now.
 func (s *Store) next(state *agentv1.AgentState) (*agentv1.AgentState, error) {
@@ -180,7 +180,7 @@ func (s *Store) inherit(next *agentv1.AgentState) error {
 		return nil
 	}
 	if seen := last.GetInit().GetTakeoverGeneration(); next.GetInit().GetTakeoverGeneration() <= seen {
-		return &seenError{seen}
+		return &SeenError{seen}
 	}
 	next.InstallGeneration, next.InstallAttempt = last.GetInstallGeneration(), last.GetInstallAttempt()
 	next.FirstInstallGeneration, next.FirstInstallAttempt = last.GetFirstInstallGeneration(), last.GetFirstInstallAttempt()

@@ -75,8 +75,8 @@ func failure(init *agentv1.TakeoverInit, err error) *agentv1.TakeoverResponse {
 		Message:    strings.ToValidUTF8(err.Error(), "?"),
 		Superseded: errors.Is(err, ErrSuperseded),
 	}
-	if seen, ok := errors.AsType[*seenError](err); ok {
-		f.SeenGeneration = seen.generation
+	if seen, ok := errors.AsType[*SeenError](err); ok {
+		f.SeenGeneration = seen.Generation
 	}
 	return &agentv1.TakeoverResponse{Init: init, Outcome: &agentv1.TakeoverResponse_Failure{Failure: f}}
 }

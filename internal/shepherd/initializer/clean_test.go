@@ -1,6 +1,7 @@
 package initializer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ironherd/ironherd/internal/agent/takeover"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
@@ -105,35 +109,7 @@ func TestTakesTheAgentOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ctx := t.Context()
-	start := func() bmdb.AgentIdentity {
-		if outcome, ok := b.start().(shepherd.Finish); !ok {
-			t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
-		}
-		s := b.record().AgentStarted
-		return bmdb.AgentIdentity{Machine: b.machine, TakeoverGeneration: s.TakeoverGeneration, PublicKey: s.PublicKey}
-	}
-	speaks := func(a bmdb.AgentIdentity) {
-		check(t, b.db.ListenerAlive(ctx, time.Hour, time.Minute))
-		check(t, b.db.RecordSpoken(ctx, a, "boot-1"))
-		check(t, b.db.RecordHardware(ctx, a, []byte("report"), nil))
-	}
-	request := fleet.InstallRequest{Image: fleet.Image{
-		URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
-	}}
-	first := start()
-	speaks(first)
-	_, err := b.db.RequestInstall(ctx, "ada", b.machine, request, false)
-	check(t, err)
-	order, err := b.db.HandOutInstall(ctx, first, 0, 0)
-	check(t, err)
-	check(t, b.db.RecordInstallReport(ctx, first, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda"}))
-	_, err = b.db.RecordInstalled(ctx, b.machine, 1, 1, order.Secret, "boot-2", b.hostKey)
-	check(t, err)
-	_, err = b.db.RequestInstall(ctx, "ada", b.machine, request, true)
-	check(t, err)
-	speaks(start())
-	_, err = b.db.CancelInstall(ctx, "ada", b.machine, "the wrong image")
-	check(t, err)
+	b.callOff()
 
 	port, directory := b.config.Port, filepath.Join(b.root, "root/agent")
 	b.config.Port = 1
@@ -144,7 +120,7 @@ func TestTakesTheAgentOff(t *testing.T) {
 		t.Fatalf("%v, %+v", err, b.record())
 	}
 	b.config.Port = port
-	_, err = b.db.Retry(ctx, "ada", b.machine, fleet.ProcessAgentStart)
+	_, err := b.db.Retry(ctx, "ada", b.machine, fleet.ProcessAgentStart)
 	check(t, err)
 	if outcome, ok := b.start().(shepherd.Finish); !ok {
 		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
@@ -160,4 +136,70 @@ func TestTakesTheAgentOff(t *testing.T) {
 	if len(b.inits) != 2 {
 		t.Errorf("%d takeovers", len(b.inits))
 	}
+}
+
+// TestTakesANewerAgentOff: the database is older than the takeover that the host has seen last. It
+// mints above that one, and takes the agent off in the same run.
+func TestTakesANewerAgentOff(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.callOff()
+	init := proto.CloneOf(b.inits[len(b.inits)-1])
+	init.TakeoverGeneration, init.CaCertificate = init.TakeoverGeneration+4, nil
+	message, err := proto.Marshal(init)
+	check(t, err)
+	boot := filepath.Join(b.root, "proc/sys/kernel/random/boot_id")
+	check(t, os.MkdirAll(filepath.Dir(boot), 0o755))
+	check(t, os.WriteFile(boot, []byte("boot-3\n"), 0o600))
+	started := takeover.Run(t.Context(), bytes.NewReader(message), takeover.Options{
+		Root: b.root, Version: "test", Start: func(context.Context) error { return nil },
+	})
+	if started.GetSuccess() == nil {
+		t.Fatal(started)
+	}
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	if _, err := os.Stat(filepath.Join(b.root, "var/lib/ironherd-agent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the agent's state is there still: %v", err)
+	}
+	if r := b.record(); int64(r.TakeoverGeneration) != init.TakeoverGeneration+1 || lifecycle.Returning(r) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// callOff makes the machine one that returns: it was installed, and a reinstall was called off when
+// its agent had been started.
+func (b *bench) callOff() {
+	b.t.Helper()
+	ctx := b.t.Context()
+	start := func() bmdb.AgentIdentity {
+		if outcome, ok := b.start().(shepherd.Finish); !ok {
+			b.t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+		}
+		s := b.record().AgentStarted
+		return bmdb.AgentIdentity{Machine: b.machine, TakeoverGeneration: s.TakeoverGeneration, PublicKey: s.PublicKey}
+	}
+	speaks := func(a bmdb.AgentIdentity) {
+		check(b.t, b.db.ListenerAlive(ctx, time.Hour, time.Minute))
+		check(b.t, b.db.RecordSpoken(ctx, a, "boot-1"))
+		check(b.t, b.db.RecordHardware(ctx, a, []byte("report"), nil))
+	}
+	request := fleet.InstallRequest{Image: fleet.Image{
+		URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
+	}}
+	first := start()
+	speaks(first)
+	_, err := b.db.RequestInstall(ctx, "ada", b.machine, request, false)
+	check(b.t, err)
+	order, err := b.db.HandOutInstall(ctx, first, 0, 0)
+	check(b.t, err)
+	check(b.t, b.db.RecordInstallReport(ctx, first, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true, Disk: "/dev/sda"}))
+	_, err = b.db.RecordInstalled(ctx, b.machine, 1, 1, order.Secret, "boot-2", b.hostKey)
+	check(b.t, err)
+	_, err = b.db.RequestInstall(ctx, "ada", b.machine, request, true)
+	check(b.t, err)
+	speaks(start())
+	_, err = b.db.CancelInstall(ctx, "ada", b.machine, "the wrong image")
+	check(b.t, err)
 }
