@@ -76,8 +76,7 @@ func (s *Server) recognized(ctx context.Context, machine string, key ed25519.Pub
 func (s *Server) recheck() time.Duration { return max(s.config.Recheck, 2*s.pace.promised()) }
 
 // strangersAtATime is how many callers whom nobody knows yet ask the BMDB at the same time. The
-// others wait, so that however many call, those that are known find it free. As many that are
-// remembered ask it besides, whether they are in charge still.
+// others wait, so that however many call, those that are known find it free.
 const strangersAtATime = 8
 
 // gate lets so many in at a time, in the order in which they come.
