@@ -76,6 +76,10 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		}
 		parts.add("janitor", service.State, j.Run)
 		parts.findings = j.Findings
+		if !d.config.Has(fleet.RoleOperatorAPI) {
+			d.loggerOf("janitor").Warn("what the checks of the database find is in this log alone, and neither in /metrics nor in `ironherd status`: " +
+				"give the process that has the role janitor the role operator-api, too")
+		}
 	}
 	if d.config.Has(fleet.RoleAgentAPI) {
 		parts.agents = agentapi.New(d.db, d.config.AgentAPI, agentapi.Options{
