@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -86,8 +87,9 @@ func (a *app) imageBuildDebianCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debian FILE",
 		Short: "Make an image of Debian that boots by UEFI and by BIOS",
-		Long: `Build puts Debian's packages together with mmdebstrap, as root, on a Debian host; no container engine is used. FILE ends in .raw or in
-.raw.zst. Beside it lies its manifest, FILE with .json as its end: the digest to install it by, its size, and every package with its version.
+		Long: `Build puts Debian's packages together with mmdebstrap, as root, on a Debian host; no container engine is used. The image is for amd64, and for
+no other architecture. FILE ends in .raw or in .raw.zst. Beside it lies its manifest, FILE with .json as its end: the digest to install it
+by, its size, and every package with its version.
 
 The system gets its addresses by DHCP, writes to the first serial port, too, lets root in with the SSH keys that you name, and tells the
 control plane that it is up, for which the agent's executable is in it. The same packages, options and timestamp give the same image to the
@@ -106,7 +108,7 @@ byte: pin the packages by a snapshot in --sources, and the timestamp by --timest
 	flags.StringVar(&o.size, "size", "", "size of the disk image in MiB (default: what is needed; an install grows the root partition where it is asked to)")
 	flags.StringVar(&o.sources, "sources", "", "file of APT sources to take packages from (default: Debian's own)")
 	flags.StringVar(&o.aptConfig, "apt-config", "", "file of APT configuration for the time of the build, such as a proxy")
-	flags.StringVar(&o.agent, "agent", "", "the agent's executable (default: ironherd-agent beside this program)")
+	flags.StringVar(&o.agent, "agent", "", "the agent's executable for amd64 (default: beside this program ironherd-agent, or ironherd-agent-amd64 where that is for another architecture)")
 	flags.BoolVar(&o.withoutAgent, "without-agent", false, "make an image that tells the control plane nothing")
 	flags.StringVar(&o.timestamp, "timestamp", "", "time that files are given at most, in seconds since 1970 (default: SOURCE_DATE_EPOCH, else today)")
 	flags.BoolVar(&o.quiet, "quiet", false, "do not show what the tools say")
@@ -176,12 +178,11 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		options.AuthorizedKeys = append(options.AuthorizedKeys, strings.TrimRight(string(keys), "\n")+"\n"...)
 	}
 	if !o.withoutAgent {
-		options.Agent = o.agent
-		if options.Agent == "" {
-			options.Agent = filepath.Join(filepath.Dir(a.env.Executable), "ironherd-agent")
-		}
+		options.Agent = cmp.Or(o.agent, a.imageAgent())
 		if _, err := os.Stat(options.Agent); err != nil {
 			fault("the agent's executable %s cannot be read: %w (--agent, or --without-agent)", options.Agent, pathCause(err))
+		} else if err := image.CheckAgent(options.Agent); err != nil {
+			fault("%w (--agent, or --without-agent)", err)
 		}
 	} else if o.agent != "" {
 		fault("--agent and --without-agent contradict each other")
@@ -193,4 +194,14 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		return options, fleet.JoinFaults(faults)
 	}
 	return options, nil
+}
+
+// imageAgent returns the agent beside this program that an image gets: its own, or that for amd64
+// where its own is of another architecture.
+func (a *app) imageAgent() string {
+	own := a.agentExecutable()
+	if other := own + "-" + image.Architecture; image.CheckAgent(own) != nil && image.CheckAgent(other) == nil {
+		return other
+	}
+	return own
 }

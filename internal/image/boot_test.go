@@ -91,7 +91,7 @@ func hostOptions(t *testing.T) image.Options {
 	}
 	o.Agent = filepath.Join(dir, "ironherd-agent")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-tags=grpcnotrace,nethttpomithttp2", "-o", o.Agent, "../../cmd/ironherd-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+image.Architecture)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the agent: %v\n%s", err, out)
 	}

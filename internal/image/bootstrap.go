@@ -40,7 +40,7 @@ func (b *builder) bootstrap(ctx context.Context, tree string) error {
 		return err
 	}
 	args := []string{
-		"--mode=root", "--variant=minbase", "--format=directory", "--architectures=amd64",
+		"--mode=root", "--variant=minbase", "--format=directory", "--architectures=" + Architecture,
 		"--include=" + strings.Join(slices.Concat(basePackages, []string{b.Kernel}, b.Packages), ","),
 		"--essential-hook=mkdir -p \"$1/boot/grub\" \"$1/boot/efi\"",
 		"--customize-hook=" + script,

@@ -1,8 +1,10 @@
 package image
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,6 +15,8 @@ import (
 
 const (
 	mebibyte = 1 << 20
+	// Architecture is that of every image, in Debian's notation, which is Go's here, too.
+	Architecture = "amd64"
 	// DefaultSuite is the release of Debian that is used unless another one is named.
 	DefaultSuite = "trixie"
 	// DefaultKernel suits virtual machines and the clouds; linux-image-amd64 has every driver.
@@ -40,7 +44,7 @@ type Options struct {
 	Sources string
 	// AptConfig is a file of APT configuration for the time of the build; may be empty.
 	AptConfig string
-	// Agent is the agent's executable. Empty: the image says nothing to a control plane.
+	// Agent is the agent's executable for amd64. Empty: the image says nothing to a control plane.
 	Agent string
 	// Timestamp is the time that everything in the image is given at most; zero: today, 0:00 UTC.
 	Timestamp time.Time
@@ -169,9 +173,32 @@ func (o Options) findFiles() error {
 		look("read the APT configuration", o.AptConfig)
 	}
 	if o.Agent != "" {
-		look("read the agent's executable", o.Agent)
+		before := len(errs)
+		if look("read the agent's executable", o.Agent); len(errs) == before {
+			errs = append(errs, CheckAgent(o.Agent))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// CheckAgent says why a file cannot be the agent of an image: it is no program, or one for another
+// architecture.
+func CheckAgent(path string) error {
+	is := "no program for Linux"
+	program, err := elf.Open(path)
+	if err == nil {
+		machine := program.Machine
+		_ = program.Close() // only read
+		if machine == elf.EM_X86_64 {
+			return nil
+		}
+		is = "for " + strings.ToLower(strings.TrimPrefix(machine.String(), "EM_"))
+	}
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("the agent's executable cannot be read: %w", failed)
+	}
+	return fmt.Errorf("the agent's executable %s is %s, and an image is for %s: name ironherd-agent-%[3]s, which `make agents` makes",
+		path, is, Architecture)
 }
 
 // ManifestName is the name of the manifest of the image in that file.

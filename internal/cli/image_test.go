@@ -1,0 +1,58 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/cli"
+)
+
+// TestTheAgentOfAnImage is for amd64, whatever this program is for: one beside it that is for
+// another architecture is passed over, or refused where there is no other.
+func TestTheAgentOfAnImage(t *testing.T) {
+	t.Parallel()
+	const amd64, arm64 = 62, 183 // of ELF
+	const refused = "ironherd-agent is for aarch64, and an image is for amd64: name ironherd-agent-amd64, which `make agents` makes (--agent, or --without-agent)\n"
+	for name, test := range map[string]struct {
+		own, other uint16
+		code       int
+		want       string
+	}{
+		"its own":                      {own: amd64, code: 1, want: "read the APT sources"},
+		"its own, and another":         {own: amd64, other: arm64, code: 1, want: "read the APT sources"},
+		"of arm64, and one for amd64":  {own: arm64, other: amd64, code: 1, want: "read the APT sources"},
+		"the one for amd64 alone":      {other: amd64, code: 1, want: "read the APT sources"},
+		"of arm64 alone":               {own: arm64, code: 2, want: refused},
+		"of arm64, and a misnamed one": {own: arm64, other: arm64, code: 2, want: refused},
+		"none":                         {code: 2, want: "ironherd-agent cannot be read: no such file or directory (--agent, or --without-agent)\n"},
+		"a misnamed one alone":         {other: arm64, code: 2, want: "ironherd-agent cannot be read: no such file or directory (--agent, or --without-agent)\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, machine := range map[string]uint16{"ironherd-agent": test.own, "ironherd-agent-amd64": test.other} {
+				if machine == 0 {
+					continue
+				}
+				header := make([]byte, 64) // of a program of 64 bits, with the low byte first
+				copy(header, "\x7fELF\x02\x01\x01")
+				binary.LittleEndian.PutUint16(header[18:], machine)
+				header[20], header[52] = 1, 64 // version, and size of this header
+				if err := os.WriteFile(filepath.Join(dir, file), header, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var stderr bytes.Buffer
+			// The sources are missed when all flags are right, and before anything is done.
+			code := cli.Main(t.Context(), []string{"image", "build", "debian", filepath.Join(dir, "a.raw"), "--sources", filepath.Join(dir, "gone")},
+				cli.Env{Stdout: &stderr, Stderr: &stderr, Executable: filepath.Join(dir, "ironherd")})
+			if code != test.code || !strings.Contains(stderr.String(), test.want) {
+				t.Errorf("got %d, %q, want %d, %q", code, stderr.String(), test.code, test.want)
+			}
+		})
+	}
+}
