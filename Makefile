@@ -8,6 +8,10 @@ MAKEFLAGS   += --no-print-directory
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+# A package of a commit that has no tag is newer than that of the last tag, and than those of the
+# commits before it: dpkg sorts +git… behind the tag alone.
+DEB_TAG = $(patsubst v%,%,$(or $(shell git describe --tags --abbrev=0 2>/dev/null),0.0.0))
+DEB_NOW = $(DEB_TAG)$(if $(shell git describe --tags --exact-match 2>/dev/null),,+git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h))
 # The race detector watches us, and not the inside of SQLite, which is C in the form of Go and made
 # most tests of a database take three times as long. Who uses a connection is still watched.
 RACE    := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
@@ -42,8 +46,9 @@ agents: ## Build the agent for every architecture into bin/, where the control p
 	@for arch in amd64 arm64; do GOARCH=$$arch $(AGENT) -o bin/ironherd-agent-$$arch ./cmd/ironherd-agent; done
 
 .PHONY: deb
-deb: build agents ## Make the Debian package of the control plane in bin/ (version: the last tag's; DEB_VERSION=1.2.3)
-	@BIN=bin ARCH=$$(go env GOARCH) VERSION=$(or $(DEB_VERSION),$(shell git describe --tags 2>/dev/null || echo 0.0.0)) \
+deb: build agents ## Make the Debian package of the control plane in bin/, in the place of any other (version: the last tag's, and the commit; DEB_VERSION=1.2.3)
+	@rm -f bin/ironherd_*.deb
+	@BIN=bin ARCH=$$(go env GOARCH) VERSION=$(or $(DEB_VERSION),$(DEB_NOW)) \
 		$(call TOOL,nfpm) package --config deploy/deb/nfpm.yaml --packager deb --target bin/
 
 .PHONY: setup

@@ -2,11 +2,17 @@ package test
 
 import (
 	"bytes"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // TestAfterThePackageIsInstalled runs what dpkg runs then, on a host with systemd that is made of
@@ -64,5 +70,90 @@ func TestAfterThePackageIsInstalled(t *testing.T) {
 				t.Errorf("it called %q, want %q, and said %q, want %q", called, test.called, stderr.String(), test.stderr)
 			}
 		})
+	}
+}
+
+// TestPackagedPagesLeadToPackagedFiles: what a page links to in deploy is in the package, too, and
+// lies where the link leads.
+func TestPackagedPagesLeadToPackagedFiles(t *testing.T) {
+	t.Parallel()
+	var recipe struct {
+		Contents []struct {
+			Src, Dst, Type string
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../deploy/deb/nfpm.yaml")), &recipe); err != nil {
+		t.Fatal(err)
+	}
+	packed := map[string]string{} // the file of the source, by its path in the package
+	for _, c := range recipe.Contents {
+		if c.Type != "tree" {
+			packed[c.Dst] = c.Src
+			continue
+		}
+		if err := fs.WalkDir(os.DirFS(".."), c.Src, func(name string, _ fs.DirEntry, err error) error {
+			packed[c.Dst+strings.TrimPrefix(name, c.Src)] = name
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links := 0
+	for at, from := range packed {
+		if path.Ext(from) != ".md" {
+			continue
+		}
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)`).FindAllStringSubmatch(read(t, filepath.Join("..", from)), -1) {
+			to := path.Join(path.Dir(from), link[1])
+			if !strings.HasPrefix(to, "deploy/") {
+				continue
+			}
+			links++
+			if packed[path.Join(path.Dir(at), link[1])] != to {
+				t.Errorf("%s leads to %s, which the package does not have there", from, to)
+			}
+		}
+	}
+	if links < 3 {
+		t.Errorf("the pages have %d links to files of deploy", links)
+	}
+}
+
+// TestVersionsOfPackagesRise: a package of a later commit is an upgrade, before the first tag and
+// between tags. dpkg itself compares.
+func TestVersionsOfPackagesRise(t *testing.T) {
+	t.Parallel()
+	makefile, err := filepath.Abs("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	second := 1_800_000_000
+	run := func(name string, args ...string) string {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), name, args...)
+		c.Dir = dir
+		c.Env = append(os.Environ(), fmt.Sprintf("GIT_COMMITTER_DATE=%d +0900", second), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v: %s", name, args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("git", "init", "--quiet")
+	versions := []string{"0.0.0"} // of packages that were made before
+	for _, tag := range []string{"", "", "v0.1.0", "", "", "v0.1.1", ""} {
+		second++
+		run("git", "-c", "user.name=a", "-c", "user.email=a@b.invalid", "commit", "--quiet", "--allow-empty", "--message=x")
+		if tag != "" {
+			run("git", "tag", tag)
+		}
+		versions = append(versions, run("make", "-s", "-f", makefile, "--eval", "version: ; @echo $(DEB_NOW)", "version"))
+	}
+	for i, later := range versions[1:] {
+		run("dpkg", "--compare-versions", versions[i], "lt", later)
+	}
+	if versions[3] != "0.1.0" || versions[6] != "0.1.1" || !strings.HasPrefix(versions[1], "0.0.0+git20270115080001.") {
+		t.Errorf("the versions are %q", versions)
 	}
 }
