@@ -187,11 +187,11 @@ type reconciled struct {
 	own, listen map[string]string
 }
 
-func startReconciled(ctx context.Context, t *testing.T) *reconciled {
+func startReconciled(ctx context.Context, t *testing.T, users ...cluster.User) *reconciled {
 	t.Helper()
 	r := &reconciled{t: t, program: reconcilerProgram, own: map[string]string{}, listen: map[string]string{}}
 	var err error
-	if r.cluster, err = cluster.Start(ctx, t.TempDir()); err != nil {
+	if r.cluster, err = cluster.Start(ctx, t.TempDir(), users...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.cluster.Close)

@@ -89,6 +89,45 @@ func TestReconcilerUnits(t *testing.T) {
 	}
 }
 
+// TestPageEnables: the steps of docs/ops/kubernetes.md that set a node up leave each unit of the
+// page's table enabled that can be, and the API server's own, or the page says how one is enabled
+// that takes the place of another. What is started alone is not there after a restart of the node.
+func TestPageEnables(t *testing.T) {
+	t.Parallel()
+	page := read(t, "../docs/ops/kubernetes.md")
+	enabled := map[string]bool{}
+	for _, command := range pageSteps(t)[0] {
+		if units, ok := strings.CutPrefix(command, "systemctl enable --now "); ok {
+			for _, unit := range strings.Fields(units) {
+				enabled[unit] = true
+			}
+		}
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([a-z-]+\\.service)` \\| (.*) \\|$").FindAllStringSubmatch(page, -1)
+	if len(rows) != 3 {
+		t.Errorf("the page's table has the units %q", rows)
+	}
+	for _, row := range rows {
+		unit, what := row[1], row[2]
+		if !strings.Contains(read(t, "../deploy/systemd/"+unit), "\nWantedBy=") {
+			t.Errorf("%s cannot be enabled", unit)
+		}
+		if strings.HasPrefix(what, "instead of ") && strings.Contains(page, "`systemctl enable --now "+unit+"`") {
+			continue
+		}
+		if !enabled[unit] {
+			t.Errorf("the steps do not enable %s", unit)
+		}
+	}
+	if !enabled["kube-apiserver.service"] {
+		t.Error("the steps do not enable the API server")
+	}
+	// There is no such unit where the API server is a static pod, or a part of k3s.
+	if !strings.Contains(read(t, "../deploy/systemd/kube-apiserver-expose.service"), "\nWantedBy=kube-apiserver.service multi-user.target\n") {
+		t.Error("nothing starts expose on a host whose API server is no unit")
+	}
+}
+
 // TestTheUnitWaitsForAnOrderlyStop: systemd kills a control plane that has not ended after the
 // unit's time. That is longer than an orderly stop takes by default, before it is told of another
 // time, and the page tells of both.

@@ -236,14 +236,17 @@ func (s *APIServer) Config(token string) *rest.Config {
 }
 
 // Kubeconfig writes a kubeconfig file of the administrator and returns its path.
-func (s *APIServer) Kubeconfig() (string, error) {
-	config := s.Config(adminToken)
+func (s *APIServer) Kubeconfig() (string, error) { return s.KubeconfigOf(adminToken) }
+
+// KubeconfigOf is Kubeconfig for whoever has the token.
+func (s *APIServer) KubeconfigOf(token string) (string, error) {
+	config := s.Config(token)
 	file := api.NewConfig()
 	file.Clusters["cluster"] = &api.Cluster{Server: config.Host, CertificateAuthority: config.CAFile}
-	file.AuthInfos["admin"] = &api.AuthInfo{Token: config.BearerToken}
-	file.Contexts["admin"] = &api.Context{Cluster: "cluster", AuthInfo: "admin"}
-	file.CurrentContext = "admin"
-	path := filepath.Join(s.dir, "kubeconfig")
+	file.AuthInfos["user"] = &api.AuthInfo{Token: config.BearerToken}
+	file.Contexts["user"] = &api.Context{Cluster: "cluster", AuthInfo: "user"}
+	file.CurrentContext = "user"
+	path := filepath.Join(s.dir, "kubeconfig-"+token)
 	if err := clientcmd.WriteToFile(*file, path); err != nil {
 		return "", fmt.Errorf("write the kubeconfig: %w", err)
 	}
