@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 
@@ -164,7 +167,8 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	herd := filepath.Join(f.world.Dir, "herd")
 	c := demo.Settings(herd, cmp.Or(f.agent, a.agentExecutable()), world.Machines(), address)
 	// Agents must find a control plane that was restarted under the same address.
-	c.AgentAPI.Listen, c.AgentAPI.Endpoint = "127.0.0.1:7443", "127.0.0.1:7443"
+	endpoint := net.JoinHostPort(endpointHost(address.URL), "7443")
+	c.AgentAPI.Listen, c.AgentAPI.Endpoint = endpoint, endpoint
 	c.OperatorAPI.Listen = config.Default().OperatorAPI.Listen
 	c.Initializer.Endpoint = ""
 	text, err := config.Encode(c, "A control plane for the simulated world beside this file:\nironherd serve --config THIS_FILE")
@@ -178,6 +182,18 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	return simReady{
 		CA: world.CAFile(), URL: address.URL, Project: address.ProjectID, Token: token, SSHPort: address.SSHPort, Image: address.Image, Config: file,
 	}, nil
+}
+
+// endpointHost returns where agents of a world call: loopback, or this host's address at which its
+// API is reached. All its machines are here, which a configuration that names an API elsewhere does
+// not say: it would be refused with an endpoint that only this host reaches.
+func endpointHost(api string) string {
+	if u, err := url.Parse(api); err == nil {
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !ip.IsUnspecified() && !ip.IsLoopback() {
+			return u.Hostname()
+		}
+	}
+	return "127.0.0.1"
 }
 
 func simTable(w *screen, r simReady) {

@@ -161,9 +161,32 @@ func (d *document) checkAgentAPI(c Config) {
 			d.keyFault("agent_api.endpoint", "must be an address that machines can reach, not %q", c.AgentAPI.Endpoint)
 		}
 	}
+	if d.mayHave(c, fleet.RoleAgentAPI) || !d.isSet("initializer.endpoint") {
+		d.checkReach("agent_api.endpoint", c.AgentAPI.Endpoint, c.Providers)
+	}
 	d.checkFile("agent_api.tls.certificate", c.AgentAPI.TLS.Certificate)
 	d.checkSecret("agent_api.tls.key", c.AgentAPI.TLS.Key)
 	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
+}
+
+// checkReach checks that an endpoint which machines are told is not this host alone where a
+// provider has other machines. Each of these would call itself, and an agent in memory that is
+// admitted nowhere restarts its host.
+func (d *document) checkReach(key, endpoint string, providers []Provider) {
+	host, _, err := net.SplitHostPort(endpoint)
+	if err != nil || !secret.StaysHere(host) {
+		return
+	}
+	for i, p := range providers {
+		kind, err := builtin.Find(p.Kind)
+		if err != nil {
+			continue // reported
+		}
+		if elsewhere := kind.Elsewhere(p.Sections); elsewhere != "" {
+			d.keyFault(key, "must be an address that machines can reach, not %q, where each machine finds itself: providers[%d] has %s", endpoint, i, elsewhere)
+			return
+		}
+	}
 }
 
 // checkInitializer does not check an endpoint that comes from the agent API's section, which was
@@ -174,6 +197,9 @@ func (d *document) checkInitializer(c Config) {
 		i.Endpoint = "checked.example:1"
 	}
 	d.faultsOf("initializer", i.Validate())
+	if d.isSet("initializer.endpoint") {
+		d.checkReach("initializer.endpoint", c.Initializer.Endpoint, c.Providers)
+	}
 	d.checkFile("initializer.agent_executable", i.AgentExecutable)
 	for n, executable := range i.OtherAgentExecutables {
 		d.checkFile(fmt.Sprintf("initializer.other_agent_executables[%d]", n), executable)

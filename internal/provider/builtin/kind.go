@@ -42,8 +42,9 @@ var table = []Kind{
 		files: func(s *Sections) []File {
 			return []File{{Key: "token_file", Path: &s.Equinix.TokenFile, Check: equinix.CheckToken}}
 		},
-		validate: func(s Sections) error { return s.Equinix.Validate() },
-		source:   func(s Sections) (string, string) { return s.Equinix.Source() },
+		validate:  func(s Sections) error { return s.Equinix.Validate() },
+		source:    func(s Sections) (string, string) { return s.Equinix.Source() },
+		elsewhere: func(s Sections) string { return s.Equinix.Elsewhere() },
 		open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
 			s.Equinix.SSHPublicKey = key
 			return equinix.New(s.Equinix, options)
@@ -56,8 +57,9 @@ var table = []Kind{
 		files: func(s *Sections) []File {
 			return []File{{Key: "path", Path: &s.Static.Path, CheckContent: static.CheckList}}
 		},
-		validate: func(s Sections) error { return s.Static.Validate() },
-		source:   func(s Sections) (string, string) { return s.Static.Source() },
+		validate:  func(s Sections) error { return s.Static.Validate() },
+		elsewhere: func(s Sections) string { return s.Static.Elsewhere() },
+		source:    func(s Sections) (string, string) { return s.Static.Source() },
 		open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
 			return static.New(s.Static, options)
 		},
@@ -66,13 +68,14 @@ var table = []Kind{
 
 // Kind is one kind of provider: a row of the table.
 type Kind struct {
-	name     string
-	list     bool
-	defaults func(*Sections)
-	files    func(*Sections) []File
-	validate func(Sections) error
-	source   func(Sections) (key, source string)
-	open     func(sections Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
+	name      string
+	list      bool
+	defaults  func(*Sections)
+	files     func(*Sections) []File
+	validate  func(Sections) error
+	elsewhere func(Sections) string
+	source    func(Sections) (key, source string)
+	open      func(sections Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
 }
 
 // File is a key of a section whose value is a file name.
@@ -130,6 +133,11 @@ func (k Kind) Source(s Sections) (key, source string) { return k.source(s) }
 // Validate reports every fault of the section of this kind. Each is of kind Invalid and begins with
 // its key, relative to the section.
 func (k Kind) Validate(s Sections) error { return k.validate(s) }
+
+// Elsewhere names something that shows that machines of this provider are not on this host: where
+// its API is, or one of its hosts. Empty: nothing does, as far as can be told without asking
+// anybody.
+func (k Kind) Elsewhere(s Sections) string { return k.elsewhere(s) }
 
 // Open makes a provider of this kind from its section, which is valid. It asks the provider
 // nothing. sshPublicKey is the key that machines are reached with, in authorized_keys form.

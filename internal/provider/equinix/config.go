@@ -2,6 +2,7 @@ package equinix
 
 import (
 	"errors"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -144,6 +145,18 @@ func placeholder(value string) bool {
 		return true
 	}
 	return false
+}
+
+// Elsewhere says where the API is; empty: on this host, or it cannot be told.
+func (c Config) Elsewhere() string {
+	u, err := url.Parse(c.APIURL)
+	if err != nil || u.Host == "" || secret.StaysHere(u.Hostname()) {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
+		return "" // calls to it stay here, too
+	}
+	return "its API at " + u.Host
 }
 
 func apiURLProblem(raw string) string {

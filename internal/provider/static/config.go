@@ -2,6 +2,7 @@ package static
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,30 @@ func (c Config) Source() (key, source string) {
 		return "url", u.String()
 	}
 	return "", ""
+}
+
+// Elsewhere names a host of the list that is not this one, or where the list is. Empty: all of them
+// are this one, or it cannot be told.
+func (c Config) Elsewhere() string {
+	switch key, source := c.Source(); key {
+	case "path":
+		data, _, err := readFile(source)
+		if err != nil {
+			return ""
+		}
+		entries, _, _ := parse(data) // CheckList tells what is wrong with it
+		for _, e := range entries {
+			here := e.Address.IsLoopback() && (e.Access.Jump == nil || e.Access.Jump.Address.Addr().IsLoopback())
+			if e.Invalid == "" && !here {
+				return fmt.Sprintf("host %s at %s", e.ID, e.Address)
+			}
+		}
+	case "url":
+		if u, err := url.Parse(source); err == nil && u.Host != "" && !secret.StaysHere(u.Hostname()) {
+			return "its list at " + u.Host
+		}
+	}
+	return ""
 }
 
 // maximumListFaults bounds how many faults of one list are told.

@@ -15,7 +15,8 @@ import (
 type Config struct {
 	// Listen is the address to listen on, as host:port.
 	Listen string `yaml:"listen"`
-	// Endpoint is where machines reach it, as host:port.
+	// Endpoint is where machines reach it, as host:port. One that only this host reaches, such as
+	// localhost, is refused where a provider has machines elsewhere.
 	Endpoint string `yaml:"endpoint"`
 	// TLS is the certificate that it proves itself with.
 	TLS server.CertificateConfig `yaml:"tls"`
