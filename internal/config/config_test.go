@@ -223,6 +223,7 @@ providers:
 		Environ: []string{
 			"IRONHERD_SESSION_LEASE=8s", "IRONHERD_LOG_FORMAT=json", "IRONHERD_ROLES=janitor, updater", "IRONHERD_SERVER=unix:///x",
 			"IRONHERD_SERVICE_HOST=10.0.0.1", "IRONHERD_PORT_443_TCP=tcp://10.0.0.1:443", "HOME=/root",
+			"IRONHERD_RECONCILER_CONFIG=/etc/ironherd/reconciler.yaml", "IRONHERD_RECONCILER_ETCD_ENDPOINTS=https://10.0.0.2:2379",
 		},
 		Flags: []config.Override{{Flag: "--set", Key: "session.lease", Value: "9s"}, {Flag: "--dir", Key: "dir", Value: dir + "/x"}},
 	})

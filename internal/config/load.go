@@ -22,7 +22,7 @@ type Sources struct {
 	// File is the path of the YAML file; empty: there is none.
 	File string
 	// Environ is the environment, as os.Environ returns it. Variables that do not begin with IRONHERD_
-	// are ignored.
+	// are ignored, and so are those of ironherd-reconciler.
 	Environ []string
 	// Flags are keys and values from the command line.
 	Flags []Override
@@ -44,7 +44,11 @@ type Override struct {
 	Value string
 }
 
-const prefix = "IRONHERD_"
+const (
+	prefix = "IRONHERD_"
+	// reconcilerPrefix begins the variables of ironherd-reconciler.
+	reconcilerPrefix = prefix + "RECONCILER_"
+)
 
 // reserved are the variables that are not part of this configuration, but for clients of a control
 // plane or for the agent.
@@ -169,7 +173,7 @@ func (d *document) overrideFromEnvironment(environ []string) {
 	known := variables()
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, prefix) || slices.Contains(reserved, name) {
+		if !strings.HasPrefix(name, prefix) || strings.HasPrefix(name, reconcilerPrefix) || slices.Contains(reserved, name) {
 			continue
 		}
 		key, ok := known[name]
