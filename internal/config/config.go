@@ -31,7 +31,8 @@ type Config struct {
 	Roles []fleet.Role `yaml:"roles"`
 	// Log says what is logged to standard error.
 	Log Log `yaml:"log"`
-	// Database is where the Bare Metal Database is.
+	// Database is where the Bare Metal Database is. With an address alone, the section may be written
+	// as `database: postgres://…` or `database: sqlite:…`.
 	Database Database `yaml:"database"`
 	// AgentAPI is where agents call.
 	AgentAPI agentapi.Config `yaml:"agent_api"`
@@ -159,9 +160,9 @@ func defaultLoops() Loops {
 
 // Provider is one place where machines come from.
 type Provider struct {
-	// Name of the instance; it stays with the machines for ever.
+	// Name of the instance; it stays with the machines for ever. Required.
 	Name string `yaml:"name"`
-	// Kind of provider; the section of that name configures it.
+	// Kind of provider; the section of that name configures it. Required.
 	Kind string `yaml:"kind"`
 	// Sections has a section for each kind, under the kind's name.
 	builtin.Sections `yaml:",inline"`
@@ -195,9 +196,9 @@ func NewProvider(name, kind string) Provider {
 
 // Image is an operating system with a name, such as `ironherd image build` makes them.
 type Image struct {
-	// Name to ask for it by, such as debian-13.
+	// Name to ask for it by, such as debian-13. Required.
 	Name string `yaml:"name"`
-	// URL of the image, http, https or oci, without user and password.
+	// URL of the image, http, https or oci, without user and password. Required.
 	URL string `yaml:"url"`
 	// Digest of the raw image: sha256: and 64 hexadecimal digits. It may be left out where file_digest
 	// is given, and with an oci URL.

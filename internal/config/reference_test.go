@@ -3,6 +3,7 @@ package config_test
 import (
 	"bytes"
 	"encoding"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -13,12 +14,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider/builtin"
 )
 
 var update = flag.Bool("update", false, "write what is generated")
@@ -43,6 +46,54 @@ func TestReferenceIsCurrent(t *testing.T) {
 	have, err := os.ReadFile(referenceFile)
 	if err != nil || !bytes.Equal(have, r.out.Bytes()) {
 		t.Errorf("%s is not what the source says (%v): run `go generate ./internal/config`", referenceFile, err)
+	}
+}
+
+// TestRequiredKeysAreMarked: what an empty section is told to set is required in the reference, and
+// nothing else is.
+func TestRequiredKeysAreMarked(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "ironherd")
+	file := program + ".yaml"
+	content := "images: [{}]\nproviders: [{}"
+	for _, kind := range builtin.Kinds() {
+		content += ", {name: " + kind.Name() + ", kind: " + kind.Name() + "}"
+	}
+	for path, text := range map[string]string{file: content + "]\n", filepath.Join(filepath.Dir(program), config.AgentName): ""} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := config.Load(config.Sources{File: file, Executable: program})
+	told, ok := errors.AsType[config.Faults](err)
+	if !ok {
+		t.Fatalf("loading gave %v", err)
+	}
+	var demanded []string
+	// Another key can stand in for these.
+	choices := []string{"images[].digest", "providers[].static.path"}
+	for _, fault := range told {
+		if key := regexp.MustCompile(`\[\d+\]`).ReplaceAllString(fault.Key, "[]"); !slices.Contains(choices, key) {
+			demanded = append(demanded, key)
+		}
+	}
+	text, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, marked := "", []string(nil)
+	for line := range strings.Lines(string(text)) {
+		if name := regexp.MustCompile("^## `(.*)`$").FindStringSubmatch(strings.TrimSpace(line)); name != nil {
+			section = name[1] + "."
+		}
+		if name := regexp.MustCompile("^\\| `(.*)` \\| required \\|").FindStringSubmatch(line); name != nil {
+			marked = append(marked, section+name[1])
+		}
+	}
+	slices.Sort(demanded)
+	slices.Sort(marked)
+	if demanded = slices.Compact(demanded); !slices.Equal(demanded, marked) || len(marked) == 0 {
+		t.Errorf("required are %q, marked %q\n%s", demanded, marked, told)
 	}
 }
 
@@ -80,7 +131,11 @@ func (r *reference) section(path string, value reflect.Value) {
 			subs = append(subs, sub{inner, element, text})
 			continue
 		}
-		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", name, standard(v), strings.ReplaceAll(text, "|", "\\|"))
+		value := standard(v)
+		if rest, must := strings.CutSuffix(text, " Required."); must {
+			value, text = "required", rest
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", name, value, strings.ReplaceAll(text, "|", "\\|"))
 	}
 	if rows.Len() > 0 {
 		r.out.WriteString("\n| key | default | meaning |\n|---|---|---|\n" + rows.String())

@@ -22,19 +22,20 @@ type Config struct {
 	// User names this integration to the API (X-Consumer-Token). It is no credential.
 	User string `yaml:"user"`
 	// TokenFile holds the API token and nothing else. It is read before each call, so that a token can
-	// be rotated in place.
+	// be rotated in place. Required.
 	TokenFile string `yaml:"token_file"`
 	// Project is the UUID of the project whose reservations are used. A project has one provider.
+	// Required.
 	Project string `yaml:"project"`
 	// SSHKeyLabel is the label under which the public half of the SSH key (ssh.key_file) is kept in
-	// the project.
+	// the project. Required.
 	SSHKeyLabel string `yaml:"ssh_key_label"`
 	// SSHPublicKey is the public half of the key that machines are reached with, in authorized_keys
 	// form. It is derived from the configured private key, not configured itself.
 	SSHPublicKey string `yaml:"-"`
-	// DevicePrefix starts the host name of every device that is created here.
+	// DevicePrefix starts the host name of every device that is created here. Required.
 	DevicePrefix string `yaml:"device_prefix"`
-	// OperatingSystem is the slug of the system that new devices boot first.
+	// OperatingSystem is the slug of the system that new devices boot first. Required.
 	OperatingSystem string `yaml:"operating_system"`
 	// InjectHostKey gives each new device an SSH host key of our making by cloud-config user data, so
 	// that no key is believed on first use. False is for images that ignore user data: their devices

@@ -14,7 +14,8 @@ import (
 
 // Config says where the host list is. Exactly one of Path and URL is set.
 type Config struct {
-	// Path of the list on this host. The provider reads it again when it has changed.
+	// Path of the list on this host; either it or url must be set. The provider reads it again when it
+	// has changed.
 	Path string `yaml:"path"`
 	// URL of the list: https, or http on this host.
 	URL string `yaml:"url"`

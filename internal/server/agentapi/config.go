@@ -16,7 +16,7 @@ type Config struct {
 	// Listen is the address to listen on, as host:port.
 	Listen string `yaml:"listen"`
 	// Endpoint is where machines reach it, as host:port. One that only this host reaches, such as
-	// localhost, is refused where a provider has machines elsewhere.
+	// localhost, is refused where a provider has machines elsewhere. Required.
 	Endpoint string `yaml:"endpoint"`
 	// TLS is the certificate that it proves itself with.
 	TLS server.CertificateConfig `yaml:"tls"`

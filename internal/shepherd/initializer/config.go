@@ -42,7 +42,8 @@ import (
 
 // Config is how agents are started.
 type Config struct {
-	// AgentExecutable is the path of the agent's executable on this host. Required.
+	// AgentExecutable is the path of the agent's executable on this host. Default: the
+	// agent beside the program.
 	AgentExecutable string `yaml:"agent_executable"`
 	// OtherAgentExecutables are the agent's executables for machines of other architectures. Each
 	// machine is asked what it is, and gets the first that it can execute.
@@ -53,10 +54,11 @@ type Config struct {
 	// OtherTargetPaths are tried in turn on a machine where nothing can be put into TargetPath, or
 	// nothing executed there: it is read-only, full, mounted noexec, or others can write to it.
 	OtherTargetPaths []string `yaml:"other_target_paths"`
-	// Endpoint is where the agents find the agent API, as host:port. Required.
+	// Endpoint is where the agents find the agent API, as host:port. Default: the agent API's own.
 	Endpoint string `yaml:"endpoint"`
 	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to.
-	// Empty: the public roots of the machines.
+	// Default: as agent_api.tls says, its ca_certificate, the authority that was made here, or the
+	// public roots of the machines.
 	EndpointCA string `yaml:"endpoint_ca"`
 	// User and Port of SSH on the machines.
 	User string `yaml:"user"`
