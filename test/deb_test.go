@@ -47,7 +47,7 @@ setting() { sed -n "s/^$1=//p" $unit; }
 install -d -m "$(setting StateDirectoryMode)" -o "$(setting User)" -g "$(setting Group)" /var/lib/"$(setting StateDirectory)"
 # As a stranger could have left them: the control plane closes what is its own.
 chmod 755 /var/lib/ironherd
-step config; ironherd config check
+step config; runuser -u "$(setting User)" -- ironherd config check
 step start
 (umask "$(setting UMask)"; NOTIFY_SOCKET=/run/outside/notify WATCHDOG_USEC=300000 exec setpriv --reuid "$(setting User)" --regid "$(setting Group)" \
 	--init-groups --no-new-privs --bounding-set=-all --inh-caps=-all $(setting ExecStart)) &

@@ -2,8 +2,12 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +27,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 and what would be right. It reads the lists of hosts that are files, too: "ironherd serve" starts with a list that has faults, leaves
 those hosts out, and "ironherd provider show" says why. It asks for a token that counts where other hosts reach the operator API, which
 "ironherd serve" does not, because tokens expire. It starts nothing and asks nobody. Without FILE, it checks what
-"ironherd serve" would use.`,
+"ironherd serve" would use. Root can read what the user of the service cannot, so run it as that user.`,
 		Example: `  ironherd config check /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -35,9 +39,29 @@ those hosts out, and "ironherd provider show" says why. It asks for a token that
 				return err
 			}
 			a.note("%s is right: %s, %s", a.configFile, plural(len(loaded.Providers), "provider"), plural(len(loaded.Roles), "role"))
+			a.noteOwner(loaded.Dir)
 			return nil
 		},
 	}
+}
+
+// noteOwner tells root that the control plane is somebody else's, who may not be able to read what
+// root has found right.
+func (a *app) noteOwner(dir string) {
+	info, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 {
+		return
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid == 0 {
+		return
+	}
+	id := strconv.FormatUint(uint64(stat.Uid), 10)
+	name, as := "user "+id, fmt.Sprintf("setpriv --reuid %d --regid %d --clear-groups", stat.Uid, stat.Gid)
+	if u, err := user.LookupId(id); err == nil {
+		name, as = u.Username, "runuser -u "+u.Username
+	}
+	a.note("That is what root can read. %s is %s's, so check it as that user: %s -- ironherd config check %s", dir, name, as, a.configFile)
 }
 
 // namedConfig returns the configuration file that was named; "" when none was.

@@ -25,7 +25,8 @@ import (
 // Config is a whole control plane's configuration.
 type Config struct {
 	// Dir is the directory of database, certificates, SSH key and socket. Its mode is 0700; it is made
-	// when it is not there.
+	// when it is not there. The packaged service may write to the default alone: for another one, or a
+	// database.path outside of it, add ReadWritePaths= to its unit.
 	Dir string `yaml:"dir"`
 	// Roles that this process has. Default: all.
 	Roles []fleet.Role `yaml:"roles"`

@@ -1,0 +1,47 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestRootChecksForAnother: what root finds right, the user of the service may not be able to read.
+// Root is told whose the control plane is, and how to check it as that user.
+func TestRootChecksForAnother(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("a directory is given away by root: run this test as root")
+	}
+	home := t.TempDir()
+	dir, file := filepath.Join(home, "state"), filepath.Join(home, "ironherd.yaml")
+	content := "dir: state\nagent_api: {endpoint: 'herd.example:1'}\ninitializer: {agent_executable: /dev/null}\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	right := file + " is right: 0 providers, 9 roles\n"
+	told := func(name, as string) string {
+		return fmt.Sprintf("That is what root can read. %s is %s's, so check it as that user: %s -- ironherd config check %s\n", dir, name, as, file)
+	}
+	check := func(when, want string) {
+		t.Helper()
+		if r := run(t, nil, "config", "check", file); r.code != 0 || r.stdout != "" || r.stderr != right+want {
+			t.Errorf("%s: %d, %q, %q, want %q", when, r.code, r.stdout, r.stderr, right+want)
+		}
+	}
+	check("it is not there", "")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("it is root's", "")
+	for uid, want := range map[int]string{
+		12345: told("user 12345", "setpriv --reuid 12345 --regid 54321 --clear-groups"),
+		1:     told("daemon", "runuser -u daemon"),
+	} {
+		if err := os.Chown(dir, uid, 54321); err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprintf("it is %d's", uid), want)
+	}
+}
