@@ -27,21 +27,21 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 	}
 	m.fleet = &fleetCollector{
-		db: db, logger: logger,
+		db: db, logger: logger, neverDone: make(map[fleet.Process]time.Time),
 		up:            describe("fleet_up", "Whether the numbers of the fleet could be read."),
 		machines:      describe("machines", "Machines by state.", "state"),
 		oldest:        describe("state_oldest_seconds", "For how long the machine that is in this state for longest has been in it.", "state"),
 		running:       describe("process_running", "Subjects that a process is at work on.", "process"),
 		due:           describe("process_due", "Subjects for which a process is due; 10000 means so many or more.", "process"),
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; not counted beyond 10000.", "process"),
-		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due.", "process"),
+		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due; one on which it was never done, since this process knows of it.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database."),
 		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room, or did minutes ago. While one does, no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
-		refused:       describe("host_keys_refused", "How many machines get no agent because their host shows a key that is not the known one."),
+		refused:       describe("host_keys_refused", "How many machines in the state provided get no agent because their host shows a key that is not the known one."),
 		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
 	m.registry.MustRegister(m.fleet)
@@ -57,6 +57,8 @@ type fleetCollector struct {
 	mu       sync.Mutex
 	readAt   time.Time
 	readings *readings // nil: could not be read
+	// neverDone is since when a process is seen to be due that was never done on some subject.
+	neverDone map[fleet.Process]time.Time
 }
 
 // readings are the numbers of one moment.
@@ -66,6 +68,8 @@ type readings struct {
 	env     fleet.Environment
 	// providers fail, or do not.
 	providers []bmdb.ProviderRow
+	// overdue is for how long each process has been due.
+	overdue map[fleet.Process]time.Duration
 }
 
 func (c *fleetCollector) read(ctx context.Context) (r readings, err error) {
@@ -98,8 +102,32 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 	if err != nil {
 		c.readings = nil
 		c.logger.WarnContext(ctx, "cannot read the numbers of the fleet", slog.Any("err", err))
+	} else {
+		r.overdue = c.overdueBy(r.summary)
 	}
 	c.readAt = time.Now()
+}
+
+// overdueBy returns for how long each process has been due. What was never done is due since ever;
+// of that, it counts since it is known here, as `ironherd status` does. It is called with mu held.
+func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Duration {
+	overdue := make(map[fleet.Process]time.Duration, len(s.Processes))
+	for _, p := range s.Processes {
+		since, known := c.neverDone[p.Process]
+		switch {
+		case p.Due == 0:
+			delete(c.neverDone, p.Process)
+			continue
+		case p.OldestDue.Unix() > 0:
+			delete(c.neverDone, p.Process)
+			since = p.OldestDue
+		case !known:
+			since = s.At
+			c.neverDone[p.Process] = since
+		}
+		overdue[p.Process] = max(s.At.Sub(since), 0)
+	}
+	return overdue
 }
 
 // Describe implements prometheus.Collector.
@@ -154,10 +182,6 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		send(c.running, float64(p.Running), name)
 		send(c.due, float64(p.Due), name)
 		send(c.backingOff, float64(p.BackingOff), name)
-		overdue := time.Duration(0)
-		if !p.OldestDue.IsZero() {
-			overdue = max(now.Sub(p.OldestDue), 0)
-		}
-		send(c.overdue, overdue.Seconds(), name)
+		send(c.overdue, r.overdue[p.Process].Seconds(), name)
 	}
 }

@@ -37,7 +37,7 @@ func (d *databaseMetrics) register(m *Metrics) {
 	d.happened = map[bmdb.Happening]*prometheus.CounterVec{
 		bmdb.HappeningSessionLost:   m.counter("sessions_lost_total", "Sessions that ended without being closed.", "cause"),
 		bmdb.HappeningInstallFailed: m.counter("installs_failed_total", "Attempts at installs that ended without an installed disk.", "cause"),
-		bmdb.HappeningRecovery:      m.counter("recoveries_total", "Troubles of machines in which a first step of recovery was taken.", "cause"),
+		bmdb.HappeningRecovery:      m.counter("recoveries_total", "First steps of recovery, by the trouble of the machine. One that is taken back, because the provider has done nothing, counts again when it is tried again.", "cause"),
 	}
 	for what, causes := range bmdb.Causes() { // a rate needs the zero before the first one
 		for _, cause := range causes {
@@ -171,7 +171,7 @@ type handMetrics struct {
 }
 
 func (h *handMetrics) register(m *Metrics) {
-	h.steps = m.counter("recovery_steps_total", "Steps of the recovery ladder by rung and result: what the provider said, not whether it helped.",
+	h.steps = m.counter("recovery_steps_total", "Steps of the recovery ladder by rung and result: what the provider said, not whether it helped. A power cycle that had left the machine off ends with switched-on.",
 		"rung", "result")
 	h.operations = m.counter("operations_total", "What was asked for by people or the policy: how often a piece of work brought it to that result.",
 		"operation", "result")

@@ -254,6 +254,60 @@ func TestWhoIsMissingIsSeen(t *testing.T) {
 	})
 }
 
+// TestWhatWasNeverDoneIsDueSinceItIsKnown: a provider that had no pass yet is due since ever, and
+// would be overdue for more than fifty years. Once it is known here, it waits like everything else.
+func TestWhatWasNeverDoneIsDueSinceItIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
+		must(err)
+		t.Cleanup(func() { must(db.Close()) })
+		m := telemetry.New("v1")
+		m.Fleet(db, discard)
+		overdue := func() time.Duration {
+			t.Helper()
+			text := scrape(t, m)
+			told := regexp.MustCompile(`(?m)^ironherd_process_overdue_seconds\{process="provision"\} (.*)$`).FindStringSubmatch(text)
+			if told == nil {
+				t.Fatalf("it is not told in %s", text)
+			}
+			seconds, err := strconv.ParseFloat(told[1], 64)
+			must(err)
+			return time.Duration(seconds * float64(time.Second))
+		}
+		after := func(when string, wait, want time.Duration) {
+			t.Helper()
+			time.Sleep(wait)
+			if got := overdue(); got < want || got > want+time.Minute {
+				t.Errorf("%s: overdue for %s, want %s", when, got, want)
+			}
+		}
+		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "provision", Lease: 1000 * time.Hour})
+		must(err)
+		pass := func() {
+			t.Helper()
+			claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
+			must(err)
+			must(claim.Works[0].Finish(t.Context(), bmdb.SetPassResult("nothing new")))
+		}
+		after("there is nothing", 0, 0)
+		must(db.RegisterProvider(t.Context(), "lab", "static", 1))
+		after("it is new", time.Hour, 0)
+		after("it waits", time.Hour, time.Hour)
+		pass()
+		after("it had its pass", 10*time.Second, 0)
+		after("the next one is late", time.Hour, 59*time.Minute)
+		must(db.RegisterProvider(t.Context(), "other", "static", 1))
+		after("another one is new", 10*time.Second, 0)
+	})
+}
+
 func TestTheRestIsServedWhenTheDatabaseIsNot(t *testing.T) {
 	t.Parallel()
 	m, db := observed(t)

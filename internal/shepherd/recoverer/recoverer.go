@@ -42,11 +42,14 @@ const (
 	ResultNotNeeded Result = "not-needed"
 	// ResultRefused: the provider refused it for good; the next step follows.
 	ResultRefused Result = "refused"
+	// ResultSwitchedOn: a power cycle that had left the machine off is finished.
+	ResultSwitchedOn Result = "switched-on"
 	// ResultFailed: it could not be taken, or nobody knows whether it had its effect.
 	ResultFailed Result = "failed"
 )
 
-// Observer is told of every step. It must not block.
+// Observer is told of every step. It must not block. What finishes a power cycle is told of that
+// rung, whichever would have been next.
 type Observer interface {
 	RecoveryStep(rung fleet.Rung, result Result)
 }
@@ -106,7 +109,7 @@ func (r *Recoverer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	}
 	outcome, result := s.take(ctx)
 	if r.options.Observer != nil && ctx.Err() == nil {
-		r.options.Observer.RecoveryStep(rung, result)
+		r.options.Observer.RecoveryStep(s.rung, result)
 	}
 	return outcome
 }
@@ -132,7 +135,7 @@ type step struct {
 	logger *slog.Logger
 }
 
-func (s step) take(ctx context.Context) (shepherd.Outcome, Result) {
+func (s *step) take(ctx context.Context) (shepherd.Outcome, Result) {
 	r := s.work.Record
 	entry, err := s.source.Ask(ctx, r.ProviderID)
 	switch {
@@ -153,6 +156,7 @@ func (s step) take(ctx context.Context) (shepherd.Outcome, Result) {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetProvided(r.ID, r.ProviderID, entry.Provided(r.Provided, now))}}, ResultNotNeeded
 	}
 	if err == nil && s.leftOff(entry) {
+		s.rung = fleet.RungPowerCycle
 		return s.switchOn(ctx)
 	}
 	if s.rung == fleet.RungQuarantine {
@@ -333,5 +337,5 @@ func (s step) switchOn(ctx context.Context) (shepherd.Outcome, Result) {
 	return shepherd.Fail{Err: &fleet.Error{
 		Kind: fleet.KindTemporary, Message: switchedOn,
 		RetryAfter: env.Policy.RecoveryStepTimeout,
-	}}, ResultFailed
+	}}, ResultSwitchedOn
 }
