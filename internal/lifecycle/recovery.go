@@ -474,23 +474,6 @@ func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.repairing() != nil
 }
 
-// BootID returns the newest boot ID of the machine that is known; empty: none is.
-func BootID(r fleet.Record) string { return judgement{r: r}.bootID() }
-
-// bootID is the newest that is known.
-func (c judgement) bootID() string {
-	s, seen := c.r.AgentStarted, c.r.AgentSeen
-	switch {
-	case c.r.Installed != nil && (s == nil || c.r.Installed.At.After(s.At)):
-		return c.r.Installed.BootID
-	case seen != nil && (s == nil || seen.TakeoverGeneration >= s.TakeoverGeneration):
-		return seen.BootID
-	case s != nil:
-		return s.BootID
-	}
-	return ""
-}
-
 // UnderRecovery reports whether the machine counts against the concurrency limit of recovery: a
 // step that restarts it was taken, and its effect may still come.
 func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {

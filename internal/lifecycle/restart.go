@@ -175,3 +175,20 @@ func (c judgement) notRestarted() string {
 	}
 	return fmt.Sprintf("the machine was not restarted: its agent is heard, last at %s, with the same boot ID", c.r.AgentSeen.LastAt.Format(time.TimeOnly))
 }
+
+// BootID returns the newest boot ID of the machine that is known; empty: none is.
+func BootID(r fleet.Record) string { return judgement{r: r}.bootID() }
+
+// bootID is the newest that is known.
+func (c judgement) bootID() string {
+	s, seen := c.r.AgentStarted, c.r.AgentSeen
+	switch {
+	case c.r.Installed != nil && (s == nil || c.r.Installed.At.After(s.At)):
+		return c.r.Installed.BootID
+	case seen != nil && (s == nil || seen.TakeoverGeneration >= s.TakeoverGeneration):
+		return seen.BootID
+	case s != nil:
+		return s.BootID
+	}
+	return ""
+}

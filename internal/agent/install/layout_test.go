@@ -161,6 +161,7 @@ func TestAGrowingRootLeavesTheArea(t *testing.T) {
 		t.Errorf("the root has grown otherwise:\n%s", table)
 	}
 }
+
 // TestHybridMBR: the old kind of table, beside a GPT, has partitions for firmware without GPT. Its
 // entry for all else ends where they begin, also on a larger disk.
 // Its entry for all else ends where they begin, also on a larger disk.

@@ -347,6 +347,26 @@ var planTests = []test{
 			w.Fatalf("told %q", again.Outcomes[0].Detail)
 		}
 	}},
+	{"history tells what became of an operation in whose place another was asked for", func(w *world) {
+		w.levered()
+		id := w.machine("c1")
+		number, err := w.db.RequestOperation(w.ctx, "ada", id, fleet.OperationPowerCycle, "it hangs")
+		w.must(err)
+		w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, "")))
+		// It may be off, and a provider reboots nothing that is off.
+		_, err = w.db.RequestOperation(w.ctx, "bob", id, fleet.OperationReboot, "x")
+		w.wantKind(err, fleet.KindConflict)
+		plan, err := w.db.CreatePlan(w.ctx, "bob", bmdb.PlanRequest{Verb: fleet.VerbPowerOff, Reason: "it smells burnt", Machines: []fleet.MachineID{id}})
+		w.must(err)
+		if does := plan.Machines[0].Does; !strings.Contains(does, "the power-cycle that ada asked for is called off, unless p1 carries out") {
+			w.Fatalf("the plan says %q", does)
+		}
+		_, err = w.db.RequestOperation(w.ctx, "bob", id, fleet.OperationPowerOff, "it smells burnt")
+		w.must(err)
+		rows, err := w.db.History(w.ctx, id, 100)
+		w.must(err)
+		w.wantDetail(rows, fleet.EventOperationWithdrawn, "power-cycle (operation 1): power-off was asked for, unless p1 carries out")
+	}},
 	{"every verb is carried out once, under its plan", func(w *world) { w.everyVerb() }},
 	{"an install that is called off ends at its agent without a backoff", func(w *world) {
 		a := w.ready("c1", true)
