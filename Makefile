@@ -16,7 +16,7 @@ DEB_NOW = $(DEB_TAG)$(if $(shell git describe --tags --exact-match 2>/dev/null),
 # most tests of a database take three times as long. Who uses a connection is still watched.
 RACE    := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 # What needs no race detector is compiled as the binaries are, so that most of it is compiled already.
-PLAIN   := CGO_ENABLED=0 go
+PLAIN   := CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath" go
 # A rehearsal holds a few MiB at a time: at the usual rate a quarter of its time is garbage collection.
 SEEDS_GC := GOGC=400
 # What goes to every machine is small: no html/template by way of gRPC's traces, no second HTTP/2.
@@ -57,22 +57,22 @@ setup: ## Install the Debian packages that the tests need (as root; else say wha
 
 .PHONY: kube
 kube: ## Build the real Kubernetes API server and etcd that tests start (minutes, once; kept in the user's cache directory)
-	@go run ./test/cluster/prepare
+	@$(PLAIN) run ./test/cluster/prepare
 
 .PHONY: vm-disk
 vm-disk: setup ## Build the disk that virtual machines of tests start from, of Debian's packages (as root; minutes, once; kept in the user's cache directory)
-	@go run ./test/machine/prepare
+	@$(PLAIN) run ./test/machine/prepare
 
 .PHONY: test
 test: setup build kube vm-disk ## Run every test; with the race detector but for the largest, and those of the source (PKG=./internal/bmdb/... for some)
-	@$(PLAIN) vet -trimpath ./... # so that no test run has to vet again
-	@go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
-	@$(if $(PKG),,$(PLAIN) test -vet=off -trimpath ./internal/arch ./test/mutants) # they read the source
-	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -vet=off -trimpath -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
+	@$(PLAIN) vet ./... # so that no test run has to vet again
+	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
+	@$(if $(PKG),,$(PLAIN) test -vet=off ./internal/arch ./test/mutants) # they read the source
+	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -vet=off -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
-	@$(SEEDS_GC) $(PLAIN) test -trimpath -count=1 -timeout 24h -run 'TestSeeds' ./internal/rehearsal -seeds=$(or $(SEEDS),1000) -from=$(or $(FROM),0)
+	@$(SEEDS_GC) $(PLAIN) test -count=1 -timeout 24h -run 'TestSeeds' ./internal/rehearsal -seeds=$(or $(SEEDS),1000) -from=$(or $(FROM),0)
 
 .PHONY: test-vm
 test-vm: vm-disk ## A stock Debian on virtual machines is taken over by kexec, installed and booted, and returns when it must; prints each phase (RUN=TestReturns)

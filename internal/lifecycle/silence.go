@@ -40,7 +40,7 @@ func (c judgement) withRoom(at time.Time) time.Time { return later(at, c.env.Lis
 // sayRoom adds to the reason that something waits for room, where it does.
 func (c judgement) sayRoom(w want) want {
 	if until := c.env.ListenerFullUntil; c.now.Before(until) && w.dueAt.Equal(until) {
-		w.reason += "; not before then, because an agent listener turns callers away for want of room"
+		w.reason += "; not before then, because an agent listener turns callers away, for want of room or because its certificate has expired"
 	}
 	return w
 }

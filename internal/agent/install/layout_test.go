@@ -164,7 +164,6 @@ func TestAGrowingRootLeavesTheArea(t *testing.T) {
 
 // TestHybridMBR: the old kind of table, beside a GPT, has partitions for firmware without GPT. Its
 // entry for all else ends where they begin, also on a larger disk.
-// Its entry for all else ends where they begin, also on a larger disk.
 func TestHybridMBR(t *testing.T) {
 	t.Parallel()
 	image := partitioned(t)

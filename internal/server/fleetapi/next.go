@@ -103,10 +103,11 @@ func (j judged) operators() (command, what string) {
 		return verb("forget"), "the machine is removed here"
 	case fleet.StateCreating:
 		switch p := j.env.Paused; {
-		case r.Intent == nil || r.Intent.Calls > r.Intent.Rejected:
+		case r.Intent == nil:
 		case p != nil:
 			return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
 				fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
+		case r.Intent.Calls > r.Intent.Rejected:
 		case j.env.Discrepancies > 0:
 			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
 		}
