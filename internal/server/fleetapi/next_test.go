@@ -367,8 +367,8 @@ func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
 	}
 }
 
-// TestAPausedProviderIsAPersonsTurn: a creation waits for who paused its provider, also one that was
-// asked for already and not answered: a pass looks for it after the pause.
+// TestAPausedProviderIsAPersonsTurn: a creation waits for who paused its provider, also one that
+// was asked for already and not answered: a pass looks for it after the pause.
 func TestAPausedProviderIsAPersonsTurn(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
