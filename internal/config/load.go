@@ -31,8 +31,8 @@ type Sources struct {
 	Executable string
 	// Contents says that the content of what is named is checked, too: of a provider's list of hosts,
 	// and of the file of tokens. A control plane starts with a list that has faults, or when the last
-	// token has expired, and shows it. Without it, a list is read only where the endpoint of the agent
-	// API is this host alone.
+	// token has expired, and shows it. Without it, a list is read only where an endpoint that
+	// machines are told is this host alone.
 	Contents bool
 }
 

@@ -78,7 +78,8 @@ type Policy struct {
 	// OperationTimeout is how long an operation that the provider has accepted may take to show its
 	// effect.
 	OperationTimeout time.Duration `json:"operation_timeout"`
-	// ReplaceFailed gives back the machines that their provider gave up, and lets others be created.
+	// ReplaceFailed gives back the machines that their provider gave up, if it still says so when it is
+	// asked, and lets others be created.
 	ReplaceFailed bool `json:"replace_failed"`
 }
 
@@ -212,7 +213,7 @@ type Environment struct {
 	// zero while none is up.
 	ListenerUpSince time.Time
 	// ListenerFullSince and ListenerFullUntil are the newest time in which a listener had no room for
-	// agents, with as long as it takes until they have called again. Silence that becomes due in it is
+	// agents, or an expired certificate, with as long as it takes until they have called again. Silence that becomes due in it is
 	// due at its end. Zero: there was none.
 	ListenerFullSince, ListenerFullUntil time.Time
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.

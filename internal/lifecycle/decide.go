@@ -10,7 +10,7 @@ import (
 
 // Rules is the number of what Decide does. It is raised with each change by which the same facts
 // get another state or other instants: then the machines that were judged before are judged again.
-const Rules = 5
+const Rules = 6
 
 // Decide judges one machine. See the package comment for what it promises.
 func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
@@ -290,7 +290,8 @@ func (c judgement) agentAgain() want {
 	if r, awaited := c.awaitedRestart(); awaited {
 		return c.agentAfterRestart(r)
 	}
-	// The effect of a step is waited for, as long as recovery has another one after it.
+	// The effect of a step is waited for. Where the start of an agent has failed, and provider and
+	// policy allow no step at all, there is nothing else than to start it again (onlyStarts).
 	if _, failed := c.r.Backoffs[fleet.ProcessAgentStart]; c.repairing() != nil && !(failed && c.nextRung(nil) == fleet.RungQuarantine) {
 		return started
 	}

@@ -150,8 +150,9 @@ func (c judgement) livedSince() bool {
 		return false
 	}
 	off := e.At.Add(offLingers)
+	// No agent is started on what is switched off.
 	return p.At.After(off) &&
-		(r.AgentStarted != nil && r.AgentStarted.At.After(off) || r.Installed != nil && r.Installed.At.After(off) ||
+		(r.AgentStarted != nil && r.AgentStarted.At.After(e.At) || r.Installed != nil && r.Installed.At.After(off) ||
 			r.Probe != nil && r.Probe.AnsweredAt.After(off))
 }
 

@@ -182,7 +182,7 @@ var operations = []scenario{
 	{
 		name: "an agent has spoken since: it is repaired", now: 150,
 		steps: with(broken, allLevers, wantOperation(9, 1, fleet.OperationPowerOff), operating(9, 1, 9, 10), operated(10, 1, true),
-			started(70, 2), seen(71, 80, 2), offAt(90)),
+			started(12, 2), seen(13, 80, 2), offAt(90)),
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Due, 100, "metal switches it off and on"}},
 	},

@@ -18,7 +18,8 @@ import (
 // The agent start is no work of recovery: an agent is wanted again from the instant of the trouble
 // on, and only when that has failed, or did not help, is there something to recover. If the machine
 // is not heard of within policy.recovery_step_timeout, recovery takes the first step that the
-// provider has the lever for and the policy a budget, and after each step waits as long again. A
+// provider has the lever for and the policy a budget, and after each step waits as long again;
+// after a reinstall from when the provider says that it has made it, however long that takes. A
 // sign of life from after the step ends the trouble. Steps are remembered for
 // policy.recovery_memory, so that a machine that fails again and again gets to the end of the
 // ladder.
@@ -479,7 +480,8 @@ func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
 func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	c := judgement{r: r, env: env, now: now}
 	step := c.repairing()
-	return step != nil && (step.Rung.Restarts() || c.startedAfterRestart(*step)) && now.Before(step.At.Add(env.Policy.RecoveryStepTimeout))
+	return step != nil && (step.Rung.Restarts() || c.startedAfterRestart(*step)) &&
+		(c.reinstalling(*step) || now.Before(c.effectAt(*step).Add(env.Policy.RecoveryStepTimeout)))
 }
 
 // startedAfterRestart reports whether the step was the start of an agent after a restart by

@@ -439,6 +439,8 @@ func TestUnderRecovery(t *testing.T) {
 		"nothing was done":                              {broken, 24, false},
 		"it was rebooted":                               {with(broken, repair(24, fleet.RungReboot, rebooted)), 25, true},
 		"its time is over":                              {with(broken, repair(24, fleet.RungReboot, rebooted)), 34, false},
+		"its provider reinstalls it still":              {with(broken, repair(30, fleet.RungReinstall, nil), provided(31, fleet.ProviderStatusCreating)), 60, true},
+		"it has reinstalled it":                         {with(broken, repair(30, fleet.RungReinstall, nil), provided(62, fleet.ProviderStatusActive)), 71, true},
 		"its agent was started, and has not spoken":     {with(broken, started(25, 2), again, repair(25, fleet.RungAgentStart, rebooted)), 26, true},
 		"that has spoken":                               {with(broken, started(25, 2), again, seen(26, 26, 2), repair(25, fleet.RungAgentStart, rebooted)), 27, false},
 		"the agent was started without a restart":       {with(broken, started(25, 2), repair(25, fleet.RungAgentStart, nil)), 26, false},

@@ -37,7 +37,7 @@ func (c judgement) silentFor(since time.Time, lasting time.Duration) time.Time {
 // agents again for long enough.
 func (c judgement) withRoom(at time.Time) time.Time { return later(at, c.env.ListenerFullUntil) }
 
-// sayRoom adds to the reason that something waits for room, where it does.
+// sayRoom adds to the reason that something waits for a listener that turns callers away.
 func (c judgement) sayRoom(w want) want {
 	if until := c.env.ListenerFullUntil; c.now.Before(until) && w.dueAt.Equal(until) {
 		w.reason += "; not before then, because an agent listener turns callers away, for want of room or because its certificate has expired"
@@ -45,7 +45,7 @@ func (c judgement) sayRoom(w want) want {
 	return w
 }
 
-// silent reports whether the machine is in trouble now. That a listener has no room keeps machines
+// silent reports whether the machine is in trouble now. That a listener turns callers away keeps machines
 // from becoming silent, and makes none heard that was silent before.
 func (c judgement) silent() bool {
 	t, any := c.expected()

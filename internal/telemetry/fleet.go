@@ -34,7 +34,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		running:       describe("process_running", "Subjects that a process is at work on.", "process"),
 		due:           describe("process_due", "Subjects for which a process is due; 10000 means so many or more.", "process"),
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; not counted beyond 10000.", "process"),
-		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due; one on which it was never done, since this process knows of it.", "process"),
+		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due. While it was never done on one: since this process knows of such a one.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database."),
 		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
@@ -109,7 +109,8 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 }
 
 // overdueBy returns for how long each process has been due. What was never done is due since ever;
-// of that, it counts since it is known here, as `ironherd status` does. It is called with mu held.
+// of that, it counts since it is known here, as `ironherd status` does, and hides meanwhile what else
+// is late. It is called with mu held.
 func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Duration {
 	overdue := make(map[fleet.Process]time.Duration, len(s.Processes))
 	for _, p := range s.Processes {

@@ -2463,8 +2463,8 @@ type Discrepancy struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// unknown-machine: the provider has a machine in use that the database does not know.
-	// duplicate-machine: two machines of the provider carry the token of one intent, or a host of its
-	// list is a machine of another provider.
+	// duplicate-machine: two machines of the provider carry the token of one intent, or what it lists
+	// is a machine of another provider.
 	// missing-machine: the database has a machine that the provider does not have.
 	// list-loss: the provider's list lacks so many machines that none of them is believed to be gone.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`

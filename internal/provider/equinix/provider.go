@@ -21,11 +21,12 @@
 //     metadata service to every process on the device: such a key tells a device from a host in
 //     between, and ends with the system that the provider delivered.
 //   - An action on a device (reboot, power, reinstall) is asked for once. The API refuses one that
-//     would change nothing; then the device's state says whether the refusal matters.
-//     The same goes for a DELETE, which may be repeated: the device may be gone by then.
+//     would change nothing; then the device's state says whether the refusal matters. A DELETE may
+//     be repeated by the transport: after a refusal, Release asks whether the device is gone.
 //   - A refusal (403) to show a device may mean that the project does not have it any more. A whole
 //     list of the project's devices, begun after the refusal, tells; without one, it stays
-//     Forbidden. Such a list is made once a minute at most, for all devices together.
+//     Forbidden, or, of a release, Temporary. Such a list is made once a minute at most, for all
+//     devices together.
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //

@@ -15,7 +15,7 @@ const (
 	sweepInterval = 30 * time.Second // the most
 	sweepPage     = 1000
 	forgetAfter   = 10 * time.Minute
-	// callAgain is how long it may take until an agent has called that found no room: gRPC connects
+	// callAgain is how long it may take until an agent has called that did not get through: gRPC connects
 	// again at the latest after 144 s, the agent calls again at the latest after 30 s.
 	callAgain = 4 * time.Minute
 )
@@ -77,7 +77,12 @@ func (s *Server) alive(ctx context.Context) error {
 	}
 	agents := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()))
 	s.pace.set(env.Policy.HeartbeatInterval, agents)
-	if fault := s.options.Certificates.Fault(time.Now()); fault != "" {
+	// Agents go by their own clocks: a clock of this host that is wrong says nothing of them.
+	now, err := s.db.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if fault := s.options.Certificates.Fault(now); fault != "" {
 		s.invalid.Do(func() {
 			s.options.Logger.Error("agents cannot connect, and their silence does not count", slog.String("cause", fault))
 		})

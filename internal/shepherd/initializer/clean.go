@@ -64,8 +64,9 @@ func (i *Initializer) cleanInTime(ctx context.Context, work *bmdb.Work, entry pr
 	return err
 }
 
-// clean does it unless a takeover newer than the generation has put another agent in charge (0: in
-// any case).
+// clean takes the agent off. Where the host has seen a newer takeover than the generation, it first
+// mints one above that, which only whoever holds the lease can do (0: whichever takeover was the
+// newest will do).
 func (i *Initializer) clean(ctx context.Context, work *bmdb.Work, entry provider.Entry, generation fleet.TakeoverGeneration) error {
 	source, err := i.sources.Of(work)
 	if err != nil {

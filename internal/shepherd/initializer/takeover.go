@@ -143,8 +143,8 @@ func heardInMemory(r fleet.Record, generation fleet.TakeoverGeneration) string {
 	return fmt.Sprintf(" (the control plane heard the agent in memory last at %s)", seen.LastAt.UTC().Format(time.DateTime))
 }
 
-// supersededError is the answer of a host that has seen a takeover generation which is not below
-// ours. Its kind is fleet.KindConflict.
+// supersededError is the answer of a host that has seen another takeover generation: to a takeover
+// one that is not below ours, with fleet.KindConflict; to an order to leave one that is above it.
 type supersededError struct {
 	error
 	// generation that the host has seen; 0 when it does not say a number that can be.

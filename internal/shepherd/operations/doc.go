@@ -1,7 +1,8 @@
 // Package operations does what people ask to be done to machines through their providers: the
 // process operation. It reboots machines, switches them on and off, and gives them back. It also
 // ends maintenances whose time is over, and asks, in the name of the policy, for machines to be
-// replaced that their provider gave up.
+// replaced that their provider gave up. One that its provider does not give up any more, when it is
+// asked, is kept: the operation ends as failed.
 //
 // A request takes these steps, each of them in a commit of its own:
 //
@@ -29,7 +30,8 @@
 //     again until it answers, however long that takes.
 //   - The provider refuses for good (the state of the machine does not allow it, it cannot do it):
 //     the operation ends as failed, with its words. That it makes or reinstalls the machine passes:
-//     a release is tried again.
+//     a release is tried again. So does what it says of a machine that a power cycle has left off:
+//     to switch it on is tried for give_up_after.
 //   - It has accepted the call, and there is no evidence within policy.operation_timeout: the
 //     operation ends as failed, and says what was waited for. A release is waited for as long as
 //     the provider says that it deletes the machine. After a time in which the provider could not

@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -119,7 +120,7 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 	r := work.Record
 	request := r.Operation
 	if request == nil || r.OperationReport != nil && r.OperationReport.Number == request.Number {
-		return unasked(r)
+		return o.unasked(ctx, source, r)
 	}
 	env, err := o.db.Environment(ctx)
 	if err != nil {
@@ -139,10 +140,23 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 	return run.advance(ctx)
 }
 
-// unasked is what is done without anybody's request.
-func unasked(r fleet.Record) shepherd.Outcome {
+// unasked is what is done without anybody's request. The policy has a machine replaced only if its
+// provider, asked once more, gives it up still: the request takes the place of the one before it,
+// which may say that a person has switched the machine off.
+func (o *Operations) unasked(ctx context.Context, source Source, r fleet.Record) shepherd.Outcome {
 	if m := r.Maintenance; m != nil && m.Until != nil && !m.Over {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.MaintenanceOver()}}
+	}
+	entry, err := source.Ask(ctx, r.ProviderID)
+	if err == nil && entry.Invalid == "" && entry.Status != fleet.ProviderStatusFailed {
+		now, err := o.db.Now(ctx)
+		if err != nil {
+			return shepherd.Fail{Err: err}
+		}
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetProvided(r.ID, r.ProviderID, entry.Provided(r.Provided, now))}}
+	}
+	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+		return shepherd.Fail{Err: fmt.Errorf("ask the provider for the machine: %w", err), Backoff: o.config.Backoff}
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.ReplaceByPolicy()}}
 }

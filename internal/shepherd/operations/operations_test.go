@@ -335,6 +335,8 @@ func TestPolicy(t *testing.T) {
 		herd, handler := bench(t, 3, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
 		all := herd.Machines()
 		defer herd.Start(handler)()
+		_, err := herd.DB.RequestOperation(t.Context(), "ada", all[2], fleet.OperationPowerOff, "hands are inside")
+		check(t, err)
 		time.Sleep(5 * time.Minute)
 		until := time.Now().Add(30 * time.Minute)
 		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
@@ -344,14 +346,14 @@ func TestPolicy(t *testing.T) {
 			e.Status, e.Detail = fact.Status, fact.Detail
 			return true
 		})
-		// What is recorded of the other is older than its repair at the provider.
+		// What is recorded of the machine that ada switched off is older than its repair at the provider.
 		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact))
 		time.Sleep(20 * time.Minute)
-		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "release" {
+		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "power-off release" {
 			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
 		}
-		if got := ended(t, herd, all[2]); !strings.HasPrefix(got, "operation failed: replace (operation 1): the provider says that the machine is active") {
-			t.Errorf("the replacement of the repaired machine ended so: %q", got)
+		if state, _ := herd.State(all[2]); state != fleet.StateOff {
+			t.Errorf("the machine that ada switched off is %q", state)
 		}
 		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
 		check(t, err)

@@ -6,8 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
@@ -42,6 +44,42 @@ func TestAWithdrawnRestartMayStillCome(t *testing.T) {
 		check(t, err)
 		if install := lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessInstall); install.Verdict == lifecycle.Due {
 			t.Errorf("20 s after a reboot was called whose reply was lost, an install is %s: %s", install.Verdict, install.Reason)
+		}
+	})
+}
+
+// TestARepairedMachineIsKept: a replacement that the policy asked for ends when the provider does
+// not give the machine up any more, before it has accepted the call.
+func TestARepairedMachineIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 1, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+		id := herd.Machines()[0]
+		becomes := func(status fleet.ProviderStatus) {
+			herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool {
+				e.Status = status
+				return true
+			})
+		}
+		tries := 0
+		herd.Fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point != shepherdtest.Pulling {
+				return nil
+			}
+			if tries++; tries == 2 {
+				becomes(fleet.ProviderStatusActive)
+			}
+			return fleet.Errorf(fleet.KindTemporary, "the provider is busy")
+		}
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		becomes(fleet.ProviderStatusFailed)
+		fact := *herd.Record(id).Provided
+		fact.Status = fleet.ProviderStatusFailed
+		set(t, herd, bmdb.SetProvided(id, herd.Host(id).ID, fact))
+		time.Sleep(20 * time.Minute)
+		if got := ended(t, herd, id); !strings.HasPrefix(got, "operation failed: replace (operation 1): the provider says that the machine is active") || tries != 2 {
+			t.Errorf("it ended after %d tries: %q", tries, got)
 		}
 	})
 }

@@ -279,3 +279,42 @@ func TestAProviderThatRefusesEachRequest(t *testing.T) {
 		})
 	}
 }
+
+// TestOnePieceOfCapacityIsRefused: of a provider that has made machines, one piece of capacity may
+// be at fault, also when it failed otherwise before. When the next one is refused, too, and nothing
+// was made in between, it is the provider.
+func TestOnePieceOfCapacityIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		machines, most int
+		kinds          []fleet.Kind // of the refusals, one for each pass
+		fails          []bool
+	}{
+		"forbidden, and then refused": {3, 4, []fleet.Kind{fleet.KindForbidden, fleet.KindInvalid, fleet.KindInvalid}, []bool{false, false, false}},
+		"one after the other":         {2, 3, []fleet.Kind{fleet.KindInvalid, fleet.KindInvalid, fleet.KindInvalid}, []bool{false, true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 4)
+				b.config.MaxMachines = test.machines
+				b.restart()
+				b.pass()
+				b.config.MaxMachines = test.most
+				b.restart()
+				for i, kind := range test.kinds {
+					b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+						if point == shepherdtest.Refusing {
+							return fleet.Errorf(kind, "no operating system of that name")
+						}
+						return nil
+					}
+					outcome := b.pass()
+					if _, failed := outcome.(shepherd.Fail); failed != test.fails[i] {
+						t.Errorf("pass %d ended as %s: %s", i+1, text(outcome), b.result())
+					}
+				}
+			})
+		})
+	}
+}

@@ -6,8 +6,9 @@
 //  1. looks: it reads the BMDB and then lists the provider. When one fails, the pass fails.
 //  2. surveys: it finds out which entries are used. This is a pure function of the two lists. Of a
 //     list of hosts it records what is said of those that the BMDB knows.
-//  3. settles open intents: it closes those whose outcome is known, and adopts machines that carry
-//     one of our tokens.
+//  3. settles open intents: it closes those whose outcome is known and, the newest first, those
+//     without an unanswered call that are beyond max_machines, and adopts machines that carry one
+//     of our tokens.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
 //     of the BMDB that the provider does not have, a list without most of its machines, and an
 //     entry that is a machine of another provider. A used machine that is younger than the settling
@@ -31,7 +32,7 @@
 //
 // A process can die at any step of a creation. The intent tells the next pass which:
 //
-//	opened ──► called ──► answered: closed as rejected
+//	opened ──► called ──► answered: refused for good ³      ──► closed as rejected; else tried again
 //	  │          │
 //	  │          └── the reply was lost:
 //	  │                a device carries the token        ──► closed as provided
@@ -40,13 +41,15 @@
 //	  │                another owner has the capacity ¹  ──► closed as other owner
 //	  └── never called:
 //	                   the capacity is still free        ──► Create
-//	                   it is not                         ──► closed as rejected
+//	                   it is not, or beyond the limit    ──► closed as rejected
 //
 // ¹ Two complete lists after the settling time must say so, and no device may carry the token. The
 // first of the two is kept in memory: after a restart, two more are needed.
 //
 // ² The settling time must have passed since the last call whose reply was lost, and no device may
 // carry the token.
+//
+// ³ Of a provider that refuses each request one intent stays open (step 5).
 //
 // A second request for the same capacity is harmless, because it names a concrete piece of
 // capacity, which holds one machine.

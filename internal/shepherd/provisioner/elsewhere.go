@@ -59,7 +59,7 @@ func (p *pass) takeTwins(ctx context.Context) error {
 
 // twinRemedy tells what to do about a machine that two providers list.
 const twinRemedy = "do not remove it at the provider; if this provider was renamed, give it its old name again; if two providers have one project, " +
-	"keep one of them, or give back the machines of the other one (`ironherd machine release`)"
+	"keep the one that has the machines, and remove the other from the configuration"
 
 // takeElsewhere takes the hosts that are machines of another provider out of those that could
 // become machines. They are two names of one host: in two lists, in a list whose provider was

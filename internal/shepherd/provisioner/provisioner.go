@@ -34,6 +34,8 @@ type sourceState struct {
 	looks map[fleet.MachineID]int
 	// tried says which pass has tried an open intent last.
 	tried map[fleet.MachineID]fleet.Epoch
+	// refused is only for passes, of which there is one at a time.
+	refused refusals
 }
 
 // Options is what a Provisioner is built with besides its sources.
