@@ -20,8 +20,8 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
-// Exit codes of Main. Those below 8 are the operator's CLI's, too. exitSuperseded is of leave alone,
-// and goes with the takeover generation that the host has seen, on standard output.
+// Exit codes of Main. Those below 8 are the operator's CLI's, too. exitSuperseded is of leave
+// alone, and goes with the takeover generation that the host has seen, on standard output.
 const (
 	exitDone       = 0
 	exitFailed     = 1

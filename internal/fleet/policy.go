@@ -78,8 +78,8 @@ type Policy struct {
 	// OperationTimeout is how long an operation that the provider has accepted may take to show its
 	// effect.
 	OperationTimeout time.Duration `json:"operation_timeout"`
-	// ReplaceFailed gives back the machines that their provider gave up, if it still says so when it is
-	// asked, and lets others be created.
+	// ReplaceFailed gives back the machines that their provider gave up, if it still says so when it
+	// is asked, and lets others be created.
 	ReplaceFailed bool `json:"replace_failed"`
 }
 
@@ -212,9 +212,9 @@ type Environment struct {
 	// ListenerUpSince is since when agents have been able to reach a listener without interruption;
 	// zero while none is up.
 	ListenerUpSince time.Time
-	// ListenerFullSince and ListenerFullUntil are the newest time in which a listener had no room for
-	// agents, or an expired certificate, with as long as it takes until they have called again. Silence that becomes due in it is
-	// due at its end. Zero: there was none.
+	// ListenerFullSince and ListenerFullUntil are the newest time in which a listener had no room
+	// for agents, or an expired certificate, with as long as it takes until they have called again.
+	// Silence that becomes due in it is due at its end. Zero: there was none.
 	ListenerFullSince, ListenerFullUntil time.Time
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
 	// Silence is never declared below three of them.

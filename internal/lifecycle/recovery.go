@@ -470,11 +470,6 @@ func StartIsStep(r fleet.Record, env fleet.Environment, now time.Time, bootID st
 	return step != nil || c.silent()
 }
 
-// Repairing reports whether a step of the ladder was taken whose effect is not seen.
-func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
-	return judgement{r: r, env: env, now: now}.repairing() != nil
-}
-
 // UnderRecovery reports whether the machine counts against the concurrency limit of recovery: a
 // step that restarts it was taken, and its effect may still come.
 func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {

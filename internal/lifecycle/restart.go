@@ -192,3 +192,8 @@ func (c judgement) bootID() string {
 	}
 	return ""
 }
+
+// Repairing reports whether a step of the ladder was taken whose effect is not seen.
+func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
+	return judgement{r: r, env: env, now: now}.repairing() != nil
+}

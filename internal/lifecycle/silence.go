@@ -45,8 +45,8 @@ func (c judgement) sayRoom(w want) want {
 	return w
 }
 
-// silent reports whether the machine is in trouble now. That a listener turns callers away keeps machines
-// from becoming silent, and makes none heard that was silent before.
+// silent reports whether the machine is in trouble now. That a listener turns callers away keeps
+// machines from becoming silent, and makes none heard that was silent before.
 func (c judgement) silent() bool {
 	t, any := c.expected()
 	full := t.unheard && c.now.Before(c.env.ListenerFullUntil) && !t.at.Before(c.env.ListenerFullSince)

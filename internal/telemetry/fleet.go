@@ -109,8 +109,8 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 }
 
 // overdueBy returns for how long each process has been due. What was never done is due since ever;
-// of that, it counts since it is known here, as `ironherd status` does, and hides meanwhile what else
-// is late. It is called with mu held.
+// of that, it counts since it is known here, as `ironherd status` does, and hides meanwhile what
+// else is late. It is called with mu held.
 func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Duration {
 	overdue := make(map[fleet.Process]time.Duration, len(s.Processes))
 	for _, p := range s.Processes {

@@ -15,8 +15,8 @@ const (
 	sweepInterval = 30 * time.Second // the most
 	sweepPage     = 1000
 	forgetAfter   = 10 * time.Minute
-	// callAgain is how long it may take until an agent has called that did not get through: gRPC connects
-	// again at the latest after 144 s, the agent calls again at the latest after 30 s.
+	// callAgain is how long it may take until an agent has called that did not get through: gRPC
+	// connects again at the latest after 144 s, the agent calls again at the latest after 30 s.
 	callAgain = 4 * time.Minute
 )
 

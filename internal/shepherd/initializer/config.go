@@ -42,8 +42,8 @@ import (
 
 // Config is how agents are started.
 type Config struct {
-	// AgentExecutable is the path of the agent's executable on this host. Default: the agent beside the
-	// program.
+	// AgentExecutable is the path of the agent's executable on this host. Default: the agent beside
+	// the program.
 	AgentExecutable string `yaml:"agent_executable"`
 	// OtherAgentExecutables are the agent's executables for machines of other architectures. Each
 	// machine is asked what it is, and gets the first that it can execute.
