@@ -387,7 +387,7 @@ func TestWhatToCheckWhenManyAreSilent(t *testing.T) {
 		full := fleet.Environment{ListenerUpSince: time.Now(), ListenerFullSince: time.Now(), ListenerFullUntil: time.Now().Add(2 * time.Hour)}
 		expect(full,
 			"whether machines reach the listener at herd.example:7443: one is up since 00:00:00 UTC",
-			"its room and certificate: it has served not all callers since 00:00:00 UTC",
+			"its room and certificate: not every caller has been served since 00:00:00 UTC",
 			"its certificate: it expires at 2000-12-31 00:00:00 UTC",
 			"the clocks: it is 2000-01-01 00:00:00 UTC here, and 2000-01-01 01:00:00 UTC by the database")
 		time.Sleep(366 * 24 * time.Hour)

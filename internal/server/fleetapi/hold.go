@@ -174,7 +174,7 @@ func (s *Service) suspects(env fleet.Environment, now time.Time) (all []string) 
 		all = append(all, fmt.Sprintf("%s: one is up since %s", where, clock(env.ListenerUpSince, now)))
 	}
 	if now.Before(env.ListenerFullUntil) {
-		all = append(all, fmt.Sprintf("its room and certificate: it has served not all callers since %s", clock(env.ListenerFullSince, now)))
+		all = append(all, fmt.Sprintf("its room and certificate: not every caller has been served since %s", clock(env.ListenerFullSince, now)))
 	}
 	here := time.Now()
 	for _, c := range s.options.Certificates {
