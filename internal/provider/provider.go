@@ -190,6 +190,12 @@ type Entry struct {
 	Invalid string
 }
 
+// StaysHere reports whether the machine is this host: it is reached on loopback, and not from
+// another one.
+func (e Entry) StaysHere() bool {
+	return e.Address.IsLoopback() && (e.Access.Jump == nil || e.Access.Jump.Address.Addr().IsLoopback())
+}
+
 // Access says how a machine is reached over SSH. What is zero is as for all machines.
 type Access struct {
 	Port uint16

@@ -101,8 +101,7 @@ func (c Config) Elsewhere() string {
 		}
 		entries, _, _ := parse(data) // CheckList tells what is wrong with it
 		for _, e := range entries {
-			here := e.Address.IsLoopback() && (e.Access.Jump == nil || e.Access.Jump.Address.Addr().IsLoopback())
-			if e.Invalid == "" && !here {
+			if e.Invalid == "" && !e.StaysHere() {
 				return fmt.Sprintf("host %s at %s", e.ID, e.Address)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -166,6 +168,10 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	entry, backoff, err := i.ask(ctx, source, work.Record.ProviderID)
 	if err != nil {
 		return shepherd.Fail{Err: err, Backoff: backoff}
+	}
+	if host, _, err := net.SplitHostPort(i.config.Endpoint); err == nil && secret.StaysHere(host) && !entry.StaysHere() {
+		return shepherd.Fail{Err: fleet.Errorf(fleet.KindInvalid, "machines are told to call %s, where each finds itself: "+
+			"set agent_api.endpoint (or initializer.endpoint) to an address that they can reach, and start ironherd again", i.config.Endpoint)}
 	}
 	target, err := i.target(ctx, source, work.Record.ID, entry)
 	if err != nil {

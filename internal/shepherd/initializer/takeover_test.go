@@ -2,12 +2,14 @@ package initializer_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
@@ -117,5 +119,20 @@ func TestFirstUseIsToldOnce(t *testing.T) {
 	}
 	if logged := strings.Count(b.log.String(), "trusted on first use"); told != 1 || logged != 1 || b.record().TakeoverGeneration != 46 {
 		t.Errorf("history tells it %d times, the log %d times; takeover generation %d", told, logged, b.record().TakeoverGeneration)
+	}
+}
+
+// TestAMachineIsNotToldToCallItself: a list can get its first host of another address while the
+// control plane runs with an endpoint that is only for itself.
+func TestAMachineIsNotToldToCallItself(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.fake.Change(b.device.ID, func(e *provider.Entry) bool { e.Address = netip.MustParseAddr("192.0.2.7"); return true })
+	failed, ok := b.start().(shepherd.Fail)
+	if !ok || fleet.KindOf(failed.Err) != fleet.KindInvalid || !strings.Contains(failed.Err.Error(), "machines are told to call 127.0.0.1:7443, where each finds itself: set agent_api.endpoint") {
+		t.Errorf("got %+v", failed.Err)
+	}
+	if record := b.record(); record.TakeoverGeneration != 0 {
+		t.Errorf("takeover generation %d", record.TakeoverGeneration)
 	}
 }
