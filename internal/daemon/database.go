@@ -52,12 +52,11 @@ func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.En
 }
 
 func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bmdb.Engine, error) {
-	password, err := c.Database.ReadPassword()
-	if err != nil {
+	if _, err := c.Database.ReadPassword(); err != nil { // what is wrong with it is told at once
 		return nil, err
 	}
 	engine, err := postgres.Open(ctx, c.Database.URL, postgres.Options{
-		Logger: logger, Password: password, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Lease,
+		Logger: logger, Password: c.Database.ReadPassword, Serializable: c.Database.Isolation == config.Serializable, Lease: c.Session.Lease,
 		Connections: c.Database.Connections, Silent: !c.Database.Notify,
 	})
 	if err != nil {

@@ -1,22 +1,26 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -26,9 +30,9 @@ import (
 type Options struct {
 	// Logger gets what no caller can be told. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Password, where neither the URL nor the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass) is to
-	// have one.
-	Password string
+	// Password is called for each new connection, so that a password may change; nil, or "": the one
+	// of the URL or of the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass).
+	Password func() (string, error)
 	// Serializable runs every transaction at SERIALIZABLE instead of READ COMMITTED.
 	Serializable bool
 	// Lease is the shortest interval of the sessions that are kept here; the timeouts of locks and
@@ -111,6 +115,8 @@ func (e *Engine) greet(ctx context.Context) error {
 	err := e.transactions.QueryRow(ctx, "SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding')").
 		Scan(&version, &encoding)
 	switch {
+	case refuses(err): // the address, or what the server is told, is wrong
+		return fleet.Errorf(fleet.KindInvalid, "open database: %w", classify(err))
 	case err != nil:
 		return fmt.Errorf("open database: %w", classify(err))
 	case version < minVersion:
@@ -128,8 +134,8 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 		return nil, fleet.Errorf(fleet.KindInvalid, "the database's address cannot be understood: %w", withoutAddress(err))
 	}
 	c := config.ConnConfig
-	if e.options.Password != "" {
-		c.Password = e.options.Password
+	if e.options.Password != nil {
+		config.BeforeConnect = e.takePassword
 	}
 	if _, set := c.RuntimeParams["application_name"]; !set {
 		c.RuntimeParams["application_name"] = "ironherd"
@@ -138,15 +144,50 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = 10 * time.Second
 	}
+	c.DialFunc = dialer(e.options.Lease).DialContext
 	c.BuildContextWatcherHandler = cancelled
 	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
 	config.MaxConnIdleTime = 5 * time.Minute
+	config.PingTimeout = e.options.Lease
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return e.connected(ctx, conn, settings) }
 	p, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", classify(err))
 	}
 	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
+}
+
+// takePassword sets the password of a connection that is about to be made. That it cannot be read
+// is no answer of the database.
+func (e *Engine) takePassword(_ context.Context, c *pgx.ConnConfig) error {
+	password, err := e.options.Password()
+	if err != nil {
+		return fleet.Errorf(fleet.KindTemporary, "the database's password cannot be read: %w", err)
+	}
+	if password != "" {
+		c.Password = password
+	}
+	return nil
+}
+
+// dialer connects so that a server which has vanished, as a host without power does, is given up
+// within about two leases, also by callers whose context has no end. Without that, what was sent to
+// it is sent again for a quarter of an hour.
+func dialer(lease time.Duration) *net.Dialer {
+	given := 2 * lease
+	return &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: lease, Interval: max(lease/2, time.Second), Count: 2},
+		Control: func(network, _ string, c syscall.RawConn) error {
+			if !strings.HasPrefix(network, "tcp") {
+				return nil
+			}
+			var err error
+			return cmp.Or(c.Control(func(fd uintptr) {
+				// How long sent data may stay without an acknowledgement: tcp(7).
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(given.Milliseconds())) //nolint:gosec // a descriptor
+			}), err)
+		},
+	}
 }
 
 // settings is the statement that each connection begins with, but for what the database's address

@@ -264,7 +264,7 @@ func TestOpen(t *testing.T) {
 		{strings.Replace(s.URL("nosuch"), "ironherd@", "ironherd:hunter2@", 1), fleet.KindInvalid},
 		{strings.Replace(s.URL("postgres"), "ironherd@", "nobody:hunter2@", 1), fleet.KindInvalid},
 	} {
-		_, err := postgres.Open(t.Context(), c.url, postgres.Options{Password: "hunter2"})
+		_, err := postgres.Open(t.Context(), c.url, postgres.Options{Password: func() (string, error) { return "hunter2", nil }})
 		if err == nil || fleet.KindOf(err) != c.kind {
 			t.Errorf("%s: %s: %v", c.url, fleet.KindOf(err), err)
 		}

@@ -47,6 +47,12 @@ func undoneByOthers(err error) bool {
 	return code == codeSerialization || code == codeDeadlock
 }
 
+// refuses says that the server lets nobody in as whom we connect.
+func refuses(err error) bool {
+	code := codeOf(err)
+	return code == codeNoSuchDatabase || len(code) == 5 && code[:2] == "28"
+}
+
 // classify gives an error of the server or of the connection the kind that says what to do about
 // it.
 func classify(err error) error {
@@ -63,8 +69,8 @@ func classify(err error) error {
 		return fleet.Errorf(fleet.KindTemporary, "others kept coming in between: %w", err)
 	case code == codeIdleInTx:
 		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
-	case code == codeNoSuchDatabase, len(code) == 5 && code[:2] == "28":
-		return fleet.Errorf(fleet.KindInvalid, "the database server refuses: %w", oneLine(err))
+	case refuses(err): // says nothing of what was to be done: another connection may do it
+		return fleet.Errorf(fleet.KindTemporary, "the database server refuses: %w", oneLine(err))
 	case code == codeCancelled: // the caller's time was up, or somebody asked the server for it
 		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
 	case len(code) == 5 && (code[:2] == "57" || code[:2] == "08" || code[:2] == "53"):

@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
 )
 
 // TestNobodyAnswers: one sentence, with the address once, though the driver tries twice.
@@ -44,5 +46,47 @@ func TestAStatementThatIsCancelled(t *testing.T) {
 		if fleet.KindOf(err) != fleet.KindTemporary {
 			t.Errorf("%s: got %v", what, err)
 		}
+	}
+}
+
+// TestARoleThatMayNotLogIn: what a commit hears then says nothing of its facts. Nobody restarts
+// the process for the new password either: it is read again.
+func TestARoleThatMayNotLogIn(t *testing.T) {
+	t.Parallel()
+	s, ctx := pgserver.Shared(t), context.WithoutCancel(t.Context())
+	if err := s.Exec(ctx, "postgres", "CREATE ROLE rotated LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	e := open(t, strings.Replace(s.URL("postgres"), "//"+pgserver.User+"@", "//rotated@", 1), postgres.Options{
+		Silent: true, Connections: 1, Password: func() (string, error) {
+			asked.Add(1)
+			return "hunter2", nil
+		},
+	})
+	t.Cleanup(func() { _ = e.Close() })
+	look := func() error {
+		return e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			_, err := tx.ExecContext(ctx, "SELECT 1")
+			return err
+		})
+	}
+	const ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'"
+	if err := s.Exec(ctx, "postgres", "ALTER ROLE rotated NOLOGIN", ended); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for range 3 { // the first ones may meet the connection that was ended
+		err = look()
+	}
+	if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "the database server refuses: ") {
+		t.Errorf("without a login: %s, %v", fleet.KindOf(err), err)
+	}
+	before := asked.Load()
+	if err := s.Exec(ctx, "postgres", "ALTER ROLE rotated LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	if err := look(); err != nil || asked.Load() == before {
+		t.Errorf("with a login: %v, and the password was asked for %d times, before %d", err, asked.Load(), before)
 	}
 }

@@ -52,22 +52,52 @@ func TestAWorkEndIsFoundWithoutAScan(t *testing.T) {
 		if !errors.Is(err, sql.ErrNoRows) {
 			t.Errorf("found an end: %v", err)
 		}
-		var text string
-		if err := tx.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+a.text, a.args...).Scan(&text); err != nil {
+		n, text, err := pagesRead(ctx, tx, a.text, a.args...)
+		if err != nil {
 			return err
 		}
-		var plans []struct {
-			Plan struct {
-				Hit  int `json:"Shared Hit Blocks"`
-				Read int `json:"Shared Read Blocks"`
-			} `json:"Plan"`
-		}
-		if err := json.Unmarshal([]byte(text), &plans); err != nil {
-			return err
-		}
-		if n := plans[0].Plan.Hit + plans[0].Plan.Read; n > 100 {
+		if n > 100 {
 			t.Errorf("it read %d pages:\n%s", n, text)
 		}
 		return nil
 	}))
+}
+
+// pagesRead runs a statement, and returns how many pages it read, and its plan.
+func pagesRead(ctx context.Context, tx bmdb.Tx, statement string, args ...any) (n int, text string, err error) {
+	if err := tx.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, args...).Scan(&text); err != nil {
+		return 0, "", err
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		} `json:"Plan"`
+	}
+	if err := json.Unmarshal([]byte(text), &plans); err != nil {
+		return 0, "", err
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read, text, nil
+}
+
+// TestOldHistoryOfACopyIsPruned: the default partition has all that a copy from SQLite brought, and
+// removing some of it reads no more than where that is.
+func TestOldHistoryOfACopyIsPruned(t *testing.T) {
+	t.Parallel()
+	p, url, _ := stocked(t, 1, postgres.Options{})
+	old := time.Now().Add(-60 * 24 * time.Hour).UnixMicro()
+	query[int](t, url, `WITH made AS (
+		INSERT INTO history (subject, at, actor, process, epoch, started_at, why, event, detail, retry_at, session)
+		SELECT 'other-' || n % 500, CAST($1 AS BIGINT) - n, 'a@h', 'agent-start', n, CAST($1 AS BIGINT) - n, 'it is due', 'finished', '', 0, 's'
+		FROM generate_series(1, 20000) AS n RETURNING 1) SELECT count(*) FROM made`, old)
+	p.must(p.shift.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		n, text, err := pagesRead(ctx, tx, postgres.PruneDefaultRows, old, 200)
+		if n > 2000 {
+			t.Errorf("it read %d pages:\n%s", n, text)
+		}
+		return err
+	}))
+	if left := query[int](t, url, "SELECT count(*) FROM history_default"); left != 19_800 {
+		t.Errorf("%d rows are left", left)
+	}
 }

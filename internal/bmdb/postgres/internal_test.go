@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -98,5 +100,35 @@ func TestStorable(t *testing.T) {
 	got := storable([]any{"a\x00b", []string{"\xff", "c"}, int64(1), []int64{2}})
 	if want := []any{"a\uFFFDb", []string{"\uFFFD", "c"}, int64(1), []int64{2}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestAVanishedServerIsGivenUp: the kernel ends a connection whose other end acknowledges nothing,
+// so that nobody waits for a host without power for longer than two leases.
+func TestAVanishedServerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := dialer(5*time.Second).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for option, want := range map[int]int{unix.TCP_USER_TIMEOUT: 10_000, unix.TCP_KEEPIDLE: 5, unix.TCP_KEEPINTVL: 2, unix.TCP_KEEPCNT: 2} {
+		var got int
+		var failed error
+		if err := raw.Control(func(fd uintptr) { got, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option) }); err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		if got < want || got > want+1 {
+			t.Errorf("option %d is %d, want %d", option, got, want)
+		}
 	}
 }

@@ -173,9 +173,15 @@ func (n *notifier) listen(ctx context.Context) {
 
 // listenOnce hears what others tell, until the connection breaks.
 func (n *notifier) listenOnce(ctx context.Context) error {
-	config := n.pool.Config().ConnConfig
+	pooled := n.pool.Config()
+	config := pooled.ConnConfig
 	// nothing runs that could be cancelled at the server
 	config.BuildContextWatcherHandler = giveUpAtOnce
+	if pooled.BeforeConnect != nil {
+		if err := pooled.BeforeConnect(ctx, config); err != nil {
+			return err
+		}
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err

@@ -1,0 +1,3 @@
+package postgres
+
+const PruneDefaultRows = pruneDefaultRows
