@@ -149,8 +149,8 @@ func (t *Task) report(ctx context.Context, err error) {
 		l.logger.WarnContext(ctx, "work failed", attrs...)
 	case result == ResultCancelled:
 		l.logger.InfoContext(ctx, "work handed back", attrs...)
-	case l.scope.Process.OfProvider():
-		// Passes come by the clock, and what they do has lines of its own.
+	case l.scope.Process.OfProvider(), l.scope.Process == fleet.ProcessProbe:
+		// These come by the clock, and what they find is told elsewhere.
 		l.logger.DebugContext(ctx, "work finished", attrs...)
 	default:
 		l.logger.InfoContext(ctx, "work finished", attrs...)

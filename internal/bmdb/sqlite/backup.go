@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -105,15 +106,25 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 	if err := partial.Sync(); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	err = os.Link(partial.Name(), to) // which never overwrites
-	if errors.Is(err, fs.ErrExist) {
+	if err := moveTo(partial.Name(), to); errors.Is(err, fs.ErrExist) {
 		return exists(to)
-	}
-	if err != nil {
+	} else if err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	// a crash must not leave a database that has two names
-	return errors.Join(os.Remove(partial.Name()), syncDir(dir))
+	return syncDir(dir)
+}
+
+// moveTo gives a file another name, and never overwrites one. There are file systems that cannot
+// promise that of a rename (NFS, older ZFS), and those without hard links (FAT, some shares).
+func moveTo(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	return os.Remove(from) // a crash must not leave a database that has two names
 }
 
 func noDatabase(path string, err error) error {
@@ -141,8 +152,10 @@ func seal(ctx context.Context, db *sql.DB, evidence string) error {
 	if verdict != "ok" {
 		return fleet.Errorf(fleet.KindInvalid, "the database is damaged: %s", verdict)
 	}
-	_, err := db.ExecContext(ctx, "INSERT INTO restored (id, at, evidence) VALUES (1, $1, $2) ON CONFLICT (id) DO NOTHING",
-		time.Now().UnixMicro(), evidence)
+	// The database's time may be ahead of this host's. A backup has been told already: what counts is
+	// when it came back.
+	_, err := db.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) SELECT 1, max($1, clock), $2 FROM database_mark WHERE true
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, time.Now().UnixMicro(), evidence)
 	return err
 }
 

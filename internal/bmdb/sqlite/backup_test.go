@@ -55,6 +55,10 @@ func TestRestoredBackupDestroysNothing(t *testing.T) {
 			if err := sqlite.Restore(ctx, backup, path); err != nil {
 				t.Fatal(err)
 			}
+			at, evidence := cameBack(t, path)
+			if made, _ := cameBack(t, backup); !at.After(made) || !strings.HasPrefix(evidence, "restored from backup") {
+				t.Errorf("it came back at %s (%s), the backup was made at %s", at, evidence, made)
+			}
 			for range 2 { // every start
 				db = openDB(t, path)
 				if o, err := db.HandOutInstall(ctx, a, 0, 0); err != nil || o != nil {
@@ -75,6 +79,23 @@ func TestRestoredBackupDestroysNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cameBack is when a database that is not open came back, and the evidence for that.
+func cameBack(t *testing.T, path string) (at time.Time, evidence string) {
+	t.Helper()
+	engine, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	var micros int64
+	if err := engine.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		return tx.QueryRowContext(ctx, "SELECT at, evidence FROM restored").Scan(&micros, &evidence)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return time.UnixMicro(micros), evidence
 }
 
 // install goes the way of an install to its end.
