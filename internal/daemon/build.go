@@ -33,6 +33,8 @@ type components struct {
 	pacing func(fleet.ProviderName) string
 	// certificates are those that this process proves itself with.
 	certificates []*server.Certificates
+	// writable says why the database takes no changes; nil when it does.
+	writable func(context.Context) error
 	// findings are the janitor's; nil where there is none.
 	findings func() []bmdb.Finding
 }
@@ -64,7 +66,10 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	if err := d.buildLoops(&parts, providers, key, certificates); err != nil {
 		return parts, err
 	}
-	parts.all = append(parts.all, newDatabaseHealth(d.db).component())
+	health := newDatabaseHealth(d.db)
+	parts.all = append(parts.all, health.component())
+	parts.writable = health.writable
+	d.metrics.Writable(health.writable)
 	if d.config.Has(fleet.RoleJanitor) {
 		process := d.loopOptions()
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{

@@ -94,6 +94,13 @@ func (h *databaseHealth) check(ctx context.Context) error {
 	if err := h.read(ctx); err != nil {
 		return err
 	}
+	return h.writable(ctx)
+}
+
+// writable tells what became of the newest commit, which it does not wait for beyond ctx.
+func (h *databaseHealth) writable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, databasePatience)
+	defer cancel()
 	answered := make(chan struct{})
 	select {
 	case h.asked <- answered:

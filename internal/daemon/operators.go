@@ -45,6 +45,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 	options := fleetapi.Options{
 		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
 		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings, Certificates: parts.certificates,
+		Writable: parts.writable,
 	}
 	if exposed {
 		options.Tokens = tokens

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"cmp"
+	"context"
 	"strconv"
 	"time"
 
@@ -222,6 +223,14 @@ func (m *Metrics) Tokens(runOut func(now time.Time) bool) {
 		Namespace: namespace, Name: "tokens_expire_soon",
 		Help: "Whether no token of the operator API counts, or the last one expires so soon that somebody should have made another.",
 	}, func() float64 { return map[bool]float64{true: 1}[runOut(time.Now())] }))
+}
+
+// Writable adds whether the database takes changes; writable tells why it does not. Call it once.
+func (m *Metrics) Writable(writable func(context.Context) error) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "database_writable",
+		Help: "Whether the database takes changes of this process: 0 with a full disk, or a server that only reads.",
+	}, func() float64 { return map[bool]float64{true: 1}[writable(context.Background()) == nil] }))
 }
 
 // ConnectedAgents adds a gauge of how many agents have spoken to this process lately, which count

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -74,6 +75,7 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.Probed(fleet.SeenByUnit, "unanswered")
 	m.ConnectedAgents(func() int { return 4 })
 	m.Tokens(func(time.Time) bool { return true })
+	m.Writable(func(context.Context) error { return errors.New("the disk is full") })
 	m.Certificate("agent-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return true })
 	return m, db
 }
@@ -148,7 +150,7 @@ func TestMetricValues(t *testing.T) {
 		`ironherd_work_total{process="agent-start",result="finished"} 1`, `ironherd_janitor_runs_total{duty="check",outcome="error"} 1`,
 		`ironherd_probes_total{by="unit",result="unanswered"} 1`,
 		`ironherd_certificate_expires_timestamp_seconds{listener="agent-api"} 1.8e+09`, `ironherd_certificate_expires_soon{listener="agent-api"} 1`,
-		`ironherd_tokens_expire_soon 1`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
+		`ironherd_tokens_expire_soon 1`, `ironherd_database_writable 0`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
 		`ironherd_provider_failures{process="provision",provider="lab"} 1`, `ironherd_provider_failures{process="update",provider="lab"} 0`,
 		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,
 	} {

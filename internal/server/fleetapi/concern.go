@@ -24,6 +24,7 @@ const (
 
 // The kinds of concern.
 const (
+	concernDatabase    = "database"
 	concernState       = "state"
 	concernLate        = "late"
 	concernDiscrepancy = "discrepancy"
@@ -41,7 +42,7 @@ const (
 // ConcernKinds lists them.
 func ConcernKinds() []string {
 	return []string{
-		concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernListener, concernRestored, concernFinding,
+		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernListener, concernRestored, concernFinding,
 		concernRole, concernCertificate, concernToken,
 	}
 }
@@ -53,7 +54,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 	if err != nil {
 		return nil, err
 	}
-	all = slices.Concat(restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
+	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
 		missing(summary), refused(summary))
 	for _, p := range providers {
 		all = append(all, failing(p)...)
@@ -93,6 +94,21 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		}
 	}
 	return all, nil
+}
+
+// readOnly returns a concern while the database takes no changes, as with a full disk. Roles and
+// listeners then look as if they were missing, because they can leave no sign of life.
+func (s *Service) readOnly(ctx context.Context) []*fleetv1.Concern {
+	if s.options.Writable == nil {
+		return nil
+	}
+	err := s.options.Writable(ctx)
+	if err == nil {
+		return nil
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernDatabase, Count: 1, Text: fmt.Sprintf("%s: nothing is done, and what is told of missing roles and listeners may come of that", err),
+	}}
 }
 
 // restored returns a concern while the database looks restored or copied.

@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,6 +71,14 @@ func TestConcerns(t *testing.T) {
 	must(claim.Works[0].Fail(t.Context(), bmdb.Failure{Cause: "the provider answered Forbidden", Backoff: fleet.Backoff{Initial: time.Minute}}))
 	if got := after(0); got != "provider: provider metal fails, 1 time so far: the provider answered Forbidden" {
 		t.Errorf("a provider that fails: %s", got)
+	}
+	full := New(db, Options{Writable: func(context.Context) error { return errors.New("the database takes no changes: the disk is full") }})
+	summary, err := db.Summary(t.Context())
+	must(err)
+	told, err := full.concerns(t.Context(), summary, nil)
+	must(err)
+	if len(told) == 0 || told[0].GetKind() != concernDatabase || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: nothing is done, ") {
+		t.Errorf("a full disk: %v", told)
 	}
 	deaf := func(state fleet.State) string {
 		t.Helper()

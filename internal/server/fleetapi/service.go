@@ -52,6 +52,8 @@ type Options struct {
 	// Findings returns what the checks of the database have found wrong. It may be nil where no
 	// janitor runs in this process.
 	Findings func() []bmdb.Finding
+	// Writable says why the database takes no changes; nil when it does. It may be nil.
+	Writable func(context.Context) error
 }
 
 // Service is the operators' API. Its methods may be called directly, as the page does, with a

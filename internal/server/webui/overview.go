@@ -118,7 +118,7 @@ func (o overview) concerns() []concern {
 			link = "#providers"
 		case "role":
 			link = "#sessions"
-		case "restored", "finding", "certificate", "token": // nothing of the page says more
+		case "database", "restored", "finding", "certificate", "token": // nothing of the page says more
 		default:
 			link = "#processes"
 		}
