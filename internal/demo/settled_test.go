@@ -2,8 +2,11 @@ package demo_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
+
+	"connectrpc.com/connect"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
@@ -52,4 +55,43 @@ func TestSettledStates(t *testing.T) {
 	if (demo.View{Machines: 3, States: []demo.StateCount{{State: fleet.StateInstalled, Machines: 2}}}).Settled() {
 		t.Error("with one that is not begun it is settled")
 	}
+}
+
+// failing answers a question at first as the command line's client tells that no answer came.
+type failing struct {
+	fleetv1connect.FleetServiceClient
+	failures []error
+}
+
+func (f *failing) GetSummary(ctx context.Context, r *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
+	if len(f.failures) > 0 {
+		err := f.failures[0]
+		f.failures = f.failures[1:]
+		return nil, err
+	}
+	return f.FleetServiceClient.GetSummary(ctx, r)
+}
+
+// TestSlowAnswers: a demo goes on while its control plane is slow, or starts a part again. It ends
+// with what no patience helps against.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	slow := []error{
+		fleet.Errorf(fleet.KindTimeout, "the control plane did not answer in time"), fleet.Errorf(fleet.KindTemporary, "no control plane answers"),
+		connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer")),
+		connect.NewError(connect.CodeDeadlineExceeded, errors.New("the database does not answer in time")),
+	}
+	o := options(t)
+	o.Machines = 1
+	run(t, o, func(ctx context.Context, d *demo.Demo, client fleetv1connect.FleetServiceClient) error {
+		_, err := d.WaitInstalled(ctx, &failing{client, []error{fleet.Errorf(fleet.KindForbidden, "no")}}, func(demo.View) {})
+		if fleet.KindOf(err) != fleet.KindForbidden {
+			t.Errorf("refused: %v", err)
+		}
+		summary, err := d.WaitInstalled(ctx, &failing{client, slow}, func(demo.View) {})
+		if err == nil && summary.Installed != 1 {
+			t.Errorf("%d are installed", summary.Installed)
+		}
+		return err
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"connectrpc.com/connect"
+
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -77,26 +79,27 @@ func (d *Demo) wait(ctx context.Context, client fleetv1connect.FleetServiceClien
 	defer ticker.Stop()
 	var memory Memory
 	var last View
+	answered := time.Now()
 	for {
 		view, err := d.look(ctx, client)
-		switch {
-		case ctx.Err() != nil:
-			return Summary{}, waitEnded(ctx, last)
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			return Summary{}, fmt.Errorf("ask the control plane: %w", err)
-		case err == nil:
-			last = view
+		if err == nil {
+			last, answered = view, time.Now()
 			memory.Agents = max(memory.Agents, d.agentsMemory())
 			show(view)
 		}
-		if last.Machines > 0 && over(last) {
+		if err == nil && last.Machines > 0 && over(last) {
 			took := time.Since(d.begun)
 			memory.Here = peak()
-			answer, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: true})
-			if err != nil {
-				return Summary{}, fmt.Errorf("ask the control plane: %w", err)
+			var answer *fleetv1.GetSummaryResponse
+			if answer, err = client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: true}); err == nil {
+				return d.summarize(answer, took, memory), nil
 			}
-			return d.summarize(answer, took, memory), nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return Summary{}, waitEnded(ctx, last)
+		case err != nil && (!passes(err) || time.Since(answered) > unanswered):
+			return Summary{}, fmt.Errorf("ask the control plane: %w", err)
 		}
 		select {
 		case <-ticker.C:
@@ -104,6 +107,23 @@ func (d *Demo) wait(ctx context.Context, client fleetv1connect.FleetServiceClien
 			return Summary{}, waitEnded(ctx, last)
 		}
 	}
+}
+
+// unanswered is for how long the control plane may leave questions without an answer. A loaded host
+// makes it slow, and it starts parts that fail again.
+const unanswered = 5 * time.Minute
+
+// passes reports whether a question that failed so may be answered when it is asked again.
+func passes(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeResourceExhausted:
+		return true
+	}
+	switch fleet.KindOf(err) {
+	case fleet.KindTemporary, fleet.KindTimeout, fleet.KindThrottled:
+		return true
+	}
+	return false
 }
 
 func waitEnded(ctx context.Context, last View) error {
