@@ -40,8 +40,8 @@ The scenario begins when the fleet is there and well. Each provider of the confi
 as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
 answer tells how your policy behaves, not how fast your hardware is.
 
-Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, or machines wait for somebody, and with 1
-when it failed.
+Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, or machines wait for somebody, with 2 when the
+flags or the configuration are wrong, or with it the fleet is not there and well within a week, and with 1 when it failed.
 
 Scenarios:
 ` + scenarioList(),

@@ -46,6 +46,9 @@ func (w *world) happen(e Event) {
 		}
 		for _, p := range w.providers {
 			for _, d := range slices.Clone(p.base().devices) {
+				if w.plan.Lead && w.machineOf(d) == "" { // a host of a list that was not taken in
+					continue
+				}
 				if w.chance("deploy", e.Share) {
 					w.ask(Event{What: what}, d)
 				}

@@ -162,7 +162,13 @@ func (w *world) leftAt(s *source, known map[fleet.ProviderID]bmdb.MachineRow) (s
 	case len(view.Discrepancies) > 0:
 		return fmt.Sprintf("there is a discrepancy at %s: %s", s.name, w.anonymous(view.Discrepancies[0].Evidence)), nil
 	}
+	i := slices.IndexFunc(w.setup.Providers, func(p Provider) bool { return p.Name == s.name })
+	most := w.setup.Providers[i].Provisioner.MaxMachines
+	full := most > 0 && len(view.Machines) >= most
 	for _, d := range s.devices {
+		if s.list && full {
+			break // the hosts of a list are there, whether they are taken in or not
+		}
 		if row, ok := known[d.id]; !ok || row.Provider != s.name {
 			return fmt.Sprintf("nobody knows device %s on %s", d.id, d.capacity), nil
 		}
@@ -172,10 +178,8 @@ func (w *world) leftAt(s *source, known map[fleet.ProviderID]bmdb.MachineRow) (s
 			return fmt.Sprintf("machine %s is no device of %s", w.name(string(m.ID)), s.name), nil
 		}
 	}
-	i := slices.IndexFunc(w.setup.Providers, func(p Provider) bool { return p.Name == s.name })
-	most := w.setup.Providers[i].Provisioner.MaxMachines
 	for _, capacity := range s.capacity {
-		if _, out := view.Penalties[capacity]; !out && s.on(capacity) == nil && (most == 0 || len(view.Machines) < most) {
+		if _, out := view.Penalties[capacity]; !out && s.on(capacity) == nil && !full {
 			return fmt.Sprintf("nothing is made of %s", capacity), nil
 		}
 	}

@@ -73,21 +73,26 @@ func TestScenarios(t *testing.T) {
 }
 
 // TestScenariosReachTheFleet: a scenario has its effect also where max_machines leaves most of the
-// capacity unused, where the machines are installed already, and where there are two of them.
+// capacity unused, where the machines are installed already, and where there are two of them. In a
+// list the hosts that are not taken in are there all the same.
 func TestScenariosReachTheFleet(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
 		return // TestScenarios runs one
 	}
-	for name, want := range map[string]string{"lose-rack": " silent", "deploy": "8 installing", "agents-die": "1 silent"} {
-		t.Run(name, func(t *testing.T) {
+	for of, want := range map[string]string{
+		"lose-rack": " silent", "deploy": "8 installing", "agents-die": "1 silent",
+		"lose-rack of a list": " silent", "deploy of a list": "8 installing", "agents-die of a list": "1 silent",
+	} {
+		t.Run(of, func(t *testing.T) {
 			t.Parallel()
+			name, list := strings.CutSuffix(of, " of a list")
 			s, err := FindScenario(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			machines := 40
-			if name == "agents-die" {
+			if of == "agents-die" {
 				machines = 2
 			}
 			plan, err := s.Plan(1, machines, 1, 8*time.Hour)
@@ -96,7 +101,7 @@ func TestScenariosReachTheFleet(t *testing.T) {
 			}
 			setup := Brisk()
 			setup.Providers = slices.Clone(setup.Providers[:1])
-			setup.Providers[0].Provisioner.MaxMachines = 8
+			setup.Providers[0].Provisioner.MaxMachines, setup.Providers[0].List = 8, list
 			if name == "deploy" {
 				setup.Providers[0].Provisioner.Install = &fleet.InstallRequest{Image: setup.Image}
 			}
@@ -106,6 +111,11 @@ func TestScenariosReachTheFleet(t *testing.T) {
 			}
 			if r.Failed() || r.Settled == 0 || !slices.ContainsFunc(r.Timeline, func(m Moment) bool { return m.At > 0 && strings.Contains(m.What, want) }) {
 				t.Errorf("%v, %q, %v", r.Violations, r.Left, r.Timeline)
+			}
+			for _, m := range r.Timeline {
+				if strings.Contains(m.What, "no machine is known") {
+					t.Errorf("something was asked of a host that is no machine: %v", m)
+				}
 			}
 		})
 	}
