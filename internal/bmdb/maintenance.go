@@ -70,7 +70,7 @@ func shortens(was, until *time.Time) bool { return until != nil && (was == nil |
 func maintainable(r fleet.Record, until *time.Time) error {
 	if m := r.Maintenance; m != nil && !m.Over && shortens(m.Until, until) {
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance for longer by %s: %s; `ironherd machine maintenance end %s --reason WHY` ends that first",
-			r.Name(), fleet.ShownActor(m.Actor), m.Reason, r.Name())
+			r.Name(), fleet.ShownActor(m.Actor), m.Reason, r.ID)
 	}
 	if open := r.OpenOperation(); open != nil {
 		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.Name())

@@ -144,8 +144,8 @@ func afterGivenBack(verb fleet.Verb, r fleet.Record) string {
 	known := r.Provided != nil && r.Provided.Capacity != ""
 	switch {
 	case verb == fleet.VerbRelease && known:
-		return fmt.Sprintf("; its capacity %s is not used again until `ironherd provider retry %s --capacity %s --reason WHY`",
-			r.Provided.Capacity, r.Provider, r.Provided.Capacity)
+		return fmt.Sprintf("; its capacity %s is not used again until `ironherd provider retry %s --capacity ID --reason WHY`",
+			r.Provided.Capacity, r.Provider)
 	case verb == fleet.VerbRelease:
 		return ""
 	case known && lifecycle.GivenUp(r):

@@ -57,6 +57,8 @@ type app struct {
 	env Env
 	// started says that the command line was understood and its command was called.
 	started bool
+	// unanswered says that it was told that a question of a command that waits was not answered.
+	unanswered bool
 
 	server     string
 	tokenFile  string

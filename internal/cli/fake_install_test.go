@@ -31,3 +31,15 @@ func kept() *fleetv1.GetMachineResponse {
 		{Process: "install", Verdict: "not-wanted", Reason: "called off by ada: the wrong image"},
 	}}
 }
+
+// loses returns what a look at a machine fails with: what was set to be lost comes first.
+func (f *fakeFleet) loses(machine string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.lost) == 0 {
+		return failing(machine)
+	}
+	err := f.lost[0]
+	f.lost = f.lost[1:]
+	return err
+}

@@ -43,8 +43,9 @@ type fakeFleet struct {
 	fleetv1connect.UnimplementedFleetServiceHandler
 
 	mu        sync.Mutex
-	looks     int    // calls of GetMachine
-	authority string // Authorization header of the last call
+	lost      []error // what the first calls of GetMachine fail with
+	looks     int     // calls of GetMachine that were answered
+	authority string  // Authorization header of the last call
 	installs  []*fleetv1.InstallMachineRequest
 	plans     []*fleetv1.CreatePlanRequest
 	// planned is the newest plan that was made, confirmed how often plans were.
@@ -104,7 +105,7 @@ func (f *fakeFleet) ListMachines(_ context.Context, r *fleetv1.ListMachinesReque
 }
 
 func (f *fakeFleet) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) (*fleetv1.GetMachineResponse, error) {
-	if err := failing(r.GetMachine()); err != nil {
+	if err := f.loses(r.GetMachine()); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

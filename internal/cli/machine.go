@@ -45,9 +45,9 @@ func timeoutFlag(cmd *cobra.Command, value time.Duration, usage string) *time.Du
 
 const timeoutUsage = "give up after this long"
 
-// forEach does the same to several machines, one after the other, and prints the failures. It
-// returns the first failure when all machines failed, and partly when only some did.
-func (a *app) forEach(ctx context.Context, machines []string, do func(ctx context.Context, machine string) error) error {
+// forEach does the same to several machines, one after the other, and prints failures under their
+// names. It returns the first failure when all machines failed, and partly when only some did.
+func forEach[T any](ctx context.Context, a *app, machines []T, name func(machine T) string, do func(ctx context.Context, machine T) error) error {
 	var failures []error
 	for _, machine := range machines {
 		err := do(ctx, machine)
@@ -59,7 +59,7 @@ func (a *app) forEach(ctx context.Context, machines []string, do func(ctx contex
 		}
 		failures = append(failures, err)
 		if len(machines) > 1 {
-			a.note("%s: %s", machine, message(err))
+			a.note("%s: %s", name(machine), message(err))
 		}
 	}
 	switch {
@@ -72,6 +72,9 @@ func (a *app) forEach(ctx context.Context, machines []string, do func(ctx contex
 	}
 	return partly{errSilent}
 }
+
+// asTyped is the name of a machine that somebody has typed.
+func asTyped(machine string) string { return machine }
 
 // allFailed has the kind of the first failure. All of them have been printed.
 type allFailed struct{ first error }

@@ -157,7 +157,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 		a.note("%s: install generation %d is wanted", machine, generations[machine])
 		return nil
 	}
-	asked := a.forEach(ctx, machines, ask)
+	asked := forEach(ctx, a, machines, asTyped, ask)
 	if !wait || len(generations) == 0 {
 		return asked
 	}
@@ -167,7 +167,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 			begun = append(begun, m)
 		}
 	}
-	err := a.forEach(ctx, begun, func(ctx context.Context, machine string) error {
+	err := forEach(ctx, a, begun, asTyped, func(ctx context.Context, machine string) error {
 		return a.waitInstalled(ctx, client, machine, machine, generations[machine])
 	})
 	if err == nil || asked == nil {
@@ -187,8 +187,11 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 	told := ""
 	for {
 		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: id})
+		if a.askAgain(ctx, ticker, err) {
+			continue
+		}
 		if err != nil {
-			return a.waitEnded(ctx, machine, told, err)
+			return a.waitEnded(ctx, id, machine, told, err)
 		}
 		m := response.GetMachine()
 		now := m.GetState()
@@ -216,7 +219,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return a.waitEnded(ctx, machine, told, context.Cause(ctx))
+			return a.waitEnded(ctx, id, machine, told, context.Cause(ctx))
 		}
 	}
 }
@@ -231,13 +234,17 @@ func calledOff(r *fleetv1.GetMachineResponse) string {
 	return ""
 }
 
-func (a *app) waitEnded(ctx context.Context, machine, last string, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		a.note("%s: the install goes on; see ironherd machine explain %s", machine, machine)
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+// waitEnded tells that the install goes on without somebody who waits. Commands name the machine by
+// its ID, because a host name is foreign text.
+func (a *app) waitEnded(ctx context.Context, id, machine, last string, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		a.note("%s: the install goes on; see ironherd machine explain %s", machine, id)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see ironherd machine explain %s",
-			machine, cmp.Or(last, "not known how far it is"), machine)
+			machine, cmp.Or(last, "not known how far it is"), id)
+	case kindOf(err) != fleet.KindNotFound:
+		return fleet.Errorf(kindOf(err), "%s. The install goes on: see ironherd machine explain %s", message(err), id)
 	}
 	return err
 }

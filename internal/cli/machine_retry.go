@@ -33,7 +33,7 @@ machine explain tells that.`,
 			}
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			return a.forEach(ctx, args, func(ctx context.Context, machine string) error {
+			return forEach(ctx, a, args, asTyped, func(ctx context.Context, machine string) error {
 				return a.retry(ctx, client, machine, process)
 			})
 		})

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -197,17 +198,10 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 	if !wait || len(done) == 0 {
 		return missed
 	}
-	byName := make(map[string]*fleetv1.PlannedMachine, len(done))
-	names := make([]string, 0, len(done))
-	for _, m := range done {
-		byName[m.GetMachineId()] = m
-		names = append(names, m.GetMachineId())
-	}
-	err := a.forEach(ctx, names, func(ctx context.Context, id string) error {
-		m := byName[id]
+	err := forEach(ctx, a, done, (*fleetv1.PlannedMachine).GetName, func(ctx context.Context, m *fleetv1.PlannedMachine) error {
 		switch {
 		case m.GetInstallGeneration() > 0:
-			return a.waitInstalled(ctx, client, id, m.GetName(), m.GetInstallGeneration())
+			return a.waitInstalled(ctx, client, m.GetMachineId(), m.GetName(), m.GetInstallGeneration())
 		case m.GetOperation() > 0:
 			return a.waitOperated(ctx, client, m)
 		}
@@ -257,6 +251,9 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 			tell("it is not here any more")
 			return nil
 		}
+		if a.askAgain(ctx, ticker, err) {
+			continue
+		}
 		if err != nil {
 			return a.operationGoesOn(ctx, m, told, err)
 		}
@@ -265,7 +262,7 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 		switch {
 		case o.GetNumber() > m.GetOperation():
 			return fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: ironherd machine history %s says what became of operation %d",
-				o.GetOperation(), m.GetName(), o.GetActor(), m.GetName(), m.GetOperation())
+				o.GetOperation(), m.GetName(), o.GetActor(), m.GetMachineId(), m.GetOperation())
 		case o.GetEndedAt() != nil && o.GetOk():
 			tell("%s is done: %s", o.GetOperation(), o.GetDetail())
 			return nil
@@ -286,14 +283,39 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 	}
 }
 
+// operationGoesOn is waitEnded for an operation.
 func (a *app) operationGoesOn(ctx context.Context, m *fleetv1.PlannedMachine, last string, err error) error {
 	switch ctx.Err() {
 	case context.Canceled:
-		a.note("%s: it goes on; see ironherd machine explain %s", m.GetName(), m.GetName())
+		a.note("%s: it goes on; see ironherd machine explain %s", m.GetName(), m.GetMachineId())
+		return err
 	case context.DeadlineExceeded:
-		return fleet.Errorf(fleet.KindTimeout, "%s was not done in time: %s. It goes on: see ironherd machine explain %s", m.GetName(), last, m.GetName())
+		return fleet.Errorf(fleet.KindTimeout, "%s was not done in time: %s. It goes on: see ironherd machine explain %s",
+			m.GetName(), cmp.Or(last, "how far it is, is not known"), m.GetMachineId())
 	}
-	return err
+	return fleet.Errorf(kindOf(err), "%s. It goes on: see ironherd machine explain %s", message(err), m.GetMachineId())
+}
+
+// askAgain waits for the next turn of a command that waits, where a question was not answered and
+// may be when it is asked again, as while the control plane is upgraded. It tells that once.
+func (a *app) askAgain(ctx context.Context, ticker *time.Ticker, err error) bool {
+	switch kindOf(err) {
+	case fleet.KindTemporary, fleet.KindTimeout, fleet.KindThrottled:
+	default:
+		return false
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if !a.unanswered {
+		a.note("What was asked for goes on, and so does waiting: %s", message(err))
+		a.unanswered = true
+	}
+	select {
+	case <-ticker.C:
+	case <-ctx.Done(): // the next question fails by that
+	}
+	return true
 }
 
 // showPlan shows a plan, or what became of it.

@@ -150,9 +150,9 @@ func TestVerbsWait(t *testing.T) {
 		"machine release x --yes": {0, []string{"x: release is accepted; waiting for its effect\n", "x: it is not here any more\n"}},
 		"machine power cycle x":   {3, []string{"ironherd: x is not here any more, and whether its power-cycle was done is not known\n"}},
 		"machine power off x":     {5, []string{"ironherd: power-off of x failed: no effect within 15m0s\n"}},
-		"machine power on x":      {5, []string{"ironherd: power-on of x was asked for by token ada since: ironherd machine history x says what became of operation 3\n"}},
+		"machine power on x":      {5, []string{"ironherd: power-on of x was asked for by token ada since: ironherd machine history " + firstID + " says what became of operation 3\n"}},
 		"machine reboot slow --timeout 3s": {7, []string{
-			"ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain slow\n",
+			"ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain " + firstID + "\n",
 		}},
 	} {
 		t.Run(command, func(t *testing.T) {
@@ -167,6 +167,41 @@ func TestVerbsWait(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWaitOutlastsAnOutage: while the control plane is upgraded, say, a command that waits goes on
+// waiting, and tells so once. What it gives up at goes on, which it tells of each machine by the
+// name that the plan has.
+func TestWaitOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	down := func() []error { return []error{failing("unavailable"), failing("deadline_exceeded")} }
+	const once = "What was asked for goes on, and so does waiting: no machine is named \"unavailable\"\n"
+	reboot := []string{"machine", "reboot", "herd-0001", "herd-0002", "--yes", "--wait", "--reason", "r"}
+	for done, args := range map[string][]string{
+		"herd-0002: reboot is done":                    reboot,
+		"herd-0001: installed: install generation 1\n": append([]string{"machine", "install", "herd-0001", "--wait"}, installArgs...),
+	} {
+		t.Run(args[1], func(t *testing.T) {
+			t.Parallel()
+			h := newFakeServer(t)
+			h.lost = down()
+			if r := h.run(t, args...); r.code != 0 || strings.Count(r.stderr, once) != 1 || !strings.Contains(r.stderr, done) {
+				t.Errorf("got %d, %q", r.code, r.stderr)
+			}
+		})
+	}
+	h := newFakeServer(t)
+	h.lost = []error{failing("permission_denied")}
+	want := "herd-0001: no machine is named \"permission_denied\". It goes on: see ironherd machine explain " + firstID + "\n"
+	if r := h.run(t, reboot...); r.code != 6 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "herd-0002: reboot is done") {
+		t.Errorf("refused: got %d, %q, want %q", r.code, r.stderr, want)
+	}
+	h = newFakeServer(t)
+	h.lost = []error{failing("permission_denied")}
+	want = "ironherd: no machine is named \"permission_denied\". The install goes on: see ironherd machine explain herd-0001\n"
+	if r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait"}, installArgs...)...); r.code != 4 || !strings.HasSuffix(r.stderr, want) {
+		t.Errorf("refused: got %d, %q, want %q", r.code, r.stderr, want)
 	}
 }
 

@@ -266,6 +266,8 @@ var operatorTests = []test{
 			for _, actor := range []string{"ada", "bob"} { // on one host both may be root
 				if err := hold(actor, &hour); fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "for longer by bob") {
 					w.Errorf("%s: %v", name, err)
+				} else if command := "`ironherd machine maintenance end " + string(id) + " --reason WHY`"; name == "maintenance" && !strings.Contains(err.Error(), command) {
+					w.Errorf("%v: it has no %s, and a host name is foreign text", err, command)
 				}
 			}
 			w.must(hold("ada", nil))

@@ -85,7 +85,7 @@ var releaseTests = []test{
 			}
 		}
 		w.pulls(fleet.LeverRelease)
-		says(fleet.VerbRelease, "its capacity c1 is not used again until `ironherd provider retry p1 --capacity c1 --reason WHY`")
+		says(fleet.VerbRelease, "its capacity c1 is not used again until `ironherd provider retry p1 --capacity ID --reason WHY`")
 		says(fleet.VerbReplace, "another one may be created at once, on the same hardware, too (quarantine this one first if it is broken)")
 		w.pulls(fleet.LeverRelease, fleet.LeverClean)
 		says(fleet.VerbReplace, "the next pass may take the same host in again (quarantine the machine first if it is broken)")
