@@ -43,11 +43,11 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			if err != nil {
 				return d, err
 			}
-			found, err := t.q.ListProviderDiscrepancies(ctx, string(m.record.Provider))
+			found, err := t.countDiscrepancies(ctx, m.record.Provider)
 			if err != nil {
 				return d, err
 			}
-			d.Environment.Paused, d.Environment.Discrepancies = p.record.Paused, len(found)
+			d.Environment.Paused, d.Environment.Discrepancies = p.record.Paused, found
 			if failed, is := p.record.Backoffs[fleet.ProcessProvision]; is {
 				d.Environment.PassFailed = &failed
 			}

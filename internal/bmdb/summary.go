@@ -1,8 +1,10 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -259,7 +261,7 @@ type ProviderRow struct {
 	MaxMachines   int
 	Machines      int // open intents included
 	OpenIntents   int
-	Discrepancies int
+	Discrepancies int // at most CountedAtMost
 	LastPassAt    time.Time
 	LastUpdateAt  time.Time
 	PassResult    string
@@ -319,10 +321,10 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	if err != nil {
 		return ProviderRow{}, err
 	}
-	discrepancies, err := t.q.ListProviderDiscrepancies(ctx, p.Name)
+	discrepancies, err := t.countDiscrepancies(ctx, loaded.record.Name)
 	return ProviderRow{
 		Name: loaded.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
-		Discrepancies: len(discrepancies), LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
+		Discrepancies: discrepancies, LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
 		PassResult: p.PassResult, Penalties: len(penalties), Paused: loaded.record.Paused, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 		Backoffs: loaded.record.Backoffs,
 	}, err
@@ -400,10 +402,10 @@ type DiscrepancyRow struct {
 	Discrepancy
 }
 
-// Discrepancies lists all, by provider.
-func (db *DB) Discrepancies(ctx context.Context) ([]DiscrepancyRow, error) {
+// Discrepancies lists so many, by provider; 0: all.
+func (db *DB) Discrepancies(ctx context.Context, limit int) ([]DiscrepancyRow, error) {
 	return read(ctx, db.view, "list discrepancies", func(ctx context.Context, t *transaction) (list []DiscrepancyRow, err error) {
-		rows, err := t.q.ListDiscrepancies(ctx)
+		rows, err := t.q.ListDiscrepancies(ctx, cmp.Or(int64(limit), math.MaxInt64))
 		for _, r := range rows {
 			list = append(list, DiscrepancyRow{Provider: fleet.ProviderName(r.Provider), Discrepancy: discrepancyOf(r)})
 		}

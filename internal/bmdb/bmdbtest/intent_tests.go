@@ -1,12 +1,14 @@
 package bmdbtest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -236,13 +238,13 @@ var intentTests = []test{
 			w.shift.Advance(time.Minute)
 			one.Evidence = "a later list"
 			w.must(work.Note(w.ctx, bmdb.SetDiscrepancies([]bmdb.Discrepancy{two, one})))
-			list, err := w.db.Discrepancies(w.ctx)
+			list, err := w.db.Discrepancies(w.ctx, 0)
 			w.must(err)
 			if len(list) != 2 || list[0].Evidence != "a later list" || list[0].Since.After(began) || !list[1].Since.After(began) {
 				w.Fatalf("discrepancies %+v", list)
 			}
 			w.must(work.Note(w.ctx, bmdb.SetDiscrepancies(nil)))
-			list, err = w.db.Discrepancies(w.ctx)
+			list, err = w.db.Discrepancies(w.ctx, 0)
 			w.must(err)
 			if len(list) != 0 {
 				w.Fatalf("discrepancies %+v", list)
@@ -252,6 +254,33 @@ var intentTests = []test{
 		w.must(err)
 		if n := len(slices.DeleteFunc(rows, func(r bmdb.HistoryRow) bool { return r.Event != "discrepancy cleared" })); n != 2 {
 			w.Fatalf("%d cleared in history", n)
+		}
+	}},
+	{"many discrepancies are counted up to a bound, and listed as far as is asked", func(w *world) {
+		w.must(w.db.RegisterProvider(w.ctx, provider, "test", 0))
+		const most = bmdb.CountedAtMost
+		w.must(w.shift.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			for i := range most + 5 {
+				row := statement.PutDiscrepancyParams{Provider: string(provider), Kind: string(fleet.DiscrepancyUnknownMachine), ProviderID: fmt.Sprintf("x%06d", i)}
+				if err := statement.New(tx).PutDiscrepancy(ctx, row); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		rows, err := w.db.Providers(w.ctx)
+		w.must(err)
+		sum, err := w.db.Summary(w.ctx)
+		w.must(err)
+		if len(rows) != 1 || rows[0].Discrepancies != most || sum.Discrepancies != most {
+			w.Errorf("%+v, and %d in all, want %d", rows, sum.Discrepancies, most)
+		}
+		for limit, want := range map[int]int{100: 100, 0: most + 5} {
+			list, err := w.db.Discrepancies(w.ctx, limit)
+			w.must(err)
+			if len(list) != want || list[99].ProviderID != "x000099" {
+				w.Errorf("of at most %d: %d", limit, len(list))
+			}
 		}
 	}},
 	{"the details of a machine that is to be created say what stops that", func(w *world) {

@@ -106,6 +106,22 @@ func (q *Queries) CountIntents(ctx context.Context, provider string) (int64, err
 	return count, err
 }
 
+const countProviderDiscrepancies = `-- name: CountProviderDiscrepancies :one
+SELECT count(*) FROM (SELECT kind FROM discrepancy WHERE provider = $1 LIMIT CAST($2 AS BIGINT)) AS d
+`
+
+type CountProviderDiscrepanciesParams struct {
+	Provider string
+	MaxRows  int64
+}
+
+func (q *Queries) CountProviderDiscrepancies(ctx context.Context, arg CountProviderDiscrepanciesParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countProviderDiscrepancies, arg.Provider, arg.MaxRows)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countProviderMachines = `-- name: CountProviderMachines :one
 SELECT count(*) FROM machine WHERE provider = $1
 `
@@ -508,11 +524,11 @@ func (q *Queries) ListAbandonedProviders(ctx context.Context) ([]string, error) 
 }
 
 const listDiscrepancies = `-- name: ListDiscrepancies :many
-SELECT provider, kind, provider_id, machine, since, evidence, remedy FROM discrepancy ORDER BY provider, kind, provider_id, machine
+SELECT provider, kind, provider_id, machine, since, evidence, remedy FROM discrepancy ORDER BY provider, kind, provider_id, machine LIMIT CAST($1 AS BIGINT)
 `
 
-func (q *Queries) ListDiscrepancies(ctx context.Context) ([]Discrepancy, error) {
-	rows, err := q.db.QueryContext(ctx, listDiscrepancies)
+func (q *Queries) ListDiscrepancies(ctx context.Context, maxRows int64) ([]Discrepancy, error) {
+	rows, err := q.db.QueryContext(ctx, listDiscrepancies, maxRows)
 	if err != nil {
 		return nil, err
 	}

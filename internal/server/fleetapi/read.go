@@ -235,7 +235,7 @@ func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsReq
 // ListDiscrepancies implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceListDiscrepanciesProcedure, func(ctx context.Context, _ string) (*fleetv1.ListDiscrepanciesResponse, error) {
-		rows, err := s.db.Discrepancies(ctx)
+		rows, err := s.db.Discrepancies(ctx, 0)
 		if err != nil {
 			return nil, err
 		}

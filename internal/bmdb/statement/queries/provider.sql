@@ -159,7 +159,7 @@ SELECT capacity, until, cause FROM penalty WHERE provider = sqlc.arg(provider) A
 SELECT * FROM discrepancy WHERE provider = sqlc.arg(provider) ORDER BY kind, provider_id, machine;
 
 -- name: ListDiscrepancies :many
-SELECT * FROM discrepancy ORDER BY provider, kind, provider_id, machine;
+SELECT * FROM discrepancy ORDER BY provider, kind, provider_id, machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- name: PutDiscrepancy :exec
 INSERT INTO discrepancy (provider, kind, provider_id, machine, since, evidence, remedy)
@@ -172,6 +172,9 @@ WHERE provider = sqlc.arg(provider) AND kind = sqlc.arg(kind) AND provider_id = 
 
 -- name: CountDiscrepancies :one
 SELECT count(*) FROM (SELECT kind FROM discrepancy LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
+
+-- name: CountProviderDiscrepancies :one
+SELECT count(*) FROM (SELECT kind FROM discrepancy WHERE provider = sqlc.arg(provider) LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
 
 -- name: DeleteMachineDiscrepancies :exec
 DELETE FROM discrepancy WHERE provider = sqlc.arg(provider) AND machine = sqlc.arg(machine);
