@@ -18,6 +18,9 @@ func (overviewView) unknown() problem {
 	return problem{Title: "The control plane does not know this request", Text: "It may be older than this page."}
 }
 
+// discrepanciesShown is how many discrepancies the page shows; the command line lists all.
+const discrepanciesShown = 100
+
 // overview is what the view shows.
 type overview struct {
 	summary       *fleetv1.GetSummaryResponse

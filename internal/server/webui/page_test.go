@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -138,6 +139,21 @@ func TestVerdict(t *testing.T) {
 		if body := w.Body.String(); strings.Contains(body, good) || !strings.Contains(body, "Needs a look:") || !strings.Contains(body, test.says) {
 			t.Errorf("%s: %s", name, body)
 		}
+	}
+}
+
+// TestManyDiscrepancies: a page shows the first of them, however many there are.
+func TestManyDiscrepancies(t *testing.T) {
+	t.Parallel()
+	stub := smallFleet()
+	stub.discrepancies = nil
+	for i := range 1230 {
+		stub.discrepancies = append(stub.discrepancies, &fleetv1.Discrepancy{Provider: "metal", ProviderId: fmt.Sprintf("dev-%04d", i)})
+	}
+	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
+	if n := strings.Count(body, "<div>dev-"); n != 100 || !strings.Contains(body, "dev-0099") || !strings.Contains(body, "and 1\u202f130 more: ironherd discrepancy list") ||
+		!strings.Contains(body, "1\u202f230 discrepancies") {
+		t.Errorf("%d are shown", n)
 	}
 }
 
