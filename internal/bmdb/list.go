@@ -3,6 +3,7 @@ package bmdb
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,30 @@ type MachineFilter struct {
 	After fleet.MachineID
 	// Limit of the page; 0: 100.
 	Limit int
+}
+
+// unfit returns why the filter does not fit a machine that is in that state by now; nil: it fits.
+// The provider of a machine never changes.
+func (f MachineFilter) unfit(r fleet.Record, state fleet.State) error {
+	if len(f.States) > 0 && !slices.Contains(f.States, state) {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is %s now, not %s", r.Name(), state, anyOf(f.States, "%s"))
+	}
+	location := ""
+	if r.Provided != nil {
+		location = r.Provided.Location
+	}
+	if len(f.Locations) > 0 && !slices.Contains(f.Locations, location) {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in the location %q now, not in %s", r.Name(), location, anyOf(f.Locations, "%q"))
+	}
+	return nil
+}
+
+func anyOf[T ~string](names []T, format string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = fmt.Sprintf(format, name)
+	}
+	return strings.Join(all, " or ")
 }
 
 // ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs

@@ -40,6 +40,9 @@ const (
 type PlanRequest struct {
 	Verb     fleet.Verb
 	Machines []fleet.MachineID
+	// Selector is what the machines were selected by, in a transaction before; a machine that does not
+	// fit it any more is refused. Its zero value fits all.
+	Selector MachineFilter
 	Reason   string
 	// Until is when a maintenance ends by itself; nil: by a person's word.
 	Until *time.Time
@@ -150,6 +153,9 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 			planned, refused, err := t.planned(ctx, p, m)
 			if err != nil {
 				return err
+			}
+			if unfit := request.Selector.unfit(m.record, planned.State); unfit != nil {
+				refused, planned.Refused = unfit, unfit.Error()
 			}
 			if refused == nil {
 				able++
@@ -334,6 +340,10 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 		}
 		if refused != nil {
 			told(OutcomeRefused, refused.Error())
+			return nil
+		}
+		if planned.Refused != "" { // whoever confirmed it was shown that nothing is done
+			told(OutcomeRefused, planned.Refused)
 			return nil
 		}
 		return t.apply(ctx, actor, p, m, &outcome)

@@ -295,6 +295,28 @@ var planTests = []test{
 		_, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{Verb: fleet.VerbReboot, Machines: []fleet.MachineID{in}, Reason: "r"})
 		w.wantKind(err, fleet.KindConflict)
 	}},
+	// Rule 8.
+	{"a machine that does not fit its selector any more is refused, also when it is confirmed", func(w *world) {
+		w.levered()
+		heard, still := w.ready("c1", false).Machine, w.machine("c2")
+		request := bmdb.PlanRequest{Verb: fleet.VerbReboot, Machines: []fleet.MachineID{heard, still}, Reason: "it is silent"}
+		request.Selector.States = []fleet.State{fleet.StateSilent, fleet.StateProvided}
+		p, err := w.db.CreatePlan(w.ctx, actor, request)
+		w.must(err)
+		const why = "machine host-c1 is available now, not silent or provided"
+		if p.Machines[0].Refused != why || p.Machines[1].Refused != "" {
+			w.Fatalf("plan %+v", p.Machines)
+		}
+		if done := w.confirmed(p.ID); outcomes(done) != "refused done" || done.Outcomes[0].Detail != why || w.record(heard).Operation != nil {
+			w.Fatalf("outcomes %+v", done.Outcomes)
+		}
+		request.Selector = bmdb.MachineFilter{Locations: []string{"rack 4", "rack 5"}}
+		_, err = w.db.CreatePlan(w.ctx, actor, request)
+		w.wantKind(err, fleet.KindConflict)
+		if want := `machine host-c1 is in the location "here" now, not in "rack 4" or "rack 5"`; err.Error() != want {
+			w.Fatalf("told %q, want %q", err, want)
+		}
+	}},
 	{"plans that make no sense are not made", func(w *world) {
 		id := w.machine("c1")
 		until := w.now()

@@ -53,10 +53,16 @@ func newFixture(t *testing.T) *fixture {
 // newFixtureBy returns one whose database goes by that clock; nil: by the system's.
 func newFixtureBy(t *testing.T, clock *trust.Clock) *fixture {
 	t.Helper()
+	return newFixtureWith(t, clock, nil)
+}
+
+// newFixtureWith returns one whose transactions are told to the observer; nil: to nobody.
+func newFixtureWith(t *testing.T, clock *trust.Clock, observer bmdb.Observer) *fixture {
+	t.Helper()
 	o := &fixture{t: t}
 	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard, Clock: clock})
 	var err error
-	o.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard})
+	o.db, err = bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discard, Observer: observer})
 	o.must(err)
 	t.Cleanup(func() { o.must(o.db.Close()) })
 	o.must(o.db.RegisterProvider(t.Context(), providerName, "static", 7))

@@ -77,29 +77,31 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 	case req.GetInstall() != nil:
 		return wanted, fleet.Errorf(fleet.KindInvalid, "install belongs to the verb %s, not to %s", fleet.VerbReinstall, wanted.Verb)
 	}
-	wanted.Machines, err = s.selected(ctx, req)
+	err = s.choose(ctx, req, &wanted)
 	return wanted, err
 }
 
-// selected returns the machines that were named, or those that the selector fits.
-func (s *Service) selected(ctx context.Context, req *fleetv1.CreatePlanRequest) (ids []fleet.MachineID, err error) {
+// choose fills in the machines that were named, or those that the selector fits. These are judged
+// once more when the plan is made: what is stored of their states may be older.
+func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
 	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations()) > 0
 	switch {
 	case (selects || req.GetLimit() != 0) && len(req.GetMachines()) > 0:
-		return nil, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state and location")
+		return fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state and location")
 	case !selects && len(req.GetMachines()) == 0:
-		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state and location")
+		return fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state and location")
 	case req.GetLimit() < 0 || req.GetLimit() > bmdb.MaxPlanned:
-		return nil, fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
+		return fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
 	case len(req.GetMachines()) > bmdb.MaxPlanned:
-		return nil, fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
+		return fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
 	}
 	if !selects {
-		return s.named(ctx, req.GetMachines())
+		wanted.Machines, err = s.named(ctx, req.GetMachines())
+		return err
 	}
 	filter, err := filterOf(&fleetv1.ListMachinesRequest{Provider: req.GetProvider(), States: req.GetStates(), Locations: req.GetLocations()})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	filter.Limit = bmdb.MaxPlanned + 1
 	if n := int(req.GetLimit()); n > 0 {
@@ -111,13 +113,14 @@ func (s *Service) selected(ctx context.Context, req *fleetv1.CreatePlanRequest) 
 	}
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case len(rows) == 0:
-		return nil, fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
+		return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
 	case len(rows) > bmdb.MaxPlanned:
-		return nil, fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: narrow it, or take some of them (limit)", bmdb.MaxPlanned)
+		return fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: narrow it, or take some of them (limit)", bmdb.MaxPlanned)
 	}
-	return each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID }), nil
+	wanted.Selector, wanted.Machines = filter, each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID })
+	return nil
 }
 
 // named returns the machines of those names, each of them once. Its error names every name that

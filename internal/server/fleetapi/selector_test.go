@@ -3,8 +3,10 @@ package fleetapi_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -40,5 +42,46 @@ func TestPartOfWhatASelectorFits(t *testing.T) {
 		if err != nil || len(list.GetMachines()) != want {
 			t.Errorf("%s: %v, %v", location, list, err)
 		}
+	}
+}
+
+// between is a bmdb.Observer that does something once, after the next transaction of a kind.
+type between struct {
+	kind string
+	do   func()
+}
+
+func (b *between) Transaction(kind string, _ time.Duration, _ int, _ error) {
+	if do := b.do; do != nil && kind == b.kind {
+		b.do = nil
+		do()
+	}
+}
+
+func (*between) Outcome(fleet.Process, string, time.Duration) {}
+
+func (*between) Happened(bmdb.Happening, string) {}
+
+// TestWhatChangesAfterItWasSelectedIsLeftAlone: machines are found in one transaction, and judged
+// in another.
+func TestWhatChangesAfterItWasSelectedIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	meanwhile := &between{kind: "list machines"}
+	o := newFixtureWith(t, nil, meanwhile)
+	ids := o.machines(2)
+	slices.Sort(ids)
+	name := o.record(ids[0]).Name()
+	meanwhile.do = func() { o.must(o.db.BeginMaintenance(t.Context(), "ada", ids[0], nil, "a disk is swapped")) }
+	a, err := o.client(token.Operator).CreatePlan(t.Context(), &fleetv1.CreatePlanRequest{
+		Verb: "quarantine", States: []string{"provided"}, Limit: 1000, Reason: "the rack moves", Confirm: true,
+	})
+	o.must(err)
+	got := a.GetPlan().GetMachines()
+	if want := "machine " + name + " is maintenance now, not provided"; len(got) != 2 || got[0].GetRefused() != want || got[0].GetOutcome() != "refused" ||
+		got[1].GetOutcome() != "done" {
+		t.Errorf("%v, want the first refused: %s", got, want)
+	}
+	if o.record(ids[0]).Quarantine != nil || o.record(ids[1]).Quarantine == nil {
+		t.Error("what was selected is not what was quarantined")
 	}
 }
