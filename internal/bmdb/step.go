@@ -131,6 +131,9 @@ func (t *transaction) startsAnew(machine fleet.MachineID) {
 }
 
 // installAnew gives the install that is wanted a generation of its own, above what a disk may hold.
+// What the provider puts on the disk may be erased, whatever was asked for: but only on the disk
+// that this install was writing before. That one is named by its serial number, because any other
+// may hold what nobody has allowed to be erased.
 func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 	r, machine := c.machine.record, c.work.Subject.Machine
 	was := r.InstallRequest
@@ -143,12 +146,16 @@ func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 	}
 	next := *was
 	next.Generation, next.FirstBootData = max(was.Generation, heldGeneration(r))+1, data
+	detail := fmt.Sprintf("install generation %d, the same as generation %d: recovery has the machine reinstalled", next.Generation, was.Generation)
+	if rep := r.InstallReport; rep != nil && rep.Generation == was.Generation && rep.DiskSerial() != "" && !was.RootDisk.Erase {
+		next.RootDisk.Serial, next.RootDisk.Erase = rep.DiskSerial(), true
+		detail += fmt.Sprintf(", and what is then on the disk with the serial number %q is erased", rep.DiskSerial())
+	}
 	if err := t.putInstallRequest(ctx, machine, next); err != nil {
 		return err
 	}
 	t.resetInstall(machine)
-	c.record(t, machine, fleet.EventInstallRequested,
-		fmt.Sprintf("install generation %d, the same as generation %d: recovery has the machine reinstalled", next.Generation, was.Generation))
+	c.record(t, machine, fleet.EventInstallRequested, detail)
 	return nil
 }
 

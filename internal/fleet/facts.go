@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -229,6 +230,21 @@ type InstallReport struct {
 	// machine that the disk holds already, and that is not older.
 	HeldGeneration InstallGeneration
 	HeldAttempt    int
+}
+
+const beforeSerial = " (serial "
+
+// DiskWithSerial is what a report says of a disk whose serial number is known.
+func DiskWithSerial(disk, serial string) string { return disk + beforeSerial + serial + ")" }
+
+// DiskSerial returns the serial number of the disk that was written; "" where it is not known, or
+// not as the disk itself says it.
+func (r InstallReport) DiskSerial() string {
+	_, serial, _ := strings.Cut(strings.TrimSuffix(r.Disk, ")"), beforeSerial)
+	if strings.ContainsAny(serial, "…\uFFFD") { // it was shortened, or has what is not printable
+		return ""
+	}
+	return serial
 }
 
 // DiskUnknown is in a report of an attempt of which nobody knows whether it has written anything.

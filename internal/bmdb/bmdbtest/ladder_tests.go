@@ -204,4 +204,45 @@ var ladderTests = []test{
 			w.Fatalf("quarantine %+v", q)
 		}
 	}},
+	// I9, I11
+	{"what a reinstall by recovery puts on a disk is erased where the install had begun to write that disk, and nowhere else", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.RecoveryReboots, p.RecoveryReinstalls, p.SuspectShare = 0, 1, 0
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		w.pulls(fleet.LeverReinstall)
+		reports := map[fleet.CapacityID]fleet.InstallReport{
+			"written":   {Disk: fleet.DiskWithSerial("/dev/sda", "S1 (a)"), Error: "the image ends early"},
+			"unnamed":   {Disk: "/dev/vda", Error: "the image ends early"},
+			"unknown":   {Disk: fleet.DiskUnknown, Error: "no report"},
+			"untouched": {Error: "/dev/sda holds a GUID partition table"},
+		}
+		for capacity, rep := range reports {
+			a := w.ready(capacity, true)
+			w.handOut(a, 0, 0)
+			rep.Generation, rep.Attempt = 1, 1
+			w.must(w.db.RecordInstallReport(w.ctx, a, rep))
+		}
+		w.heardFor(p.SilentAfter + time.Minute)
+		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, len(reports)) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: growing}))
+		}
+		w.heardFor(p.RecoveryStepTimeout)
+		for _, work := range w.recover(w.lasting("recoverer"), len(reports), len(reports)) {
+			id := work.Subject.Machine
+			was := w.record(id)
+			w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+			want := fleet.DiskSelector{}
+			if was.Provided.Capacity == "written" {
+				want = fleet.DiskSelector{Serial: "S1 (a)", Erase: true}
+			}
+			if q := w.record(id).InstallRequest; q.Generation != 2 || q.RootDisk != want {
+				w.Errorf("%s: wanted is %+v, want it on %+v", was.Provided.Capacity, q, want)
+			}
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, bmdb.BeforeStep{Install: was.InstallRequest})))
+			if q := w.record(id).InstallRequest; q.Generation != 1 || q.RootDisk != was.InstallRequest.RootDisk {
+				w.Errorf("%s: after the step is taken back, wanted is %+v", was.Provided.Capacity, q)
+			}
+		}
+	}},
 }

@@ -68,7 +68,7 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		HeldGeneration: fleet.InstallGeneration(r.GetHeldInstallGeneration()), HeldAttempt: int(r.GetHeldAttempt()),
 	}
 	if serial := clean(r.GetDiskSerial()); serial != "" {
-		fact.Disk += " (serial " + serial + ")"
+		fact.Disk = fleet.DiskWithSerial(fact.Disk, serial)
 	}
 	if !fact.OK && fact.Error == "" {
 		fact.Error = "the agent gave no reason"
