@@ -82,6 +82,7 @@ func (j judged) operators() (command, what string) {
 	verb := func(words string, more ...string) string {
 		return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, strings.Join(append([]string{string(id)}, more...), " "))
 	}
+	asked := r.OpenOperation() != nil // what was asked for comes first
 	switch j.refusedHostKey() {
 	case fleet.ProcessAgentStart:
 		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
@@ -94,6 +95,8 @@ func (j judged) operators() (command, what string) {
 	case fleet.StateFailed:
 		switch {
 		case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
+		case slices.Contains(r.Levers, fleet.LeverRelease) && inMaintenance(r):
+			return verb("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", verb("replace"))
 		case slices.Contains(r.Levers, fleet.LeverRelease):
 			return verb("replace"), "the machine is given back, and another one may be created"
 		default:
@@ -112,23 +115,31 @@ func (j judged) operators() (command, what string) {
 			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
 		}
 	case fleet.StateSilent:
-		if restart := lifecycle.RestartVerb(r); !lifecycle.OnlyStarts(r, j.env, j.now) {
+		switch restart := lifecycle.RestartVerb(r); {
+		case !lifecycle.OnlyStarts(r, j.env, j.now):
 			return "", ""
-		} else if lifecycle.RefusesUs(r, j.env, j.now) {
+		case lifecycle.RefusesUs(r, j.env, j.now):
 			return "ironherd machine retry " + string(id), "once the host lets the control plane in again, an agent is started; why it does not is told at agent-start"
-		} else if restart != "" {
+		case asked:
+		case restart != "":
 			return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
+		default:
+			return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
 		}
-		return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
 	case fleet.StateUnreachable:
-		if restart := lifecycle.RestartVerb(r); restart == "power on" {
+		switch restart := lifecycle.RestartVerb(r); {
+		case asked:
+		case restart == "power on":
 			return verb(restart), "the machine is switched on; nothing is done to it otherwise"
-		} else if restart != "" {
+		case restart != "":
 			return verb(restart), "the machine is restarted; nothing is done to it otherwise"
+		default:
+			return "", fmt.Sprintf("%s cannot restart it: restart it yourself", r.Provider)
 		}
-		return "", fmt.Sprintf("%s cannot restart it: restart it yourself", r.Provider)
 	case fleet.StateOff:
-		return verb("power on"), "the machine is switched on"
+		if !asked {
+			return verb("power on"), "the machine is switched on"
+		}
 	case fleet.StateProvisioning:
 		switch restart := lifecycle.RestartVerb(r); {
 		case !lifecycle.StaysOff(r, j.env, j.now):
@@ -193,11 +204,14 @@ func (j judged) unquarantined(replace string) string {
 	if taken := lifecycle.StepsTaken(r.Repair.Steps); taken != "" {
 		what += ": " + taken
 	}
-	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" {
+	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" && !inMaintenance(r) {
 		what += fmt.Sprintf("; if its hardware is broken, `%s` gives it back instead, and another one may be created", replace)
 	}
 	return what
 }
+
+// inMaintenance reports whether a maintenance is under way, in which no operation can be asked for.
+func inMaintenance(r fleet.Record) bool { return r.Maintenance != nil && !r.Maintenance.Over }
 
 // operationWaits reports whether what was asked for has not been accepted by the provider yet, and
 // is held back.

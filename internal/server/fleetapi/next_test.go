@@ -130,6 +130,76 @@ func TestARestartIsWhatTheProviderCanDo(t *testing.T) {
 	}
 }
 
+// TestNoCommandThatIsRefusedOrNeedless: what a maintenance refuses, and a restart that somebody has
+// asked for already, are no turn of a person.
+func TestNoCommandThatIsRefusedOrNeedless(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	until := now.Add(time.Hour)
+	reboot := &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReboot, At: now, Actor: "op", Reason: "it hangs"}
+	for name, c := range map[string]struct {
+		change       func(r *fleet.Record)
+		state        fleet.State
+		who, command string
+	}{
+		"given up": {
+			func(r *fleet.Record) { r.Provided.Status = fleet.ProviderStatusFailed },
+			fleet.StateFailed, whoOperator, "ironherd machine replace m1 --reason WHY",
+		},
+		"given up, in maintenance": {func(r *fleet.Record) {
+			r.Provided.Status = fleet.ProviderStatusFailed
+			r.Maintenance = &fleet.Maintenance{At: hourAgo, Actor: "ada", Reason: "a disk"}
+		}, fleet.StateFailed, whoOperator, "ironherd machine maintenance end m1 --reason WHY"},
+		"given up, in a maintenance with an end": {func(r *fleet.Record) {
+			r.Provided.Status = fleet.ProviderStatusFailed
+			r.Maintenance = &fleet.Maintenance{At: hourAgo, Until: &until, Actor: "ada", Reason: "a disk"}
+		}, fleet.StateFailed, whoWe, ""},
+		"given up after a maintenance": {func(r *fleet.Record) {
+			r.Provided.Status = fleet.ProviderStatusFailed
+			r.Maintenance = &fleet.Maintenance{At: hourAgo, Until: &now, Actor: "ada", Reason: "a disk", Over: true}
+		}, fleet.StateFailed, whoOperator, "ironherd machine replace m1 --reason WHY"},
+		"unreachable":             {func(*fleet.Record) {}, fleet.StateUnreachable, whoOperator, "ironherd machine reboot m1 --reason WHY"},
+		"unreachable, asked for":  {func(r *fleet.Record) { r.Operation = reboot }, fleet.StateUnreachable, whoWe, ""},
+		"silent, and only starts": {onlyStarts(hourAgo, now), fleet.StateSilent, whoOperator, "ironherd machine reboot m1 --reason WHY"},
+		"silent, and asked for": {func(r *fleet.Record) {
+			onlyStarts(hourAgo, now)(r)
+			r.Operation = reboot
+		}, fleet.StateSilent, whoWe, ""},
+	} {
+		r := fleet.Record{
+			Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: hourAgo},
+			Provided:       &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "db1"},
+			InstallRequest: &fleet.InstallRequest{Generation: 1, At: hourAgo, Image: fleet.Image{URL: "http://x/y"}},
+			Installed: &fleet.Installed{
+				Generation: 1, Attempt: 1, At: hourAgo, BootID: "b1", SeenUp: fleet.SeenUp{By: fleet.SeenBySSH, Watch: true},
+			},
+			Probe:  &fleet.Probe{Generation: 1, Attempt: 1, At: now, UnansweredSince: hourAgo, Detail: "connection refused"},
+			Levers: []fleet.Lever{fleet.LeverReboot, fleet.LeverRelease},
+		}
+		c.change(&r)
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: hourAgo}
+		env.Policy.RecoveryReboots = 0
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		if n := j.nextStep(); j.plan.State != c.state || n.GetWho() != c.who || n.GetCommand() != c.command {
+			t.Errorf("%s: %s: %v", name, j.plan.State, n)
+		}
+	}
+}
+
+// onlyStarts makes a machine one without an installed system whose agent is silent and cannot be
+// started, and that no policy allows to be restarted.
+func onlyStarts(hourAgo, now time.Time) func(r *fleet.Record) {
+	return func(r *fleet.Record) {
+		r.InstallRequest, r.Installed, r.Probe = nil, nil, nil
+		r.AgentStarted = &fleet.AgentStarted{At: hourAgo, TakeoverGeneration: 1, PublicKey: []byte("key"), BootID: "b1"}
+		r.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: hourAgo, LastAt: hourAgo, BootID: "b1"}
+		r.Backoffs = map[fleet.Process]fleet.BackoffState{
+			fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Minute), Cause: "no route to host"},
+		}
+	}
+}
+
 // TestAProbeThatMeetsAnotherHostKey is a person's turn, who accepts it or finds out what answers
 // there. A restart does not change the key.
 func TestAProbeThatMeetsAnotherHostKey(t *testing.T) {
