@@ -61,7 +61,7 @@ func installFacts(r fleet.Record, add func(name string, at time.Time, format str
 	}
 	if i := r.Installed; i != nil {
 		if i.Attempt == 0 {
-			add("installed", i.At, "marked by an operator: history tells by whom, and why")
+			add("marked installed", i.At, "by an operator: history tells by whom, and why")
 		} else {
 			add("installed", i.At, "install generation %d came up (attempt %d)%s", i.Generation, i.Attempt, bootOf(i))
 		}

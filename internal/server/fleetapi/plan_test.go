@@ -93,7 +93,7 @@ func TestEveryVerb(t *testing.T) {
 		},
 		fleet.VerbMarkInstalled: {
 			fresh: true,
-			done:  func(r fleet.Record) bool { return r.Installed != nil && r.Installed.Attempt == 0 }, fact: "installed", who: "nobody",
+			done:  func(r fleet.Record) bool { return r.Installed != nil && r.Installed.Attempt == 0 }, fact: "marked installed", who: "nobody",
 		},
 		fleet.VerbForget: {prepare: func(o *fixture, id fleet.MachineID) { o.status(id, fleet.ProviderStatusGone) }},
 	} {

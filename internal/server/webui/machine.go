@@ -88,16 +88,21 @@ func (p machinePage) backsOff() bool {
 }
 
 // installCommand puts an operating system on the machine; "" for one that is not ours any more.
-// What is installed already is overwritten only when that is asked for. A first install finds the
-// system that the machine has booted from, which may be erased only when that is asked for, too.
+// What is installed already is overwritten only when that is asked for. A system that no install has
+// put there may be erased only when that is asked for, too: the one that a first install finds, one
+// that was marked as installed, and the provider's own after a reinstall by recovery.
 func (p machinePage) installCommand() string {
 	m := p.GetMachine()
 	command := "ironherd machine install " + m.GetId() + " --image URL --digest sha256:DIGEST"
-	installed := slices.ContainsFunc(p.GetFacts(), func(f *fleetv1.Fact) bool { return f.GetName() == "installed" })
+	fact := func(name string) bool {
+		return slices.ContainsFunc(p.GetFacts(), func(f *fleetv1.Fact) bool { return f.GetName() == name })
+	}
 	switch state := fleet.State(m.GetState()); {
 	case state == fleet.StateMissing || state == fleet.StateReleasing:
 		return ""
-	case installed || state == fleet.StateRefused:
+	case fact("marked installed") || fact("erased"):
+		return command + " --reinstall --erase --reason WHY"
+	case fact("installed") || state == fleet.StateRefused:
 		return command + " --reinstall --reason WHY"
 	}
 	return command + " --erase --wait"

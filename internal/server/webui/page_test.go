@@ -54,20 +54,22 @@ func TestFragments(t *testing.T) {
 func TestInstallCommand(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		state     fleet.State
-		installed bool
-		ends      string
+		state fleet.State
+		facts []string
+		ends  string
 	}{
-		{fleet.StateAvailable, false, " --erase --wait"},
-		{fleet.StateInstalled, true, " --reinstall --reason WHY"},
-		{fleet.StateUnreachable, true, " --reinstall --reason WHY"},
-		{fleet.StateRefused, false, " --reinstall --reason WHY"},
-		{fleet.StateMissing, true, ""},
-		{fleet.StateReleasing, false, ""},
+		{fleet.StateAvailable, nil, " --erase --wait"},
+		{fleet.StateInstalled, []string{"installed"}, " --reinstall --reason WHY"},
+		{fleet.StateInstalled, []string{"marked installed"}, " --reinstall --erase --reason WHY"},
+		{fleet.StateSilent, []string{"installed", "erased"}, " --reinstall --erase --reason WHY"},
+		{fleet.StateUnreachable, []string{"installed"}, " --reinstall --reason WHY"},
+		{fleet.StateRefused, nil, " --reinstall --reason WHY"},
+		{fleet.StateMissing, []string{"installed"}, ""},
+		{fleet.StateReleasing, nil, ""},
 	} {
 		p := machinePage{GetMachineResponse: &fleetv1.GetMachineResponse{Machine: &fleetv1.Machine{Id: first, State: string(c.state)}}}
-		if c.installed {
-			p.Facts = []*fleetv1.Fact{{Name: "installed"}}
+		for _, fact := range c.facts {
+			p.Facts = append(p.Facts, &fleetv1.Fact{Name: fact})
 		}
 		if got := p.installCommand(); !strings.HasSuffix(got, c.ends) || (got == "") != (c.ends == "") {
 			t.Errorf("%s: %q", c.state, got)
