@@ -115,16 +115,11 @@ func (j judged) operators() (command, what string) {
 			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
 		}
 	case fleet.StateSilent:
-		switch restart := lifecycle.RestartVerb(r); {
-		case !lifecycle.OnlyStarts(r, j.env, j.now):
+		if lifecycle.OnlyStarts(r, j.env, j.now) && (!asked || lifecycle.RefusesUs(r, j.env, j.now)) {
+			return j.restartsSilent(verb)
+		}
+		if !asked {
 			return "", ""
-		case lifecycle.RefusesUs(r, j.env, j.now):
-			return "ironherd machine retry " + string(id), "once the host lets the control plane in again, an agent is started; why it does not is told at agent-start"
-		case asked:
-		case restart != "":
-			return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
-		default:
-			return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
 		}
 	case fleet.StateUnreachable:
 		switch restart := lifecycle.RestartVerb(r); {
@@ -162,6 +157,18 @@ func (j judged) operators() (command, what string) {
 		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", fleet.ShownActor(h.Actor), h.Reason)
 	}
 	return "", ""
+}
+
+// restartsSilent is operators for a silent machine on which nothing but starting an agent is tried.
+func (j judged) restartsSilent(verb func(words string, more ...string) string) (command, what string) {
+	r := j.record
+	switch restart := lifecycle.RestartVerb(r); {
+	case lifecycle.RefusesUs(r, j.env, j.now):
+		return "ironherd machine retry " + string(r.ID), "once the host lets the control plane in again, an agent is started; why it does not is told at agent-start"
+	case restart != "":
+		return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
+	}
+	return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
 }
 
 // refusedHostKey returns the process that would get on if the host had not shown a key that is not

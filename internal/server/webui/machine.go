@@ -88,9 +88,9 @@ func (p machinePage) backsOff() bool {
 }
 
 // installCommand puts an operating system on the machine; "" for one that is not ours any more.
-// What is installed already is overwritten only when that is asked for. A system that no install has
-// put there may be erased only when that is asked for, too: the one that a first install finds, one
-// that was marked as installed, and the provider's own after a reinstall by recovery.
+// What is installed already is overwritten only when that is asked for. So is a system that no
+// install of ours has put there: the one that a first install finds, one that was marked as
+// installed, and the provider's own after a reinstall by recovery.
 func (p machinePage) installCommand() string {
 	m := p.GetMachine()
 	command := "ironherd machine install " + m.GetId() + " --image URL --digest sha256:DIGEST"
