@@ -38,30 +38,34 @@ const (
 // to be kept, after an error, too: an address may still come.
 func Apply(ctx context.Context, n *agentv1.Network, to string, logger *slog.Logger) (*Kept, error) {
 	a := &applier{network: n, log: logger, etc: "/etc"}
+	kept := a.kept(to)
+	return kept, unbroken(func() error { return a.apply(ctx, kept, to) })
+}
+
+func (a *applier) apply(ctx context.Context, kept *Kept, to string) error {
 	if err := a.loopback(); err != nil {
-		logger.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
+		a.log.Warn("the loopback interface cannot be brought up", slog.Any("err", err))
 	}
 	a.writeFiles()
 	a.awaitHardware(ctx)
 	a.rename(hardware())
-	for _, link := range order(n.GetLinks()) {
+	for _, link := range order(a.network.GetLinks()) {
 		a.remake(link)
 	}
 	a.awaitCarrier(ctx)
-	a.routes(n.GetRoutes())
-	kept := a.kept(to)
+	a.routes(a.network.GetRoutes())
 	if !a.reachable() {
-		logger.Warn("no address could be carried over; DHCP is asked")
-		return kept, kept.seek(ctx)
+		a.log.Warn("no address could be carried over; DHCP is asked")
+		return kept.seek(ctx)
 	}
 	if await(ctx, routeWait, func() bool { return leads(ctx, to) }) {
-		return kept, nil
+		return nil
 	}
-	logger.Warn("nothing that was carried over leads to the control plane; DHCP is asked", slog.String("host", to))
+	a.log.Warn("nothing that was carried over leads to the control plane; DHCP is asked", slog.String("host", to))
 	if err := kept.seek(ctx); err != nil {
-		logger.Warn("DHCP did not help", slog.Any("err", err))
+		a.log.Warn("DHCP did not help", slog.Any("err", err))
 	}
-	return kept, nil
+	return nil
 }
 
 type applier struct {

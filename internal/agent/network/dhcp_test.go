@@ -1,12 +1,16 @@
 package network
 
 import (
+	"context"
+	"encoding/binary"
+	"io"
 	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 	"github.com/insomniacslk/dhcp/dhcpv4/server4"
 	"github.com/vishvananda/netlink"
 )
@@ -58,7 +62,7 @@ func prefix(text string) *net.IPNet {
 }
 
 // acknowledge returns a server's answer as it was on the wire.
-func acknowledge(t *testing.T, address string, options []dhcpv4.Option) *dhcpv4.DHCPv4 {
+func acknowledge(t testing.TB, address string, options []dhcpv4.Option) *dhcpv4.DHCPv4 {
 	t.Helper()
 	ip, network, err := net.ParseCIDR(address)
 	if err != nil {
@@ -105,6 +109,76 @@ func TestLeasedRoutes(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, answer.routes)
 		}
 	}
+}
+
+// packets are what a socket receives, of IPv4 each.
+type packets struct {
+	net.PacketConn
+	left [][]byte
+}
+
+func (p *packets) ReadFrom(b []byte) (int, net.Addr, error) {
+	if len(p.left) == 0 {
+		return 0, nil, io.EOF
+	}
+	n := copy(b, p.left[0])
+	p.left = p.left[1:]
+	return n, nil, nil
+}
+
+// datagram is a packet to the port of DHCP clients whose header says that length.
+func datagram(length uint16, content []byte) []byte {
+	packet := append([]byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 255, 255, 255, 255}, 0, 67, 0, 68, 0, 0, 0, 0)
+	binary.BigEndian.PutUint16(packet[2:], length)
+	return append(packet, content...)
+}
+
+// A packet that says that it is shorter than its own headers, or longer than what has come, is
+// passed over. The client reads packets in a goroutine of its own, where a panic ends the process.
+func TestMalformedPacket(t *testing.T) {
+	t.Parallel()
+	socket := &packets{left: [][]byte{
+		datagram(24, make([]byte, 18)), datagram(20, make([]byte, 18)), datagram(0, make([]byte, 18)), datagram(0xffff, make([]byte, 18)),
+		datagram(30, []byte("ok")),
+	}}
+	got := make([]byte, 576)
+	n, _, err := nclient4.NewBroadcastUDPConn(socket, &net.UDPAddr{Port: nclient4.ClientPort}).ReadFrom(got)
+	if err != nil || string(got[:n]) != "ok" {
+		t.Errorf("received %q, %v", got[:n], err)
+	}
+}
+
+// FuzzLease: whatever comes on the wire is refused, or makes an address and routes.
+func FuzzLease(f *testing.F) {
+	f.Add(datagram(24, make([]byte, 18)))
+	for _, answer := range answers {
+		content := acknowledge(f, answer.address, answer.options).ToBytes()
+		f.Add(datagram(uint16(28+len(content)), content))
+	}
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		content := make([]byte, nclient4.MaxMessageSize)
+		n, _, err := nclient4.NewBroadcastUDPConn(&packets{left: [][]byte{packet}}, &net.UDPAddr{Port: nclient4.ClientPort}).ReadFrom(content)
+		if err != nil {
+			return
+		}
+		ack, err := dhcpv4.FromBytes(content[:n])
+		if err != nil {
+			return
+		}
+		k := &Kept{ask: func(context.Context, string, *net.IPNet) (*dhcpv4.DHCPv4, error) { return ack, nil }}
+		if ack, err = k.request(t.Context(), "eth0", nil); err != nil {
+			return
+		}
+		if ones, bits := leased(ack).Mask.Size(); ones == 0 || bits != 32 {
+			t.Errorf("the address %v", leased(ack))
+		}
+		for _, route := range leasedRoutes(ack, leased(ack)) {
+			if _, bits := route.Dst.Mask.Size(); bits != 32 || route.Dst.IP.To4() == nil {
+				t.Errorf("the route %v", route)
+			}
+		}
+		_, _ = ack.DNS(), until(tenure{}, ack)
+	})
 }
 
 // cable makes the interfaces near and far, which are up and lead to one another, in a network

@@ -115,8 +115,25 @@ func (k *Kept) Keep(ctx context.Context, admitted func() bool) {
 			return
 		case <-ticker.C:
 		}
-		k.look(ctx, admitted())
+		err := unbroken(func() error {
+			k.look(ctx, admitted())
+			return nil
+		})
+		if err != nil {
+			k.log.Error("the network is looked at again", slog.Any("err", err))
+		}
 	}
+}
+
+// unbroken turns a panic into an error. What a server sends has any form, and the agent is the
+// first process of the machine: a panic would take the kernel down.
+func unbroken(do func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("there is a fault in the agent: %v", fault)
+		}
+	}()
+	return do()
 }
 
 // look does what there is to do now.
@@ -176,7 +193,7 @@ func (k *Kept) seek(ctx context.Context) error {
 		if had.ack == nil {
 			before.metric = 0 // the way has to come before one that leads nowhere
 		}
-		ack, err := k.ask(ctx, name, before.address)
+		ack, err := k.request(ctx, name, before.address)
 		if err == nil {
 			if k.sought != "" && k.sought != name {
 				k.giveBack()
@@ -204,7 +221,7 @@ func (k *Kept) renew(ctx context.Context) {
 		if t.next.IsZero() || time.Now().Before(t.next) {
 			continue
 		}
-		ack, err := k.ask(ctx, name, t.address)
+		ack, err := k.request(ctx, name, t.address)
 		if err == nil && t.ack == nil && t.has(leased(ack)) {
 			k.tenures[name] = until(t, ack) // with the routes of the old system
 			continue
@@ -219,6 +236,19 @@ func (k *Kept) renew(ctx context.Context) {
 				slog.Time("until", t.end), slog.Any("err", err))
 		}
 	}
+}
+
+// request asks, and refuses an answer whose address nobody could use.
+func (k *Kept) request(ctx context.Context, link string, had *net.IPNet) (*dhcpv4.DHCPv4, error) {
+	ack, err := k.ask(ctx, link, had)
+	if err != nil {
+		return nil, err
+	}
+	address := leased(ack)
+	if !address.IP.IsGlobalUnicast() || prefixLength(address) == 0 { // also of a mask with gaps
+		return nil, fmt.Errorf("the address %s with the mask %s makes no sense", address.IP, address.Mask)
+	}
+	return ack, nil
 }
 
 // settle makes what an answer says.

@@ -115,6 +115,48 @@ func TestNextInterface(t *testing.T) {
 	})
 }
 
+// An answer whose address nobody can use is none, and neither is one that brings a fault of the
+// agent to light: the next interface is asked.
+func TestOddAnswers(t *testing.T) {
+	t.Parallel()
+	good := acknowledge(t, "198.51.100.7/24", nil)
+	odd := func(address string, mask ...byte) *dhcpv4.DHCPv4 {
+		ack := acknowledge(t, address, nil)
+		ack.UpdateOption(dhcpv4.OptSubnetMask(mask))
+		return ack
+	}
+	for name, answer := range map[string]*dhcpv4.DHCPv4{
+		"a mask with gaps":          odd("192.0.2.7/24", 255, 0, 255, 0),
+		"a mask of everything":      odd("192.0.2.7/24", 0, 0, 0, 0),
+		"no address":                odd("0.0.0.0/24", 255, 255, 255, 0),
+		"an address for all":        odd("255.255.255.255/24", 255, 255, 255, 0),
+		"an address of a group":     odd("224.0.0.1/24", 255, 255, 255, 0),
+		"an address of the machine": odd("127.0.0.1/24", 255, 0, 0, 0),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &wire{answers: map[string]*dhcpv4.DHCPv4{"eth0": answer, "eth1": good}}
+			k := w.kept(nil)
+			if err := k.seek(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			expect(t, name+": what was taken", w.taken, "eth1 198.51.100.7")
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answers: map[string]*dhcpv4.DHCPv4{"eth1": good}}
+		k := w.kept(nil)
+		take := k.take
+		k.take = func(link string, before tenure, ack *dhcpv4.DHCPv4) error {
+			if len(w.asked) < 4 {
+				panic("index out of range")
+			}
+			return take(link, before, ack)
+		}
+		w.keep(t, k, 10*time.Minute, 0)
+		expect(t, "after a fault: what was taken", slices.Compact(w.taken), "eth1 198.51.100.7")
+	})
+}
+
 // What the old system had from DHCP is renewed at half of its life; an address for ever, and one of
 // IPv6, is not. Another address takes its place, and is renewed in turn.
 func TestCarriedLease(t *testing.T) {
