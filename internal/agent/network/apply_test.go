@@ -82,6 +82,52 @@ func named(t *testing.T, name string) netlink.Link {
 	return found
 }
 
+// asked returns the interface that the kernel is asked for, as the netlink package reads it.
+func asked(t *testing.T, want *agentv1.NetworkLink, parent int) netlink.Link {
+	t.Helper()
+	message := creation(want, parent).Serialize()[unix.NLMSG_HDRLEN:]
+	link, err := netlink.LinkDeserialize(nil, message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// Virtual interfaces are asked for as the old system had them, whatever kinds this kernel knows.
+func TestCreation(t *testing.T) {
+	t.Parallel()
+	const mac = "02:00:00:00:00:07"
+	for name, test := range map[string]struct {
+		has                *agentv1.Bond
+		mode               netlink.BondMode
+		miimon, rate, hash int // 0: that of the kernel
+	}{
+		"LACP":          {&agentv1.Bond{Mode: 4, MiimonMs: 250, LacpRate: 1, XmitHashPolicy: 1}, netlink.BOND_MODE_802_3AD, 250, 1, 1},
+		"balance-xor":   {&agentv1.Bond{Mode: 2, LacpRate: 1, XmitHashPolicy: 3}, netlink.BOND_MODE_BALANCE_XOR, 100, 0, 3},
+		"active-backup": {&agentv1.Bond{Mode: 1, LacpRate: 1, XmitHashPolicy: 1}, netlink.BOND_MODE_ACTIVE_BACKUP, 100, 0, 0},
+	} {
+		made, ok := asked(t, &agentv1.NetworkLink{Name: "bond0", Kind: "bond", Mac: mac, Bond: test.has}, 0).(*netlink.Bond)
+		if !ok || made.Name != "bond0" || made.HardwareAddr.String() != mac || made.Mode != test.mode || made.Miimon != test.miimon ||
+			max(0, int(made.LacpRate)) != test.rate || max(0, int(made.XmitHashPolicy)) != test.hash {
+			t.Errorf("%s: %+v", name, made)
+		}
+	}
+	ownNetwork(t)
+	if err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}); err != nil {
+		t.Fatal(err)
+	}
+	bridge := &agentv1.NetworkLink{Name: "lan", Kind: "bridge", Mac: mac, Lower: []string{"eth0"}}
+	for range 2 { // it may be there already
+		made, err := new(applier).make(bridge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.Type() != "bridge" || made.Attrs().HardwareAddr.String() != mac || named(t, "eth0").Attrs().MasterIndex != made.Attrs().Index {
+			t.Errorf("made: %+v", made)
+		}
+	}
+}
+
 // An interface is found by the address that it has, and by the one that it was made with. The
 // latter alone tells it where the address that the old system had set is still in the hardware.
 func TestMatch(t *testing.T) {

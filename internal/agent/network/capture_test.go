@@ -258,7 +258,8 @@ func TestVlanProtocol(t *testing.T) {
 		if err != nil || carried.GetVlanProtocol() != test.carried {
 			t.Errorf("%s: %v, %v", name, carried, err)
 		}
-		if made := vlan(attrs, carried); made.VlanProtocol != test.isToHave || made.VlanId != 5 || made.ParentIndex != 7 {
+		made, ok := asked(t, carried, 7).(*netlink.Vlan)
+		if !ok || made.VlanProtocol != test.isToHave || made.VlanId != 5 || made.ParentIndex != 7 {
 			t.Errorf("%s: it would be made as %+v", name, made)
 		}
 	}
