@@ -89,9 +89,6 @@ func mbrEntries(head []byte) [][]byte {
 // the firmware has an entry that tells them apart.
 func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, entry bool) error {
 	byEFI := bootedByEFI(options.Root)
-	if _, err := os.Stat(filepath.Join(options.Root, efiDir)); err != nil {
-		entry = false
-	}
 	var others []string
 	head := make([]byte, mebibyte)
 	for _, d := range options.Disks {

@@ -38,43 +38,102 @@ var efiLoaders = map[string]string{"amd64": `\EFI\BOOT\BOOTX64.EFI`, "arm64": `\
 // efiVariables are the firmware's variables, as files below a root.
 type efiVariables struct{ dir string }
 
-// bootByEFI makes the firmware boot the loader on that partition first: an entry of ours, new or
-// changed, at the beginning of the order. It does nothing on a machine that was not booted by EFI.
-// Entries of others are left as they are, so that the machine goes on to boot them when ours fails.
-func bootByEFI(root string, esp partition) error {
-	v := efiVariables{filepath.Join(root, efiDir)}
-	if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) || esp.number == 0 {
-		return nil
-	}
+// bootByEFI makes the firmware boot the loader on that partition: an entry of ours, new or changed,
+// in the order before every other one that boots no network. Entries of others are left as they
+// are, so that the machine goes on to boot them when ours fails. It says whether there is an entry;
+// on a machine that was not booted by EFI there is none. An error beside an entry warns of what
+// comes before it.
+//
+// Network boot that comes first stays so: some providers decide by it, at each restart, whether a
+// machine boots its disk or a rescue system.
+func bootByEFI(root string, esp partition) (entry bool, err error) {
 	loader := efiLoaders[runtime.GOARCH]
-	if loader == "" {
-		return nil
+	if !bootedByEFI(root) || esp.number == 0 || loader == "" {
+		return false, nil
 	}
+	v := efiVariables{filepath.Join(root, efiDir)}
+	if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) {
+		return false, errors.New("no boot entry was made, because the kernel cannot reach the firmware's variables: the firmware decides by itself which disk it boots")
+	}
+	networkFirst, err := v.put(loadOption(esp, loader))
+	if err != nil {
+		return false, fmt.Errorf("make a boot entry: %w", err)
+	}
+	if networkFirst {
+		return true, errors.New("the firmware boots from the network first, and this order is left as it was: " +
+			"the installed system comes up where the network has nothing to boot, or leads to the disk")
+	}
+	return true, nil
+}
+
+// put makes the option our entry, and says whether network boot comes before it.
+func (v efiVariables) put(option []byte) (networkFirst bool, err error) {
 	number, err := v.number()
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := v.write(fmt.Sprintf("Boot%04X", number), loadOption(esp, loader)); err != nil {
-		return err
+	if err := v.write(fmt.Sprintf("Boot%04X", number), option); err != nil {
+		return false, err
 	}
 	data, err := v.read("BootOrder")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return false, err
 	}
-	order := []uint16{number}
+	var order []uint16
+	at := 0xffff // an entry of ours that somebody has put before network boot stays there
 	for i := 0; i+1 < len(data); i += 2 {
 		if n := binary.LittleEndian.Uint16(data[i:]); n != number {
 			order = append(order, n)
+		} else {
+			at = min(at, len(order))
 		}
 	}
+	for i, n := range order[:min(at, len(order))] {
+		network, active := v.bootsNetwork(n)
+		if !network {
+			at = i
+			break
+		}
+		networkFirst = networkFirst || active
+	}
 	var encoded []byte
-	for _, n := range order {
+	for _, n := range slices.Insert(order, min(at, len(order)), number) {
 		encoded = binary.LittleEndian.AppendUint16(encoded, n)
 	}
 	if bytes.Equal(encoded, data) {
-		return nil
+		return networkFirst, nil
 	}
-	return v.write("BootOrder", encoded)
+	return networkFirst, v.write("BootOrder", encoded)
+}
+
+// bootsNetwork says whether an entry boots what a server in the network has for the machine, by PXE
+// or HTTP, and whether it is active. A disk that is in the network is a disk.
+func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
+	option, err := v.read(fmt.Sprintf("Boot%04X", number))
+	if err != nil || len(option) < 6 {
+		return false, false
+	}
+	active = option[0]&efiActive != 0
+	length, path := int(binary.LittleEndian.Uint16(option[4:])), option[6:]
+	for named := false; len(path) >= 2 && !named; path = path[2:] {
+		named = path[0]|path[1] == 0
+	}
+	path = path[:min(length, len(path))]
+	for len(path) >= 4 {
+		const (
+			messaging, media     = 3, 4
+			mac, ipv4, ipv6, uri = 11, 12, 13, 24
+			iSCSI, nvmeOverWire  = 19, 34
+		)
+		switch kind, of := path[0], path[1]; {
+		case kind == media || kind == messaging && (of == iSCSI || of == nvmeOverWire):
+			return false, active
+		case kind == messaging && (of == mac || of == ipv4 || of == ipv6 || of == uri):
+			network = true
+		}
+		path = path[min(len(path), max(4, int(binary.LittleEndian.Uint16(path[2:])))):]
+	}
+	return network, active
 }
 
 // number returns the number of our entry, else the first that is free.

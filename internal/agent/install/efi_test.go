@@ -2,6 +2,7 @@ package install
 
 import (
 	"encoding/hex"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,17 +40,68 @@ func variable(t *testing.T, root, name string) string {
 	return string(data[4:])
 }
 
+// option is a boot entry of another's, with that device path.
+func option(attributes byte, path string) string {
+	path += "\x7f\xff\x04\x00"
+	return string([]byte{attributes, 0, 0, 0, byte(len(path)), 0}) + "P\x00X\x00E\x00\x00\x00" + path + "data of the firmware's own"
+}
+
+// node is a node of a device path.
+func node(kind, of byte, data string) string {
+	return string([]byte{kind, of, byte(4 + len(data)), 0}) + data
+}
+
+var (
+	pci      = node(2, 1, "\xd0\x41\x03\x0a\x00\x00\x00\x00") + node(1, 1, "\x00\x03")
+	pxe      = option(1, pci+node(3, 11, strings.Repeat("\x02", 33))+node(3, 12, strings.Repeat("\x00", 23)))
+	httpBoot = option(1, pci+node(3, 13, strings.Repeat("\x00", 56))+node(3, 24, ""))
+)
+
+// Our entry comes before every other one that boots no network, and network boot stays first where
+// it was.
+func TestBootOrder(t *testing.T) {
+	t.Parallel()
+	const warning = "the firmware boots from the network first"
+	for name, test := range map[string]struct {
+		entries     map[string]string
+		order, want string
+		warned      bool
+	}{
+		"none":                 {nil, "", "\x00\x00", false},
+		"a disk":               {map[string]string{"Boot0000": option(1, pci)}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"a disk, then PXE":     {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe}, "\x00\x00\x01\x00", "\x02\x00\x00\x00\x01\x00", false},
+		"PXE, a disk, PXE":     {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe, "Boot0002": httpBoot}, "\x01\x00\x00\x00\x02\x00", "\x01\x00\x03\x00\x00\x00\x02\x00", true},
+		"HTTP, then PXE":       {map[string]string{"Boot0000": httpBoot, "Boot0001": pxe}, "\x00\x00\x01\x00", "\x00\x00\x01\x00\x02\x00", true},
+		"PXE that is off":      {map[string]string{"Boot0000": option(0, pci+node(3, 11, ""))}, "\x00\x00", "\x00\x00\x01\x00", false},
+		"iSCSI":                {map[string]string{"Boot0000": option(1, pci+node(3, 11, "")+node(3, 12, "")+node(3, 19, ""))}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"a path that is cut":   {map[string]string{"Boot0000": "\x01\x00\x00\x00\xff\xffP\x00\x00\x00\x02\x01\x00\x00\x03"}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"one that is gone":     {nil, "\x07\x00", "\x00\x00\x07\x00", false},
+		"ours, put before PXE": {map[string]string{"Boot0000": pxe, "Boot0001": string(loadOption(theESP, "x"))}, "\x01\x00\x00\x00", "\x01\x00\x00\x00", false},
+		"ours, put at the end": {map[string]string{"Boot0000": option(1, pci), "Boot0001": string(loadOption(theESP, "x"))}, "\x00\x00\x01\x00", "\x01\x00\x00\x00", false},
+	} {
+		variables := map[string]string{}
+		maps.Copy(variables, test.entries)
+		if test.order != "" {
+			variables["BootOrder"] = test.order
+		}
+		root := efiRoot(t, variables)
+		for range 2 { // the next install finds the entry of the last one
+			entry, err := bootByEFI(root, theESP)
+			if !entry || (err != nil) != test.warned || err != nil && !strings.HasPrefix(err.Error(), warning) {
+				t.Errorf("%s: entry %t, %v", name, entry, err)
+			}
+			if order := variable(t, root, "BootOrder"); order != test.want {
+				t.Errorf("%s: the order is %x, want %x", name, order, test.want)
+			}
+		}
+	}
+}
+
 func TestBootEntry(t *testing.T) {
 	t.Parallel()
-	pxe := "\x01\x00\x00\x00\x04\x00P\x00X\x00E\x00\x00\x00\x7f\xff\x04\x00"
 	root := efiRoot(t, map[string]string{"Boot0000": pxe, "Boot0001": pxe, "BootOrder": "\x01\x00\x00\x00", "BootCurrent": "\x00\x00", "BootOptionSupport": "x"})
-	for range 2 { // the next install finds the entry of the last one
-		if err := bootByEFI(root, theESP); err != nil {
-			t.Fatal(err)
-		}
-		if order := variable(t, root, "BootOrder"); order != "\x02\x00\x01\x00\x00\x00" {
-			t.Errorf("the order is %x", order)
-		}
+	if entry, err := bootByEFI(root, theESP); !entry || err == nil {
+		t.Fatalf("entry %t, %v", entry, err)
 	}
 	// Written out by hand from the UEFI specification.
 	want := "01000000" + "5e00" + // active; the length of the path
@@ -66,12 +118,12 @@ func TestBootEntry(t *testing.T) {
 
 func TestNoBootEntryWithoutEFI(t *testing.T) {
 	t.Parallel()
-	if err := bootByEFI(t.TempDir(), theESP); err != nil {
-		t.Errorf("a machine that was booted by BIOS: %v", err)
+	if entry, err := bootByEFI(t.TempDir(), theESP); entry || err != nil {
+		t.Errorf("a machine that was booted by BIOS: entry %t, %v", entry, err)
 	}
 	root := efiRoot(t, nil)
-	if err := bootByEFI(root, partition{}); err != nil {
-		t.Error(err)
+	if entry, err := bootByEFI(root, partition{}); entry || err != nil {
+		t.Errorf("no EFI system partition: entry %t, %v", entry, err)
 	}
 	if files, _ := os.ReadDir(filepath.Join(root, efiDir)); len(files) > 0 {
 		t.Errorf("an image without an EFI system partition got %v", files)

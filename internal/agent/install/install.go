@@ -320,9 +320,9 @@ func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) erro
 	warn(b.source.longWaited())
 	warn(doing("make the NoCloud seed", nameless))
 	warn(b.doubtful)
-	entry := bootByEFI(options.Root, b.esp)
-	warn(doing("make a boot entry", entry))
-	warn(bootsInstead(options, b.chosen, b.esp, entry == nil))
+	entry, doubt := bootByEFI(options.Root, b.esp)
+	warn(doubt)
+	warn(bootsInstead(options, b.chosen, b.esp, entry))
 	if b.changes.seed != nil {
 		warn(otherSeeds(options.Root, b.chosen))
 	}
