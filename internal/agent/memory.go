@@ -147,17 +147,27 @@ func (k hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, st
 		k.env.Logger.Warn("the jump for an install has a warning", attemptOf(request), slog.String("warning", warning))
 	}
 	if ctx.Err() != nil {
-		k.Unload()
+		unloadOwn(store, state.GetInit(), kexec.Unload)
 		return context.Cause(ctx)
 	}
 	return leap(store, state.GetInit())
 }
 
-// leap records the jump and jumps. After an error nothing is loaded any more.
+// leap records the jump and jumps. After an error its kernel is not loaded any more.
 func leap(store *takeover.Store, init *agentv1.TakeoverInit) error {
 	err := recordedJump(store, init, "/", kexec.Jump, rebootKernel)
-	_ = kexec.Unload()
+	unloadOwn(store, init, kexec.Unload)
 	return err
+}
+
+// unloadOwn unloads the kernel of a jump that does not take place. The machine has room for one,
+// whoever loaded it: that of a newer takeover, which loads it before it writes its state, stays.
+func unloadOwn(store *takeover.Store, init *agentv1.TakeoverInit, unload func() error) {
+	state, err := store.Load()
+	if err == nil && !takeover.InCharge(state, init) && state.GetInit().GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC {
+		return
+	}
+	_ = unload()
 }
 
 // recordedJump jumps from the host below root. A jump that left the old system as it was is no
@@ -242,7 +252,7 @@ func waitAndLeap(ctx context.Context, env Env, after, readyFd int) error {
 	}
 	awaitEnd(ctx, "/proc", after)
 	if ctx.Err() != nil || store.Superseded(state.GetInit()) {
-		_ = kexec.Unload()
+		unloadOwn(store, state.GetInit(), kexec.Unload)
 		return takeover.ErrSuperseded
 	}
 	return leap(store, state.GetInit())

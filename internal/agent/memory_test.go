@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -335,5 +336,51 @@ func TestWrittenDisk(t *testing.T) {
 		if stays := m.wroteDisk(); stays != test.stays {
 			t.Errorf("%s: stays %t", name, stays)
 		}
+	}
+}
+
+// kernel is what kexec has loaded, by whomever.
+type kernel struct{ loaded atomic.Bool }
+
+func (k *kernel) Load(context.Context, *agentv1.AgentState) ([]string, error) {
+	k.loaded.Store(true)
+	return nil, nil
+}
+
+func (k *kernel) Unload()                     { k.loaded.Store(false) }
+func (k *kernel) Leave(context.Context) error { return nil }
+
+// A takeover ends the jump of an older one, which waits. The older one unloads its kernel, but not
+// that of a takeover by kexec in its place.
+func TestEndedJumpUnloads(t *testing.T) {
+	t.Parallel()
+	for mode, stays := range map[agentv1.TakeoverMode]bool{
+		agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC: true, agentv1.TakeoverMode_TAKEOVER_MODE_IN_PLACE: false,
+	} {
+		h, authority, k := newHost(t), newAuthority(t), new(kernel)
+		older, newer := initMessage(1, authority), initMessage(2, authority)
+		h.prepare(t, older)
+		k.loaded.Store(true)
+		waiting, stop := context.WithCancel(t.Context())
+		lock, err := takeover.LockHost(h.root, stop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			<-waiting.Done()
+			unloadOwn(takeover.NewStore(h.root), older, func() error { k.Unload(); return nil })
+			lock.Release()
+		}()
+		newer.Mode, newer.ContactLimitMs = mode, 60_000
+		response := takeover.Run(t.Context(), readerOf(encoded(t, newer)), takeover.Options{
+			Root: h.root, Kexec: k, Start: func(context.Context) error { return nil },
+		})
+		if response.GetSuccess() == nil || k.loaded.Load() != stays {
+			t.Errorf("%s: a kernel is loaded: %t, %v", mode, k.loaded.Load(), response)
+		}
+		stop()
+		<-ended
 	}
 }
