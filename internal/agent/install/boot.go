@@ -89,18 +89,30 @@ func mbrEntries(head []byte) [][]byte {
 // the firmware has an entry that tells them apart.
 func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, entry bool) error {
 	byEFI := bootedByEFI(options.Root)
-	var others []string
-	head := make([]byte, mebibyte)
+	var names []string
 	for _, d := range options.Disks {
-		if d.GetName() == chosen.GetName() || !readHead(options.Root, d, head) {
-			continue
+		if d.GetName() != chosen.GetName() && d.GetName() != "" && !strings.ContainsAny(d.GetName(), "/\x00") {
+			names = append(names, d.GetName())
 		}
-		if !byEFI && hasBootCode(head) {
-			others = append(others, devicePath(d.GetName())+" has a boot sector")
+	}
+	found, late := readAll(names, func(name string) (instead string) {
+		head, ok := readHead(options.Root, name)
+		if ok && !byEFI && hasBootCode(head) {
+			return devicePath(name) + " has a boot sector"
 		}
-		if other, err := findESP(head); byEFI && err == nil && other.number != 0 && (!entry || other.id == esp.id) {
-			others = append(others, devicePath(d.GetName())+" has an EFI system partition")
+		if other, err := findESP(head); ok && byEFI && err == nil && other.number != 0 && (!entry || other.id == esp.id) {
+			return devicePath(name) + " has an EFI system partition"
 		}
+		return ""
+	})
+	var others []string
+	for _, name := range names {
+		if found[name] != "" {
+			others = append(others, found[name])
+		}
+	}
+	for _, name := range late {
+		others = append(others, fmt.Sprintf("what %s has is not known, because %s", devicePath(name), errLate))
 	}
 	if len(others) == 0 {
 		return nil
@@ -109,16 +121,13 @@ func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, e
 }
 
 // readHead reads the first MiB of a disk, and says whether it could.
-func readHead(root string, d *agentv1.BlockDevice, head []byte) bool {
-	if d.GetName() == "" || strings.ContainsAny(d.GetName(), "/\x00") {
-		return false
-	}
-	file, err := os.OpenFile(filepath.Join(root, devicePath(d.GetName())), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func readHead(root, name string) ([]byte, bool) {
+	file, err := os.OpenFile(filepath.Join(root, devicePath(name)), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer func() { _ = file.Close() }()
-	n, err := file.ReadAt(head, 0)
-	clear(head[n:])
-	return err == nil || errors.Is(err, io.EOF)
+	head := make([]byte, mebibyte)
+	_, err = file.ReadAt(head, 0)
+	return head, err == nil || errors.Is(err, io.EOF)
 }

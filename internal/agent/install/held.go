@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -92,13 +95,60 @@ type mark struct {
 // marks are those of all disks of a machine, by the names of the disks.
 type marks map[string]mark
 
+// readLimit is how long disks may take to tell what they hold, all of them together. One that has
+// died may keep whoever reads it in the kernel for ever. It is shorter than the look before a jump,
+// and twice as long is shorter than the patience with an install.
+const readLimit = 45 * time.Second
+
+// errLate is why a disk that has not answered in time cannot be read.
+var errLate = fmt.Errorf("it did not answer within %s", readLimit)
+
+// readAll reads disks or partitions at once, each by its name, and returns what came in time. Of
+// the others it returns the names: each of them costs a thread until it answers.
+func readAll[T any](names []string, read func(name string) T) (found map[string]T, late []string) {
+	type answer struct {
+		name string
+		read T
+	}
+	answers := make(chan answer, len(names))
+	for _, name := range names {
+		go func() {
+			_ = Survive(func() error { // after a fault it is as one that did not answer
+				answers <- answer{name, read(name)}
+				return nil
+			})
+		}()
+	}
+	timer := time.NewTimer(readLimit)
+	defer timer.Stop()
+	found = make(map[string]T)
+	for len(found) < len(names) {
+		select {
+		case a := <-answers:
+			found[a.name] = a.read
+		case <-timer.C:
+			for _, name := range names {
+				if _, answered := found[name]; !answered {
+					late = append(late, name)
+				}
+			}
+			return found, late
+		}
+	}
+	return found, nil
+}
+
 // readMarks looks at all disks but those that are never chosen.
 func readMarks(root string, disks []*agentv1.BlockDevice) marks {
-	found := make(marks)
+	byName := make(map[string]*agentv1.BlockDevice)
 	for _, d := range disks {
 		if neverRoot(d) == "" {
-			found[d.GetName()] = readMark(root, d)
+			byName[d.GetName()] = d
 		}
+	}
+	found, late := readAll(slices.Collect(maps.Keys(byName)), func(name string) mark { return readMark(root, byName[name]) })
+	for _, name := range late {
+		found[name] = mark{err: errLate}
 	}
 	return found
 }

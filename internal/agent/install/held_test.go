@@ -6,8 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -190,4 +193,35 @@ func TestHeldOnAUSBDisk(t *testing.T) {
 	if report.GetOk() || report.GetHeldInstallGeneration() != 4 || !bytes.Equal(m.content(t), m.old) {
 		t.Errorf("report: %v", report)
 	}
+}
+
+// A disk that keeps whoever reads it, and one that brings a fault of the agent to light, keep
+// nobody from what the others hold.
+func TestDiskThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		names := []string{"sda", "sdb", "sdc", "sdd"}
+		began := time.Now()
+		found, late := readAll(names, func(name string) string {
+			switch name {
+			case "sdb":
+				<-release
+			case "sdc":
+				panic("index out of range")
+			}
+			return "of " + name
+		})
+		if took := time.Since(began); took != readLimit {
+			t.Errorf("it took %s", took)
+		}
+		if len(found) != 2 || found["sda"] != "of sda" || found["sdd"] != "of sdd" || !slices.Equal(late, []string{"sdb", "sdc"}) {
+			t.Errorf("found %v, late %v", found, late)
+		}
+		close(release)
+		began = time.Now()
+		if found, late = readAll(names[:1], func(string) string { return "" }); len(found) != 1 || len(late) > 0 || time.Since(began) > 0 {
+			t.Errorf("found %v, late %v after %s", found, late, time.Since(began))
+		}
+	})
 }

@@ -20,12 +20,20 @@ import (
 // DataSourceNoCloud). Names may change with a restart, so any other volume counts.
 func otherSeeds(root string, chosen *agentv1.BlockDevice) error {
 	dirs, _ := filepath.Glob(filepath.Join(root, "sys/class/block/*")) // a fixed pattern
-	var others []string
+	var names, others []string
 	for _, dir := range dirs {
-		name := filepath.Base(dir)
-		if !partOf(name, chosen) && strings.EqualFold(volumeLabel(filepath.Join(root, "dev", name)), "cidata") {
+		if name := filepath.Base(dir); !partOf(name, chosen) {
+			names = append(names, name)
+		}
+	}
+	found, late := readAll(names, func(name string) string { return volumeLabel(filepath.Join(root, "dev", name)) })
+	for _, name := range names {
+		if strings.EqualFold(found[name], "cidata") {
 			others = append(others, devicePath(name))
 		}
+	}
+	for _, name := range late {
+		others = append(others, fmt.Sprintf("%s, of which that is not known, because %s", devicePath(name), errLate))
 	}
 	if len(others) == 0 {
 		return nil
