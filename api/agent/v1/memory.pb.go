@@ -455,7 +455,7 @@ type NetworkRoute struct {
 	// The gateway is reached on the link although no address says so.
 	OnLink bool `protobuf:"varint,6,opt,name=on_link,json=onLink,proto3" json:"on_link,omitempty"`
 	Ipv6   bool `protobuf:"varint,7,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
-	// DHCP or a router gave it.
+	// DHCP, a router or a routing daemon gave it, and would give it again.
 	Dynamic       bool `protobuf:"varint,8,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -252,7 +252,7 @@ func (c *netplan) resolver() (servers, domains []string) {
 	return servers, domains
 }
 
-// routes writes the routes that DHCP or a router will not bring.
+// routes writes the routes that neither DHCP, nor a router, nor a routing daemon will bring.
 func (c *netplan) routes(link *agentv1.NetworkLink) {
 	titled := false
 	for _, r := range c.network.GetRoutes() {

@@ -76,6 +76,8 @@ type capture struct {
 	names    map[int]string // of carried links, by index
 	warnings []string
 	sys      string // where the kernel tells of network interfaces
+	// byDaemon are the routes of routing daemons that an installed system does not get.
+	byDaemon []*agentv1.NetworkRoute
 }
 
 func (c *capture) warn(format string, args ...any) {
@@ -309,8 +311,28 @@ func (c *capture) routes() error {
 		for _, route := range list {
 			c.route(route, family.number == netlink.FAMILY_V6)
 		}
+		c.onlyWay(family.number == netlink.FAMILY_V6)
+	}
+	if n := len(c.byDaemon); n > 0 {
+		c.warn("%d routes of routing daemons are carried over into memory, but not into an installed system", n)
 	}
 	return nil
+}
+
+// onlyWay has an installed system get the default routes of routing daemons where there is none but
+// theirs: it has no such daemon at first.
+func (c *capture) onlyWay(ipv6 bool) {
+	isDefault := func(r *agentv1.NetworkRoute) bool { return r.GetIpv6() == ipv6 && r.GetDestination() == "" }
+	for _, r := range c.network.GetRoutes() {
+		if isDefault(r) && !slices.Contains(c.byDaemon, r) {
+			return
+		}
+	}
+	c.byDaemon = slices.DeleteFunc(c.byDaemon, func(r *agentv1.NetworkRoute) bool {
+		only := isDefault(r)
+		r.Dynamic = !only
+		return only
+	})
 }
 
 // route carries a route of the main table, unless the kernel makes it itself with an address.
@@ -339,7 +361,10 @@ func (c *capture) route(route netlink.Route, ipv6 bool) {
 	}
 	r := &agentv1.NetworkRoute{
 		Link: name, Metric: int32(route.Priority), OnLink: flags&unix.RTNH_F_ONLINK != 0, Ipv6: ipv6,
-		Dynamic: slices.Contains(dynamic, route.Protocol),
+		Dynamic: !slices.Contains(lasting, route.Protocol),
+	}
+	if r.GetDynamic() && !slices.Contains(given, route.Protocol) {
+		c.byDaemon = append(c.byDaemon, r)
 	}
 	if route.Dst != nil {
 		if ones, _ := route.Dst.Mask.Size(); ones > 0 || !route.Dst.IP.IsUnspecified() {
@@ -368,8 +393,12 @@ func (c *capture) rules() {
 	}
 }
 
-// dynamic are who makes routes that DHCP or a router gave.
-var dynamic = []netlink.RouteProtocol{unix.RTPROT_DHCP, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
+// lasting are who makes routes that an installed system cannot get but by being told. given are who
+// makes those that DHCP or a router gave; all others are of routing daemons.
+var (
+	lasting = []netlink.RouteProtocol{unix.RTPROT_BOOT, unix.RTPROT_STATIC}
+	given   = []netlink.RouteProtocol{unix.RTPROT_DHCP, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
+)
 
 // files reads the resolver's configuration and what else is known of names.
 func (c *capture) files() {

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -344,5 +345,58 @@ func TestFloatingAddressesStay(t *testing.T) {
 	expect(t, "carried", got, "192.0.2.101/32", "192.0.2.7/24", "198.51.100.1/32", "2001:db8::7/64")
 	if len(c.warnings) != 2 || !strings.Contains(c.warnings[0], "192.0.2.100/32 of near is not carried over") {
 		t.Errorf("warned %q", c.warnings)
+	}
+}
+
+// What a routing daemon has made is for it to make again: an installed system does not get it for
+// ever. The way out of such a host is carried all the same where there is no other.
+func TestRoutesOfDaemons(t *testing.T) {
+	t.Parallel()
+	const bird, bgp = 12, 186
+	for name, test := range map[string]struct {
+		static       bool // there is a default route of the host's own
+		gets, warned string
+	}{
+		"a way of its own":   {true, "default 10.2.0.0/16", "4 routes of routing daemons are carried over into memory, but not into an installed system"},
+		"the daemon's alone": {false, "default 10.2.0.0/16", "3 routes of routing daemons are carried over into memory, but not into an installed system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near := cable(t)
+			if err := netlink.AddrAdd(near, &netlink.Addr{IPNet: prefixOf("192.0.2.7/24")}); err != nil {
+				t.Fatal(err)
+			}
+			add := func(destination string, protocol netlink.RouteProtocol, metric int) {
+				route := &netlink.Route{LinkIndex: near.Attrs().Index, Dst: prefix(destination), Gw: net.IPv4(192, 0, 2, 1), Protocol: protocol, Priority: metric}
+				if err := netlink.RouteAdd(route); err != nil {
+					t.Fatal(err)
+				}
+			}
+			add("10.2.0.0/16", unix.RTPROT_STATIC, 0)
+			add("10.3.0.0/26", bird, 0)
+			add("10.3.0.64/26", bird, 0)
+			add("10.4.0.0/16", bgp, 0)
+			add("10.5.0.0/16", unix.RTPROT_DHCP, 0)
+			add("0.0.0.0/0", bgp, 20)
+			if test.static {
+				add("0.0.0.0/0", unix.RTPROT_BOOT, 100)
+			}
+			c := hostCapture(t)
+			c.names[near.Attrs().Index] = "near"
+			if err := c.routes(); err != nil {
+				t.Fatal(err)
+			}
+			var gets []string
+			for _, r := range c.network.GetRoutes() {
+				if !r.GetDynamic() {
+					gets = append(gets, cmp.Or(r.GetDestination(), "default"))
+				}
+			}
+			expect(t, "what an installed system gets", gets, strings.Fields(test.gets)...)
+			expect(t, "warnings", c.warnings, test.warned)
+			if all := len(c.network.GetRoutes()); all < 6 {
+				t.Errorf("%d routes are carried into memory", all)
+			}
+		})
 	}
 }
