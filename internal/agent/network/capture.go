@@ -49,6 +49,9 @@ func Capture() (*agentv1.Network, []string, error) {
 	if err := c.links(); err != nil {
 		return nil, nil, fmt.Errorf("read the network interfaces: %w", err)
 	}
+	if err := c.loopback(); err != nil {
+		return nil, nil, err
+	}
 	if err := c.routes(); err != nil {
 		return nil, nil, fmt.Errorf("read the routes: %w", err)
 	}
@@ -78,6 +81,8 @@ type capture struct {
 	sys      string // where the kernel tells of network interfaces
 	// byDaemon are the routes of routing daemons that an installed system does not get.
 	byDaemon []*agentv1.NetworkRoute
+	// onLoopback are addresses of the loopback interface that reach beyond the host.
+	onLoopback []string
 }
 
 func (c *capture) warn(format string, args ...any) {
@@ -111,6 +116,19 @@ func (c *capture) links() error {
 	return nil
 }
 
+// loopback fails where the host has no other addresses than those of its loopback interface.
+func (c *capture) loopback() error {
+	if len(c.onLoopback) == 0 {
+		return nil
+	}
+	told := strings.Join(c.onLoopback, ", ")
+	if !slices.ContainsFunc(c.network.GetLinks(), func(link *agentv1.NetworkLink) bool { return len(link.GetAddresses()) > 0 }) {
+		return fmt.Errorf("the host is reached by an address of its loopback interface alone (%s), which is not carried over", told)
+	}
+	c.warn("addresses of the loopback interface are not carried over: %s", told)
+	return nil
+}
+
 func (c *capture) carries(name string) bool {
 	return slices.ContainsFunc(c.network.Links, func(link *agentv1.NetworkLink) bool { return link.GetName() == name })
 }
@@ -140,8 +158,15 @@ func (c *capture) leaveOut() {
 // link returns what is carried of an interface, nil where nothing is.
 func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv1.NetworkLink, error) {
 	attrs := link.Attrs()
-	if attrs.Flags&net.FlagUp == 0 || attrs.Flags&net.FlagLoopback != 0 {
+	if attrs.Flags&net.FlagUp == 0 {
 		return nil, nil
+	}
+	if attrs.Flags&net.FlagLoopback != 0 {
+		addresses, err := c.addresses(link)
+		for _, address := range addresses {
+			c.onLoopback = append(c.onLoopback, address.GetPrefix())
+		}
+		return nil, err
 	}
 	carried := &agentv1.NetworkLink{Name: attrs.Name, Mac: ownAddress(c.sys, attrs), Mtu: int32(attrs.MTU)}
 	switch l := link.(type) {

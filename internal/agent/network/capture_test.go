@@ -400,3 +400,42 @@ func TestRoutesOfDaemons(t *testing.T) {
 		})
 	}
 }
+
+// A host whose one address is on its loopback interface would not be reached in memory. Beside
+// another address it is only told, and a route that was to be used from it is made without.
+func TestAddressOnLoopback(t *testing.T) {
+	t.Parallel()
+	near := cable(t)
+	lo := named(t, "lo")
+	if err := errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, &netlink.Addr{IPNet: prefixOf("198.51.100.7/32")})); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"fe80::7/64", "192.0.2.7/24"} {
+		if err := netlink.AddrAdd(near, &netlink.Addr{IPNet: prefixOf(address), Flags: unix.IFA_F_NODAD, Scope: scopeOf(address)}); err != nil {
+			t.Fatal(err)
+		}
+		c := hostCapture(t, "near")
+		if err := c.links(); err != nil {
+			t.Fatal(err)
+		}
+		err := c.loopback()
+		if alone := address == "fe80::7/64"; alone != (err != nil) || alone && !strings.Contains(err.Error(), "198.51.100.7/32") {
+			t.Errorf("with %s: %v", address, err)
+		} else if !alone {
+			expect(t, "warnings", c.warnings, "addresses of the loopback interface are not carried over: 198.51.100.7/32")
+		}
+	}
+	if err := netlink.AddrDel(lo, &netlink.Addr{IPNet: prefixOf("198.51.100.7/32")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := addRoute(&agentv1.NetworkRoute{Link: "near", Gateway: "192.0.2.1", Source: "198.51.100.7"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func scopeOf(address string) int {
+	if strings.HasPrefix(address, "fe80:") {
+		return int(netlink.SCOPE_LINK)
+	}
+	return int(netlink.SCOPE_UNIVERSE)
+}

@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -171,7 +172,12 @@ func addRoute(r *agentv1.NetworkRoute) error {
 		route.SetFlag(netlink.FLAG_ONLINK)
 	}
 	// RouteReplace would take away a route of the same metric over another interface.
-	return wrap("add it", netlink.RouteAppend(route))
+	err = netlink.RouteAppend(route)
+	if errors.Is(err, unix.EINVAL) && route.Src != nil {
+		route.Src = nil // it may be an address that was not carried over
+		err = netlink.RouteAppend(route)
+	}
+	return wrap("add it", err)
 }
 
 func family(ip net.IP) int {
