@@ -105,6 +105,7 @@ func (m *metrics) watch(s *reconciler.Service) {
 		leading:  describe("leading", "Whether this process leads."),
 		term:     describe("term", "Number of our leadership; 0 when we do not lead."),
 		campaign: describe("may_lead", "Whether the releases present allow this node to lead."),
+		blocked:  describe("blocked", "Whether we hold as the leader, because of a release that is present: nothing is kept meanwhile."),
 		status:   describe("status_info", "The status as it was seen last; always 1.", "state", "version", "minimum_compatible"),
 		nodes:    describe("nodes", "Nodes that count, by release; unknown for those whose release is not known.", "release"),
 		faulty:   describe("nodes_unreadable", "Nodes whose record cannot be read."),
@@ -117,12 +118,12 @@ func (m *metrics) watch(s *reconciler.Service) {
 type stateCollector struct {
 	service *reconciler.Service
 
-	leading, term, campaign, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
+	leading, term, campaign, blocked, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.leading, c.term, c.campaign, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks} {
+	for _, d := range []*prometheus.Desc{c.leading, c.term, c.campaign, c.blocked, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks} {
 		ch <- d
 	}
 }
@@ -137,6 +138,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(c.leading, flag[state.Term > 0])
 	send(c.term, float64(state.Term))
 	send(c.campaign, flag[state.Campaign.OK])
+	send(c.blocked, flag[state.Blocked != ""])
 	if s := state.Status; s.Found {
 		word := string(s.Status.State)
 		if s.Unreadable != "" {
