@@ -63,7 +63,7 @@ func (e Expose) Run(ctx context.Context) error {
 	defer func() { open.close() }()
 	last, yes := "", time.Time{}
 	for {
-		verdict, certain := e.ask(ctx)
+		verdict, certain := e.Door.askReady(ctx, e.Probe)
 		if verdict.OK {
 			yes = time.Now()
 		}
@@ -92,19 +92,6 @@ func (e Expose) Run(ctx context.Context) error {
 	}
 }
 
-// ask says whether the API server may serve and is ready; certain is whether etcd has said so.
-func (e Expose) ask(ctx context.Context) (verdict gate.Verdict, certain bool) {
-	ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
-	defer cancel()
-	verdict, revision := e.Door.Ask(ctx)
-	if verdict.OK {
-		if err := e.Probe(ctx); err != nil {
-			return gate.Verdict{Reason: err.Error()}, false
-		}
-	}
-	return verdict, revision != 0
-}
-
 // exposed is an open port. Nil is a closed one.
 type exposed struct {
 	listener net.Listener
@@ -113,8 +100,9 @@ type exposed struct {
 	no       chan struct{} // has one when a connection was refused
 }
 
-// maxExposed is how many connections are forwarded at a time. exposedShare is the part of them that
-// may come from one source: clients behind one address may be many.
+// maxExposed is how many connections are forwarded at a time. The unit of expose has the files for
+// them. exposedShare is the part of them that may come from one source: clients behind one address
+// may be many.
 const (
 	maxExposed   = 16384
 	exposedShare = 4
@@ -125,7 +113,7 @@ func (e Expose) open(ctx context.Context, listener net.Listener) *exposed {
 	o := &exposed{listener: listener, stop: cancel, no: make(chan struct{}, 1)}
 	most := cmp.Or(e.most, maxExposed)
 	room := places{total: most, each: most / exposedShare, by: map[netip.Prefix]int{}}
-	admits := questions{start: o.running.Go, put: func() bool {
+	admits := questions[bool]{start: o.running.Go, put: func() bool {
 		ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
 		defer cancel()
 		verdict, _ := e.Door.Ask(ctx)
@@ -191,7 +179,7 @@ func (o *exposed) refused() <-chan struct{} {
 
 // forward connects a client with the API server, and returns when that has ended. It returns false
 // if the client was not let in: admits asks whether the API server may serve.
-func (e Expose) forward(ctx context.Context, client net.Conn, admits func(context.Context) bool) bool {
+func (e Expose) forward(ctx context.Context, client net.Conn, admits func(context.Context) (yes, ok bool)) bool {
 	defer func() { _ = client.Close() }()
 	server, ok := e.connect(ctx, admits)
 	if !ok {
@@ -211,13 +199,13 @@ func (e Expose) forward(ctx context.Context, client net.Conn, admits func(contex
 }
 
 // connect connects to the API server first, and asks then.
-func (e Expose) connect(ctx context.Context, admits func(context.Context) bool) (server net.Conn, ok bool) {
+func (e Expose) connect(ctx context.Context, admits func(context.Context) (yes, ok bool)) (server net.Conn, ok bool) {
 	dialer := net.Dialer{Timeout: exposeTimeout}
 	server, err := dialer.DialContext(ctx, "tcp", e.Target)
 	if err != nil {
 		return nil, false
 	}
-	if !admits(ctx) {
+	if yes, _ := admits(ctx); !yes {
 		_ = server.Close()
 		return nil, false
 	}

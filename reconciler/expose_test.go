@@ -6,6 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -34,7 +37,7 @@ func TestExposeEndsSilentConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan bool, 1)
-	go func() { ended <- e.forward(t.Context(), accepted, func(context.Context) bool { return true }) }()
+	go func() { ended <- e.forward(t.Context(), accepted, func(context.Context) (yes, ok bool) { return true, true }) }()
 	select {
 	case ok := <-ended:
 		if got, _ := io.ReadAll(conn); !ok || string(got) != "bye" {
@@ -77,4 +80,25 @@ func TestExposeSaysWhyNobodyConnects(t *testing.T) {
 			t.Errorf("said %d times, of %d failures: %s", n, r.asked.Load(), said.String())
 		}
 	})
+}
+
+// TestTheUnitHasFilesForAllConnections: a connection takes the client's and the API server's, and
+// for each direction both ends of a pipe, by which the kernel forwards. It holds them to its end.
+func TestTheUnitHasFilesForAllConnections(t *testing.T) {
+	t.Parallel()
+	const each, others = 2 + 2*2, 4096
+	unit, err := os.ReadFile("../deploy/systemd/kube-apiserver-expose.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := regexp.MustCompile(`(?m)^LimitNOFILE=([0-9]+)$`).FindSubmatch(unit)
+	if limit == nil {
+		t.Fatal("the unit does not say how many files it may open")
+	}
+	if n, err := strconv.Atoi(string(limit[1])); err != nil || n < maxExposed*each+others {
+		t.Errorf("%s files are too few for %d connections: %v", limit[1], maxExposed, err)
+	}
+	if !regexp.MustCompile(`(?m)^CapabilityBoundingSet=.*\bCAP_NET_BIND_SERVICE\b`).Match(unit) {
+		t.Error("expose cannot listen at port 443")
+	}
 }

@@ -56,27 +56,27 @@ func sourceOf(addr net.Addr) netip.Prefix {
 
 // questions lets those who wait at the same time share an answer. Everybody gets one to a question
 // that began after he asked: so one question is under way, and at most one waits.
-type questions struct {
-	put func() bool
+type questions[T any] struct {
+	put func() T
 	// start starts a goroutine.
 	start func(func())
 
 	mu   sync.Mutex
 	busy bool
-	next *question // waits; nobody joins one that is under way
+	next *question[T] // waits; nobody joins one that is under way
 }
 
-type question struct {
-	done chan struct{}
-	yes  bool
+type question[T any] struct {
+	done   chan struct{}
+	answer T
 }
 
 // ask returns the answer; false when ctx ends before.
-func (q *questions) ask(ctx context.Context) bool {
+func (q *questions[T]) ask(ctx context.Context) (answer T, ok bool) {
 	q.mu.Lock()
 	mine := q.next
 	if mine == nil {
-		mine = &question{done: make(chan struct{})}
+		mine = &question[T]{done: make(chan struct{})}
 		q.next = mine
 	}
 	if !q.busy {
@@ -86,14 +86,14 @@ func (q *questions) ask(ctx context.Context) bool {
 	q.mu.Unlock()
 	select {
 	case <-mine.done:
-		return mine.yes
+		return mine.answer, true
 	case <-ctx.Done():
-		return false
+		return answer, false
 	}
 }
 
 // run puts one question after the other until nobody waits.
-func (q *questions) run() {
+func (q *questions[T]) run() {
 	for {
 		q.mu.Lock()
 		current := q.next
@@ -103,7 +103,7 @@ func (q *questions) run() {
 		if current == nil {
 			return
 		}
-		current.yes = q.put()
+		current.answer = q.put()
 		close(current.done)
 	}
 }

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -17,7 +18,7 @@ func TestQuestionsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var put, yes atomic.Int64
 		var running sync.WaitGroup
-		q := questions{start: running.Go, put: func() bool {
+		q := questions[bool]{start: running.Go, put: func() bool {
 			n := put.Add(1)
 			time.Sleep(time.Second)
 			return n == 1 // the API server may not serve any more
@@ -26,7 +27,7 @@ func TestQuestionsAreShared(t *testing.T) {
 		ask := func(callers int) {
 			for range callers {
 				asking.Go(func() {
-					if q.ask(t.Context()) {
+					if is, _ := q.ask(t.Context()); is {
 						yes.Add(1)
 					}
 				})
@@ -47,6 +48,57 @@ func TestQuestionsAreShared(t *testing.T) {
 			t.Errorf("%d questions, with one asked later", put.Load())
 		}
 	})
+}
+
+// TestServingIsAskedTogether: load balancers that ask at the same time cost etcd and the API server
+// one question together, and each gets an answer to one that began after he asked.
+func TestServingIsAskedTogether(t *testing.T) {
+	t.Parallel()
+	layout, client := ownLayout(), shared.Client(t)
+	register(t, client, layout, "n1", "v1.0.0")
+	text, err := done("v1.0.0", "v1.0.0").Encode()
+	if err == nil {
+		_, err = client.Put(t.Context(), layout.Status(), string(text))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := NewDoor(Ready{Client: client, Layout: layout, Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Logger: quiet(t)})
+	var probes atomic.Int64
+	asked, goOn := make(chan struct{}, 100), make(chan struct{})
+	ask := door.Serving(t.Context(), func(context.Context) error {
+		asked <- struct{}{}
+		<-goOn
+		if probes.Add(1) > 1 {
+			return errBroken
+		}
+		return nil
+	})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if verdict := ask(t.Context()); !verdict.OK {
+			t.Errorf("the first is told no: %s", verdict.Reason)
+		}
+	})
+	<-asked
+	const many = 50
+	for range many {
+		asking.Go(func() {
+			if verdict := ask(t.Context()); verdict.OK || verdict.Reason != errBroken.Error() {
+				t.Errorf("a later one is told of what was before he asked: %+v", verdict)
+			}
+		})
+	}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if verdict := ask(late); verdict.OK || verdict.Reason == "" {
+		t.Errorf("who does not wait is told %+v", verdict)
+	}
+	close(goOn)
+	asking.Wait()
+	if n := probes.Load(); n > many/5 {
+		t.Errorf("%d that asked at the same time cost %d questions", many+1, n)
+	}
 }
 
 // TestExposeLimitsEachSource: one address takes a quarter of the places, whatever it does.

@@ -99,6 +99,37 @@ func (d *Door) Ask(ctx context.Context) (verdict gate.Verdict, revision int64) {
 	return answer.verdict, answer.revision
 }
 
+// askReady says whether the API server may serve and is ready; certain is whether etcd has said so.
+func (d *Door) askReady(ctx context.Context, probe func(context.Context) error) (verdict gate.Verdict, certain bool) {
+	ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
+	defer cancel()
+	verdict, revision := d.Ask(ctx)
+	if verdict.OK {
+		if err := probe(ctx); err != nil {
+			return gate.Verdict{Reason: err.Error()}, false
+		}
+	}
+	return verdict, revision != 0
+}
+
+// Serving returns what answers whether clients may be sent to the API server: it may serve, and
+// probe says that it is ready. Whoever reaches a port may ask, so those who ask at the same time
+// share an answer, to a question that began after each of them asked. It takes six seconds at most.
+// After the end of ctx every answer is no.
+func (d *Door) Serving(ctx context.Context, probe func(context.Context) error) func(context.Context) gate.Verdict {
+	shared := questions[gate.Verdict]{start: func(run func()) { go run() }, put: func() gate.Verdict {
+		verdict, _ := d.askReady(ctx, probe)
+		return verdict
+	}}
+	return func(ctx context.Context) gate.Verdict {
+		verdict, answered := shared.ask(ctx)
+		if !answered {
+			verdict.Reason = context.Cause(ctx).Error()
+		}
+		return verdict
+	}
+}
+
 // ask registers the node if that is still to be done, and asks the gate. A failure counts as no,
 // with the failure as the reason.
 func (r Ready) ask(ctx context.Context, registered *bool) (revision int64, verdict gate.Verdict) {

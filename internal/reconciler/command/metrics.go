@@ -178,17 +178,9 @@ func (m *metrics) handler() http.Handler {
 
 // serveHandler answers load balancers: 200 when the API server of this node may serve and answers,
 // 503 with the reason when not.
-func serveHandler(door *reconciler.Door, ready func(context.Context) error) http.Handler {
-	const patience = 3 * time.Second
+func serveHandler(ask func(context.Context) gate.Verdict) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
-		defer cancel()
-		verdict, _ := door.Ask(ctx)
-		if verdict.OK {
-			if err := ready(ctx); err != nil {
-				verdict = gate.Verdict{Reason: err.Error()}
-			}
-		}
+		verdict := ask(r.Context())
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
 		if !verdict.OK {

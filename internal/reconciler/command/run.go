@@ -74,7 +74,7 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	mux.Handle("GET /healthz", tree.HealthHandler())
 	mux.Handle("GET /readyz", readyHandler(tree))
 	door := reconciler.NewDoor(reconciler.Ready{Client: client, Layout: c.layout, Node: c.node, Build: c.build, Logger: logger})
-	mux.Handle("GET /servez", serveHandler(door, applier.Ready))
+	mux.Handle("GET /servez", serveHandler(door.Serving(ctx, applier.Ready)))
 	logger.InfoContext(ctx, "starting", slog.String("node", c.node), slog.String("release", c.build.Release.String()),
 		slog.String("minReconciler", c.build.MinReconciler.String()), slog.String("minAPIServer", c.build.MinAPIServer.String()),
 		slog.String("version", a.env.Version))
