@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
@@ -74,6 +77,10 @@ func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	var options []grpc.DialOption
+	if security != nil && !strings.HasPrefix(config.Endpoints[0], "http://") { // as the client decides whether to use TLS
+		options = append(options, grpc.WithTransportCredentials(anew{credentials.NewTLS(security), config}))
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Context:              context.WithValue(context.WithoutCancel(ctx), configured{}, config),
 		Endpoints:            config.Endpoints,
@@ -81,12 +88,34 @@ func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveLimit,
 		TLS:                  security,
+		DialOptions:          options,
 		Logger:               zap.NewNop(), // what matters comes back as an error
 	})
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "connect to etcd at %s: %w", strings.Join(config.Endpoints, ", "), err)
 	}
 	return client, nil
+}
+
+// anew reads every file at each handshake: certificates are renewed while we run, those of the
+// authority, too.
+type anew struct {
+	credentials.TransportCredentials
+	config Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (a anew) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	security, err := a.config.tls()
+	if err != nil {
+		return nil, nil, err
+	}
+	return credentials.NewTLS(security).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (a anew) Clone() credentials.TransportCredentials {
+	return anew{a.TransportCredentials.Clone(), a.config}
 }
 
 // Open opens the files that the configuration names, and reports each that cannot be used, as
@@ -112,14 +141,12 @@ func (c Config) tls() (*tls.Config, error) {
 		}
 	}
 	if c.CertFile != "" && c.KeyFile != "" {
-		// Read at each handshake: certificates are renewed while we run.
-		if _, err := secret.ReadKeyPair(c.CertFile, c.KeyFile); err != nil {
+		pair, err := secret.ReadKeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
 			wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "read the etcd client's certificate: %w", err))
 		}
-		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := secret.ReadKeyPair(c.CertFile, c.KeyFile)
-			return &pair, err
-		}
+		// Whatever authorities the member names: why it does not accept the certificate is its word.
+		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
