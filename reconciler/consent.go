@@ -45,7 +45,8 @@ type Approval struct {
 	// By says who, and Reason why, for people.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// At and Until are when, by the clock of who wrote it, for people. The end is a lease of etcd.
+	// At and Until are when, by the clock of who wrote it. The end is a lease of etcd, or earlier:
+	// see words.
 	At    time.Time `json:"at"`
 	Until time.Time `json:"until"`
 }
@@ -94,8 +95,9 @@ func Withdraw(ctx context.Context, client *clientv3.Client, layout etcd.Layout) 
 	return nil
 }
 
-// readApproval returns nil when there is none, or when it cannot be read.
-func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Approval, error) {
+// readApproval returns nil when there is none, when it cannot be read, or when it is over. Known is
+// since when it has been seen.
+func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout, known *words) (*Approval, error) {
 	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Approval()})
 	if err != nil {
 		return nil, err
@@ -104,23 +106,27 @@ func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layo
 	if entry, found := snapshot.Entries[layout.Approval()]; found && json.Unmarshal(entry.Value, &a) != nil {
 		a = nil
 	}
+	known.see(snapshot)
+	if a != nil && known.over(layout.Approval(), a.At, a.Until) {
+		a = nil
+	}
 	return a, nil
 }
 
 // consent asks the registry, linearizably: what is followed may be a moment old, and a deletion
 // cannot be taken back.
 func (s *Service) consent(ctx context.Context, own node.Source) (Consent, error) {
-	return askConsent(ctx, s.config, s.client, s.registry, own)
+	return askConsent(ctx, s.config, s.client, s.registry, &s.words, own)
 }
 
-func askConsent(ctx context.Context, config Config, client *clientv3.Client, registry *node.Registry, own node.Source) (Consent, error) {
+func askConsent(ctx context.Context, config Config, client *clientv3.Client, registry *node.Registry, known *words, own node.Source) (Consent, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	set, err := registry.List(ctx)
 	if err != nil {
 		return Consent{}, err
 	}
-	approval, err := readApproval(ctx, client, config.Layout)
+	approval, err := readApproval(ctx, client, config.Layout, known)
 	if err != nil {
 		return Consent{}, err
 	}

@@ -37,7 +37,9 @@ func TestExposeEndsSilentConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan bool, 1)
-	go func() { ended <- e.forward(t.Context(), accepted, func(context.Context) (yes, ok bool) { return true, true }) }()
+	go func() {
+		ended <- e.forward(t.Context(), accepted, func(context.Context) (yes, ok bool) { return true, true })
+	}()
 	select {
 	case ok := <-ended:
 		if got, _ := io.ReadAll(conn); !ok || string(got) != "bye" {

@@ -95,6 +95,7 @@ func (t *term) round(ctx context.Context) error {
 	plan := gate.Decide(t.config.Build, observed, nodes.Gate())
 	t.logPlan(ctx, plan)
 	if plan.Hold {
+		t.troubleWriter.none(ctx, t)
 		t.awaitChange(ctx, nodes.Revision)
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/url"
 	"regexp"
@@ -19,7 +20,7 @@ import (
 )
 
 // Override is a person's word that objects are treated in another way for a while. etcd removes it
-// when its time is up.
+// when its time is up, or the leader does: see words.
 type Override struct {
 	Effect Effect `json:"effect"`
 	// Scope is what is treated so: ScopeAll, a kind, or an object. See Covers.
@@ -27,7 +28,7 @@ type Override struct {
 	// By says who, and Reason why, for people.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason"`
-	// At and Until are when, by the clock of who wrote it, for people. The end is a lease of etcd.
+	// At and Until are when, by the clock of who wrote it. The end is a lease of etcd.
 	At    time.Time `json:"at"`
 	Until time.Time `json:"until"`
 }
@@ -173,7 +174,7 @@ func overrideRange(layout etcd.Layout) etcd.Range {
 	return etcd.Range{Key: layout.Overrides(), Prefix: true}
 }
 
-// readOverrides reads all overrides, linearizably, by effect and scope.
+// readOverrides reads all overrides that hold, linearizably, by effect and scope.
 func readOverrides(ctx context.Context, client *clientv3.Client, layout etcd.Layout) ([]Override, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -181,7 +182,7 @@ func readOverrides(ctx context.Context, client *clientv3.Client, layout etcd.Lay
 	if err != nil {
 		return nil, err
 	}
-	return overridesOf(snapshot), nil
+	return slices.DeleteFunc(overridesOf(snapshot), func(o Override) bool { return longOver(o.Until) }), nil
 }
 
 // overridesOf returns the overrides of a snapshot, by effect and scope.
@@ -219,7 +220,7 @@ func (t *term) applyOverridden(ctx context.Context) (Report, error) {
 	var before Report
 	for {
 		t.overridesChanged = nil
-		read, err := etcd.Read(ctx, t.client, overrideRange(t.config.Layout))
+		read, err := t.endOverrides(ctx)
 		if err != nil {
 			return before, fmt.Errorf("read the overrides: %w", err)
 		}
@@ -233,6 +234,43 @@ func (t *term) applyOverridden(ctx context.Context) (Report, error) {
 		}
 		before = report
 		t.logger.InfoContext(ctx, "a pass was broken off: the overrides have changed")
+	}
+}
+
+// endOverrides reads the overrides, and removes those whose time is up although etcd still has them.
+func (t *term) endOverrides(ctx context.Context) (etcd.Snapshot, error) {
+	for {
+		read, err := etcd.Read(ctx, t.client, overrideRange(t.config.Layout))
+		if err != nil {
+			return read, err
+		}
+		t.words.see(read)
+		var ends []clientv3.Op
+		for key, o := range overridesByKey(read) {
+			if t.words.over(key, o.At, o.Until) {
+				ends = append(ends, clientv3.OpDelete(key))
+				t.logger.InfoContext(ctx, "an override is over, and etcd still has it: removed", slog.String("effect", string(o.Effect)), slog.String("override", o.String()))
+			}
+		}
+		if len(ends) == 0 {
+			return read, nil
+		}
+		conditions := append(t.leadership.Conditions(), overrideRange(t.config.Layout).Unchanged(read.Revision))
+		asking, cancel := context.WithTimeout(ctx, requestTimeout)
+		done, err := t.client.Txn(asking).If(conditions...).Then(ends...).Commit()
+		cancel()
+		switch {
+		case err != nil:
+			return read, etcd.Failed(ctx, t.client, "end overrides", err)
+		case !done.Succeeded && ctx.Err() == nil: // somebody else has written one, or leads
+			select {
+			case <-time.After(conflictPause):
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			return read, context.Cause(ctx)
+		}
 	}
 }
 

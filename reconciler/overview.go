@@ -69,11 +69,14 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	if o.Overrides, err = readOverrides(ctx, client, layout); err != nil {
 		return Overview{}, err
 	}
-	if o.Approval, err = readApproval(ctx, client, layout); err != nil {
+	if o.Approval, err = readApproval(ctx, client, layout, &words{}); err != nil {
 		return Overview{}, err
 	}
 	if !found {
 		o.NoLeader = whyNoLeader(set)
+	}
+	if o.Trouble != nil && (!found || o.Trouble.Node != leader.Name) {
+		o.Trouble = nil // of an earlier leader
 	}
 	if found {
 		o.Leader = &leader

@@ -112,6 +112,7 @@ type Service struct {
 	nodes      watch.Memory[node.Set]
 	status     watch.Memory[statusView]
 	overrides  watch.Memory[etcd.Snapshot]
+	words      words
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
 	// fault is why this node's API server cannot be used; empty: it can. It is not set before the API
@@ -262,7 +263,10 @@ func (s *Service) Components() []Component {
 	if s.can.overridable != nil {
 		overrides := &etcd.Follower{Client: s.client, Range: overrideRange(s.config.Layout), Logger: s.config.Logger}
 		components = append(components, Component{Name: "watch-overrides", Base: true, Check: overrides.Check, Serve: func(ctx context.Context) error {
-			return overrides.Run(ctx, s.overrides.Set)
+			return overrides.Run(ctx, func(snapshot etcd.Snapshot) {
+				s.words.see(snapshot)
+				s.overrides.Set(snapshot)
+			})
 		}})
 	}
 	if publisher := s.can.publisher; publisher != nil {

@@ -34,7 +34,8 @@ const (
 )
 
 // troubleWriter keeps the trouble of a leadership in etcd. It writes when something in it changes,
-// at most every troubleInterval, and deletes the key when a pass succeeds. Nothing is decided from
+// at most every troubleInterval, and deletes the key when a pass succeeds, or when the leader holds:
+// then no pass fails, and what an earlier leader has left is no longer so. Nothing is decided from
 // the key, so it does not retry a write that fails.
 type troubleWriter struct {
 	since, written time.Time
@@ -44,14 +45,11 @@ type troubleWriter struct {
 
 // passEnded updates the trouble after a pass that ended with err.
 func (w *troubleWriter) passEnded(ctx context.Context, t *term, report Report, err error) {
-	key := t.config.Layout.Trouble()
-	now := time.Now()
 	if err == nil {
-		if !w.clear && t.putIfLeading(ctx, clientv3.OpDelete(key)) {
-			*w = troubleWriter{clear: true}
-		}
+		w.none(ctx, t)
 		return
 	}
+	now := time.Now()
 	if w.since.IsZero() {
 		w.since = now
 	}
@@ -65,8 +63,15 @@ func (w *troubleWriter) passEnded(ctx context.Context, t *term, report Report, e
 		trouble.Failures[i].Object, trouble.Failures[i].Reason = clip(f.Object), clip(f.Reason)
 	}
 	text, encodeErr := json.Marshal(trouble)
-	if encodeErr == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(key, string(text))) {
+	if encodeErr == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Trouble(), string(text))) {
 		w.text, w.written, w.clear = string(text), now, false
+	}
+}
+
+// none tells that there is no trouble.
+func (w *troubleWriter) none(ctx context.Context, t *term) {
+	if !w.clear && t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Trouble())) {
+		*w = troubleWriter{clear: true}
 	}
 }
 

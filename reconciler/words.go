@@ -1,0 +1,56 @@
+package reconciler
+
+import (
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/reconciler/etcd"
+)
+
+// words knows since when a person's words, which hold for a while, are in etcd: overrides and the
+// approval. Each hangs on a lease of etcd, but whenever etcd's own leader changes, all its leases
+// begin anew. So who acts on a word takes it for over, too, when he has seen it for as long as it
+// was to hold, or long after its end by his wall clock. Safe for concurrent use.
+type words struct {
+	mu    sync.Mutex
+	since map[string]sighting // by key
+}
+
+// sighting is when a version of a key was seen first.
+type sighting struct {
+	revision int64
+	at       time.Time
+}
+
+// wordSlack is how far wall clocks may differ: a word of a clock that is behind ours is not over
+// early for that.
+const wordSlack = 5 * time.Minute
+
+// longOver reports whether a word's end has passed whatever clock it is by. The zero time is no
+// end.
+func longOver(until time.Time) bool {
+	return !until.IsZero() && time.Since(until) > wordSlack
+}
+
+// see takes note of what is in etcd.
+func (w *words) see(s etcd.Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since == nil {
+		w.since = map[string]sighting{}
+	}
+	for key, entry := range s.Entries {
+		if seen := w.since[key]; entry.Revision > seen.revision {
+			w.since[key] = sighting{entry.Revision, time.Now()}
+		}
+	}
+}
+
+// over reports whether the word of a key is over that was to hold from one time to another. The key
+// has been seen.
+func (w *words) over(key string, at, until time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	length := until.Sub(at)
+	return length > 0 && time.Since(w.since[key].at) >= length || longOver(until)
+}

@@ -1,0 +1,124 @@
+package reconciler
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/reconciler/etcd"
+)
+
+// TestWordsEnd: a word is over when it has been seen for as long as it was to hold, whatever the
+// clock of who wrote it says, and at the latest some minutes after its end.
+func TestWordsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var w words
+		seen := func(key string, revision int64) {
+			w.see(etcd.Snapshot{Entries: map[string]etcd.Entry{key: {Revision: revision}}})
+		}
+		over := func(what, key string, at time.Time, want bool) {
+			t.Helper()
+			if got := w.over(key, at, at.Add(time.Hour)); got != want {
+				t.Errorf("%s: %t", what, got)
+			}
+		}
+		now := time.Now()
+		seen("right", 1)
+		seen("ahead", 2)
+		seen("late", 3)
+		over("one that begins", "right", now, false)
+		over("one of a clock that is behind", "late", now.Add(-time.Hour-wordSlack), false)
+		over("one whose end is long past", "late", now.Add(-time.Hour-wordSlack-time.Second), true)
+		if w.over("right", time.Time{}, time.Time{}) {
+			t.Error("one without an end")
+		}
+		time.Sleep(time.Hour - time.Second)
+		seen("right", 1)
+		over("a moment before its end", "right", now, false)
+		time.Sleep(time.Second)
+		over("at its end", "right", now, true)
+		over("one of a clock that is ahead", "ahead", now.Add(10*time.Hour), true)
+		seen("right", 4)
+		over("one that was written anew", "right", time.Now(), false)
+	})
+}
+
+// TestOverridesEndInTime: the leader ends an override that etcd still has after its time, as it has
+// when its own leader has changed.
+func TestOverridesEndInTime(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	b := build("v1.0.0", "v1.0.0", "v1.0.0")
+	store := func(scope string, at time.Time, length time.Duration) {
+		t.Helper()
+		o := Override{Effect: Pause, Scope: scope, Reason: "x", At: at, Until: at.Add(length)}
+		text, err := json.Marshal(o)
+		if err == nil {
+			_, err = client.Put(t.Context(), overrideKey(layout, o), string(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	store("Secret", time.Now().Add(-time.Hour), time.Minute)
+	store("ConfigMap", time.Now().Add(-time.Minute), time.Hour)
+	if o, err := Look(t.Context(), client, layout, b, quiet(t)); err != nil || len(o.Overrides) != 1 || o.Overrides[0].Scope != "ConfigMap" {
+		t.Errorf("status shows %+v, %v", o.Overrides, err)
+	}
+	var r resources
+	p := &paused{hand: r.hand("v1.0.0"), told: make(chan []Override, 1)}
+	startSourced(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 50 * time.Millisecond, Settle: time.Millisecond}, p)
+	told := func(what, want string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			var scopes []string
+			for _, each := range <-p.told {
+				scopes = append(scopes, each.Scope)
+			}
+			if strings.Contains(strings.Join(scopes, ", "), "Secret") {
+				t.Error("one that was long over holds")
+			}
+			return strings.Join(scopes, ", ") == want
+		})
+	}
+	told("what holds", "ConfigMap")
+	store("Deployment", time.Now().Add(10*time.Hour), 2*time.Second) // of a clock that is ahead
+	told("both hold", "ConfigMap, Deployment")
+	told("it has been seen for its time", "ConfigMap")
+	read, err := etcd.Read(t.Context(), client, overrideRange(layout))
+	if err != nil || len(read.Entries) != 1 {
+		t.Errorf("etcd has %v, %v", read.Entries, err)
+	}
+}
+
+// TestTroubleOfAnEarlierLeader is not shown as what is, and a leader that holds removes it: it runs
+// no pass that could fail.
+func TestTroubleOfAnEarlierLeader(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	register(t, client, layout, "old", "v1.0.0")
+	text, err := done("v1.0.0", "v1.0.0").Encode()
+	if err == nil {
+		_, err = client.Put(t.Context(), layout.Status(), string(text))
+	}
+	if err == nil {
+		_, err = client.Put(t.Context(), layout.Trouble(), `{"node":"old","error":"it has no disk"}`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := build("v2.0.0", "v2.0.0", "v2.0.0")
+	if o, err := Look(t.Context(), client, layout, b, quiet(t)); err != nil || o.Trouble != nil {
+		t.Errorf("nobody leads, and the trouble is %+v, %v", o.Trouble, err)
+	}
+	var r resources
+	s := start(t, client, Config{Node: "n1", Build: b, Layout: layout}, &r)
+	eventually(t, "the leader holds", func() bool { return s.State().Blocked != "" })
+	eventually(t, "the trouble is gone", func() bool {
+		read, err := etcd.Read(t.Context(), client, etcd.Range{Key: layout.Trouble()})
+		return err == nil && len(read.Entries) == 0
+	})
+}
