@@ -300,6 +300,7 @@ func (c config) open() error {
 			wrong.add("%w", err)
 		}
 	}
+	c.expired(&wrong, time.Now())
 	failures, err := resources.Check(c.options())
 	if err != nil {
 		wrong.add("%w", err)

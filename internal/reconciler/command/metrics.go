@@ -95,13 +95,17 @@ func (m *metrics) Announced(status gate.Status) {
 	m.announced.WithLabelValues(string(status.State)).Inc()
 }
 
-// watch adds the state of a service, which is read at each scrape.
-func (m *metrics) watch(s *reconciler.Service) {
+// watch adds the state of a service and the certificates of its configuration, which are read at
+// each scrape.
+func (m *metrics) watch(s *reconciler.Service, c config) {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
 	}
 	m.registry.MustRegister(&stateCollector{
 		service:  s,
+		config:   c,
+		expires:  describe("certificate_expires_timestamp_seconds", "When the client certificate in a file expires.", "file"),
+		soon:     describe("certificate_expires_soon", "Whether that is so soon that somebody should have renewed it, or is past.", "file"),
 		leading:  describe("leading", "Whether this process leads."),
 		term:     describe("term", "Number of our leadership; 0 when we do not lead."),
 		campaign: describe("may_lead", "Whether the releases present allow this node to lead."),
@@ -117,13 +121,16 @@ func (m *metrics) watch(s *reconciler.Service) {
 
 type stateCollector struct {
 	service *reconciler.Service
+	config  config
 
-	leading, term, campaign, blocked, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
+	expires, soon, leading, term, campaign, blocked, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.leading, c.term, c.campaign, c.blocked, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks} {
+	for _, d := range []*prometheus.Desc{
+		c.expires, c.soon, c.leading, c.term, c.campaign, c.blocked, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks,
+	} {
 		ch <- d
 	}
 }
@@ -135,6 +142,10 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	flag := map[bool]float64{true: 1}
+	for file, certificate := range c.config.certificates() {
+		send(c.expires, float64(certificate.NotAfter.Unix()), file)
+		send(c.soon, flag[expiresSoon(certificate, time.Now())], file)
+	}
 	send(c.leading, flag[state.Term > 0])
 	send(c.term, float64(state.Term))
 	send(c.campaign, flag[state.Campaign.OK])

@@ -55,7 +55,7 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	if err != nil {
 		return err
 	}
-	m.watch(s)
+	m.watch(s, c)
 	components := supervised(s.Components())
 	mux := http.NewServeMux()
 	if c.listen != "" {

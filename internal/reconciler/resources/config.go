@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"time"
 
@@ -140,6 +141,22 @@ func CheckKubeconfig(kubeconfig string) error {
 	}
 	a.Close()
 	return nil
+}
+
+// ClientCertificate returns the certificate in PEM by which a kubeconfig's current context is known
+// to the API server, and the file that has it: the kubeconfig itself may. There may be none.
+func ClientCertificate(kubeconfig string) (text []byte, file string, err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	switch {
+	case err != nil:
+		return nil, "", fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	case len(config.CertData) > 0:
+		return config.CertData, kubeconfig, nil
+	case config.CertFile == "":
+		return nil, "", nil
+	}
+	text, err = os.ReadFile(config.CertFile)
+	return text, config.CertFile, err
 }
 
 // offline returns an Applier that knows what is wanted, and has no client yet.

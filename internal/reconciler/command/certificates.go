@@ -1,0 +1,53 @@
+package command
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
+)
+
+// certificates returns the client certificates that the configuration names, by the files that have
+// them: that for etcd, and that of the kubeconfig. It leaves out what cannot be read, which others
+// tell.
+func (c config) certificates() map[string]*x509.Certificate {
+	all := map[string]*x509.Certificate{}
+	add := func(file string, text []byte, err error) {
+		block, _ := pem.Decode(text)
+		if err != nil || block == nil {
+			return
+		}
+		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all[file] = certificate
+		}
+	}
+	if c.etcd.CertFile != "" {
+		text, err := os.ReadFile(c.etcd.CertFile)
+		add(c.etcd.CertFile, text, err)
+	}
+	if c.kubeconfig != "" {
+		text, file, err := resources.ClientCertificate(c.kubeconfig)
+		add(file, text, err)
+	}
+	return all
+}
+
+// expired adds a fault for each certificate that has expired.
+func (c config) expired(wrong *faults, now time.Time) {
+	for file, certificate := range c.certificates() {
+		if now.After(certificate.NotAfter) {
+			wrong.add("the client certificate %s has expired at %s: make another one", file, certificate.NotAfter.UTC().Format(time.DateTime+" UTC"))
+		}
+	}
+}
+
+// soon is when a certificate that nobody has renewed is worth a word: when a tenth of its life is
+// left, and at most two weeks. Those who renew certificates do so well before.
+const soon = 14 * 24 * time.Hour
+
+// expiresSoon reports whether a certificate expires soon, or has expired.
+func expiresSoon(certificate *x509.Certificate, now time.Time) bool {
+	return certificate.NotAfter.Sub(now) < min(soon, certificate.NotAfter.Sub(certificate.NotBefore)/10)
+}
