@@ -45,8 +45,8 @@ type Approval struct {
 	// By says who, and Reason why, for people.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// At and Until are when, by the clock of who wrote it. The end is a lease of etcd, or earlier:
-	// see words.
+	// At and Until are when, by the clock of who wrote it. The end is a lease of etcd. Where a change
+	// of etcd's own leader has put that off, the approval no longer counts.
 	At    time.Time `json:"at"`
 	Until time.Time `json:"until"`
 }

@@ -20,7 +20,8 @@ import (
 )
 
 // Override is a person's word that objects are treated in another way for a while. etcd removes it
-// when its time is up, or the leader does: see words.
+// when its time is up. Where a change of etcd's own leader has put that off, the leader of the
+// reconcilers removes it.
 type Override struct {
 	Effect Effect `json:"effect"`
 	// Scope is what is treated so: ScopeAll, a kind, or an object. See Covers.

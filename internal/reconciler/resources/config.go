@@ -15,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
@@ -37,6 +38,9 @@ type Options struct {
 	// one deletes it: a file that is rewritten, or moved, lacks it for a moment. Zero:
 	// DefaultAbsence.
 	Absence time.Duration
+	// Vanished is for how long the server must have lacked the kind of an object that is no longer
+	// wanted before that is forgotten. Zero: inventory.Settle.
+	Vanished time.Duration
 	// LookEvery is how long an object that no watch tells of, because it does not bear our label, is
 	// taken to be as it was. Zero: DefaultLookEvery.
 	LookEvery time.Duration
@@ -178,6 +182,7 @@ func offline(o Options, log *slog.Logger) (*Applier, error) {
 		}
 	}
 	o.Absence, o.LookEvery = cmp.Or(o.Absence, DefaultAbsence), cmp.Or(o.LookEvery, DefaultLookEvery)
+	o.Vanished = cmp.Or(o.Vanished, inventory.Settle)
 	return &Applier{
 		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
@@ -65,7 +66,8 @@ func TestFailingKindIsKept(t *testing.T) {
 }
 
 // TestKindIsNotForgotten: while a group cannot be asked for, what was created of it may still be
-// there; once the server says that there is no such kind, it is gone with it.
+// there, and that this is not known is told. A server that does not name the kind at all may only
+// have begun; when it has said so for long enough, everything of the kind is gone with it.
 func TestKindIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -73,21 +75,39 @@ func TestKindIsNotForgotten(t *testing.T) {
 		"spec: {group: away.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 10, service: {name: none, namespace: default}}\n")
 	t.Cleanup(func() { w.removeAfter(apiServices, "v1.away.example.com") })
 	w.create(configMaps, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s, labels: {%s: \"true\"}}\ndata: {%s: \"%s\"}\n",
-		inventory.Name, inventory.Namespace, object.Label, "Thing.away.example.com", "default/t uid=u"))
-	key := object.Key{Group: "away.example.com", Kind: "Thing", Namespace: "default", Name: "t"}
+		inventory.Name, inventory.Namespace, object.Label, "Thing.away.example.com", "default/t uid=u\\ndefault/u uid=v need=required"))
+	keys := []object.Key{
+		{Group: "away.example.com", Kind: "Thing", Namespace: "default", Name: "t"}, {Group: "away.example.com", Kind: "Thing", Namespace: "default", Name: "u"},
+	}
+	known := func() (n int) {
+		for _, key := range keys {
+			if _, is := w.inventory().Entries[key]; is {
+				n++
+			}
+		}
+		return n
+	}
 	w.write("a.yaml", configMap("one", "1"))
 	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
-	a.until("the passes go on", func(r reconciler.Report, err error) bool { return err == nil })
-	if _, known := w.inventory().Entries[key]; !known {
-		t.Error("it is forgotten while its API server is away")
+	report := a.until("that it is told", func(r reconciler.Report, err error) bool {
+		return err != nil && !r.Ready && strings.Count(fmt.Sprint(r.Failures), "whether it is there cannot be asked") == 2
+	})
+	if len(report.Failures) != 2 || !w.there(configMaps, "default", "one") {
+		t.Errorf("something else fails, or the rest is not kept: %+v", report)
+	}
+	if n := known(); n != 2 {
+		t.Errorf("%d of 2 are known while their API server is away", n)
+	}
+	w.remove(apiServices, "", "v1.away.example.com")
+	a.done() // it asks again by itself
+	if _, err := a.pass(); err != nil {
+		t.Error(err)
+	}
+	if n := known(); n != 2 {
+		t.Errorf("%d of 2 are known, of a kind that the server lacks since a moment", n)
 	}
 	a.stop()
-	w.remove(apiServices, "", "v1.away.example.com")
-	w.await("that it is forgotten", func() bool {
-		b := w.start(resources.Options{BuiltIn: []*object.Object{}})
-		defer b.stop()
-		b.done()
-		_, known := w.inventory().Entries[key]
-		return !known
-	})
+	b := w.start(resources.Options{BuiltIn: []*object.Object{}, Vanished: time.Second})
+	w.await("that they are forgotten", func() bool { b.done(); return known() == 0 })
+	b.silent()
 }

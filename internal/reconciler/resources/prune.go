@@ -70,7 +70,7 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	if !release {
 		delete(p.logged, "unread")
 	}
-	found, err := p.locateLeftovers(ctx, over)
+	found, err := p.locateLeftovers(ctx, over, release)
 	if err != nil {
 		return err
 	}
@@ -152,18 +152,18 @@ func (p *pass) justGone(l *leftover) bool {
 }
 
 // locateLeftovers finds leftovers in their mirrors. It leaves out those of kinds that cannot be
-// followed now, and forgets those whose kind is gone.
-func (p *pass) locateLeftovers(ctx context.Context, over []*leftover) ([]*leftover, error) {
+// followed now.
+func (p *pass) locateLeftovers(ctx context.Context, over []*leftover, release bool) ([]*leftover, error) {
 	var found []*leftover
 	for _, l := range over {
 		if p.kinds == nil {
 			continue
 		}
-		kind, err := p.kinds.Any(l.Key)
+		kind, known, err := p.kindOfLeftover(ctx, l, release)
 		if err != nil {
-			if p.kinds.Whole() {
-				p.ledger.forget(l.Key) // all objects of a kind are gone with the kind
-			}
+			return nil, err
+		}
+		if !known {
 			continue
 		}
 		m, err := p.mirror(ctx, kind)
@@ -179,6 +179,53 @@ func (p *pass) locateLeftovers(ctx context.Context, over []*leftover) ([]*leftov
 	}
 	return found, context.Cause(ctx)
 }
+
+// kindOfLeftover returns how a leftover is reached. If the server does not have its kind, that is a
+// failure while the group cannot be asked for. Else all objects of the kind are gone with the kind,
+// and the leftover is forgotten, but not before inventory.Settle: a server that starts lacks the
+// groups of definitions and of other servers for a while.
+func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (kind api.Kind, known bool, err error) {
+	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
+	kind, err = p.kinds.Any(l.Key)
+	unasked := p.kinds.Unasked(l.Group)
+	own := release == (l.need() != object.Nobody) // nothing of a manifest may hold up the release
+	again := time.Since(p.kindsAt) >= min(vanishedEvery, p.a.options.Vanished)
+	if unasked != nil {
+		again = p.failures.due(l.Key, "", "")
+	}
+	if err != nil && own && again && p.kindsAt.Before(p.begun) {
+		if err := p.refreshKinds(ctx); err != nil {
+			return kind, false, err
+		}
+		kind, err = p.kinds.Any(l.Key)
+		unasked = p.kinds.Unasked(l.Group)
+	}
+	switch {
+	case err == nil:
+		delete(p.vanished, gk)
+		return kind, true, nil
+	case unasked != nil:
+		delete(p.vanished, gk)
+		if own {
+			p.missing(ctx, l.object(), fmt.Errorf("whether it is there cannot be asked: %w", unasked))
+		}
+		return kind, false, nil
+	}
+	since, vanished := p.vanished[gk]
+	if !vanished {
+		p.vanished[gk] = time.Now()
+	}
+	if release || !vanished || !p.kinds.Whole() || p.kindsAt.Sub(since) < p.a.options.Vanished {
+		return kind, false, nil
+	}
+	p.ledger.forget(l.Key)
+	p.a.log.InfoContext(ctx, "no longer wanted, and forgotten: its kind is gone, and all objects with it", slog.String("object", l.Key.String()))
+	return kind, false, nil
+}
+
+// vanishedEvery is how often the server is asked again for the kind of a leftover that it does not
+// have.
+const vanishedEvery = 30 * time.Second
 
 // ofManifests returns those of the leftovers that are there, are ours, and may be deleted. It asks
 // the server for those that their mirror does not have, so that what is counted is what there is.

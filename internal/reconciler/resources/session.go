@@ -29,7 +29,12 @@ type session struct {
 	start chan *mirror.Mirror
 	ended chan struct{}
 
+	// kinds are those of the server when it was asked at kindsAt.
 	kinds   *api.Kinds
+	kindsAt time.Time
+	// vanished has, of each kind of which there is a leftover and which the server does not have,
+	// since when passes have found that.
+	vanished map[schema.GroupKind]time.Time
 	mirrors map[schema.GroupVersionResource]*mirror.Mirror
 	// classes has every storage class, whoever made it. Nil unless one of ours is to be the
 	// default.
@@ -77,7 +82,7 @@ func newSession(a *Applier) *session {
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
 		health: map[object.Key]seenHealth{}, said: map[object.Key]string{}, absent: map[object.Key]time.Time{},
-		unlabeled: map[object.Key]looked{},
+		unlabeled: map[object.Key]looked{}, vanished: map[schema.GroupKind]time.Time{},
 	}
 }
 
@@ -147,7 +152,7 @@ func (s *session) startMirror(ctx context.Context, kind api.Kind, selector strin
 func (s *session) refreshKinds(ctx context.Context) error {
 	kinds, err := s.a.client.Kinds(ctx)
 	if err == nil {
-		s.kinds = kinds
+		s.kinds, s.kindsAt = kinds, time.Now()
 	}
 	return err
 }

@@ -135,5 +135,16 @@ func (k *Kinds) Any(key object.Key) (Kind, error) {
 	return kind, nil
 }
 
+// Unasked returns why a group could not be asked for, in one of its versions or in all; nil: it
+// could.
+func (k *Kinds) Unasked(group string) error {
+	for version, err := range k.failed {
+		if version.Group == group {
+			return err
+		}
+	}
+	return nil
+}
+
 // Whole reports whether every group could be asked for.
 func (k *Kinds) Whole() bool { return len(k.failed) == 0 }
