@@ -238,7 +238,7 @@ func (t *term) applyOverridden(ctx context.Context) (Report, error) {
 	}
 }
 
-// endOverrides reads the overrides, and removes those whose time is up although etcd still has them.
+// endOverrides reads the overrides. It removes those whose time is up although etcd still has them.
 func (t *term) endOverrides(ctx context.Context) (etcd.Snapshot, error) {
 	for {
 		read, err := etcd.Read(ctx, t.client, overrideRange(t.config.Layout))

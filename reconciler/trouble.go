@@ -34,7 +34,7 @@ const (
 )
 
 // troubleWriter keeps the trouble of a leadership in etcd. It writes when something in it changes,
-// at most every troubleInterval, and deletes the key when a pass succeeds, or when the leader holds:
+// at most every troubleInterval. It deletes the key when a pass succeeds, or when the leader holds:
 // then no pass fails, and what an earlier leader has left is no longer so. Nothing is decided from
 // the key, so it does not retry a write that fails.
 type troubleWriter struct {

@@ -78,7 +78,8 @@ func Dial(ctx context.Context, config Config) (*clientv3.Client, error) {
 		return nil, err
 	}
 	var options []grpc.DialOption
-	if security != nil && !strings.HasPrefix(config.Endpoints[0], "http://") { // as the client decides whether to use TLS
+	// So the client itself decides whether it uses TLS.
+	if security != nil && !strings.HasPrefix(config.Endpoints[0], "http://") {
 		options = append(options, grpc.WithTransportCredentials(anew{credentials.NewTLS(security), config}))
 	}
 	client, err := clientv3.New(clientv3.Config{

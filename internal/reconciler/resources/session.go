@@ -35,7 +35,7 @@ type session struct {
 	// vanished has, of each kind of which there is a leftover and which the server does not have,
 	// since when passes have found that.
 	vanished map[schema.GroupKind]time.Time
-	mirrors map[schema.GroupVersionResource]*mirror.Mirror
+	mirrors  map[schema.GroupVersionResource]*mirror.Mirror
 	// classes has every storage class, whoever made it. Nil unless one of ours is to be the
 	// default.
 	classes  *mirror.Mirror
