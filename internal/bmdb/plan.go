@@ -65,6 +65,8 @@ type Plan struct {
 	NeedsConfirmation bool
 	// ConfirmedAt is nil while it is not.
 	ConfirmedAt *time.Time
+	// Confirmable: confirming it now begins to carry it out, or goes on where that was interrupted.
+	Confirmable bool
 	// Outcomes, in the order of the machines, are set by DB.ConfirmPlan only.
 	Outcomes []PlanOutcome
 }
@@ -185,7 +187,7 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 	if err != nil {
 		return Plan{}, err
 	}
-	p.NeedsConfirmation = p.needsConfirmation()
+	p.NeedsConfirmation, p.Confirmable = p.needsConfirmation(), true
 	return p, nil
 }
 
@@ -250,6 +252,11 @@ func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
 		Until: body.Until, Install: body.Install, Machines: body.Machines, ConfirmedAt: instantPointer(row.ConfirmedAt),
 	}
 	p.NeedsConfirmation = p.needsConfirmation()
+	until := p.ExpiresAt
+	if p.ConfirmedAt != nil {
+		until = p.ConfirmedAt.Add(planContinues)
+	}
+	p.Confirmable = t.Now().Before(until)
 	return p, nil
 }
 
@@ -265,10 +272,10 @@ func (db *DB) ConfirmPlan(ctx context.Context, actor, id string) (Plan, error) {
 			return p, err
 		}
 		switch now := t.Now(); {
-		case p.ConfirmedAt == nil && !now.Before(p.ExpiresAt):
+		case p.ConfirmedAt == nil && !p.Confirmable:
 			return p, fleet.Errorf(fleet.KindConflict, "plan %s expired at %s, %s after it was made: make it anew", p.ID,
 				p.ExpiresAt.UTC().Format(time.DateTime), planLasts)
-		case p.ConfirmedAt != nil && !now.Before(p.ConfirmedAt.Add(planContinues)):
+		case !p.Confirmable:
 			return p, fleet.Errorf(fleet.KindConflict, "plan %s was confirmed at %s, and cannot be gone on with any more: make it anew", p.ID,
 				p.ConfirmedAt.UTC().Format(time.DateTime))
 		case p.ConfirmedAt != nil:

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -32,14 +33,29 @@ after it expired (janitor.keep_plans, a week).`,
 			return a.print(*output, response.GetPlan(), func(w *screen) {
 				plan := response.GetPlan()
 				showPlan(w, plan)
-				if plan.GetConfirmedAt() == nil {
+				if words := toConfirm(plan); words != "" {
 					w.line("")
-					w.line("It can be confirmed until %s: ironherd plan confirm %s", instant(plan.GetExpiresAt()), plan.GetId())
+					w.line("%s", words)
 				}
 			})
 		})
 	}
 	return cmd
+}
+
+// toConfirm says what confirming the plan does now; "": nothing, and nothing is to be said of that.
+// An older control plane does not tell whether the time for it is over.
+func toConfirm(plan *fleetv1.Plan) string {
+	over := plan.Confirmable != nil && !plan.GetConfirmable()
+	switch {
+	case plan.GetConfirmedAt() == nil && over:
+		return fmt.Sprintf("It expired at %s: make it anew.", instant(plan.GetExpiresAt()))
+	case plan.GetConfirmedAt() == nil:
+		return fmt.Sprintf("It can be confirmed until %s: ironherd plan confirm %s", instant(plan.GetExpiresAt()), plan.GetId())
+	case plan.GetConfirmable():
+		return fmt.Sprintf("Where confirming it was interrupted, this goes on, and repeats nothing: ironherd plan confirm %s", plan.GetId())
+	}
+	return ""
 }
 
 func (a *app) planConfirmCommand() *cobra.Command {

@@ -69,7 +69,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	health := newDatabaseHealth(d.db)
 	parts.all = append(parts.all, health.component())
 	parts.writable = health.writable
-	d.metrics.Writable(health.writable)
+	d.metrics.Writable(func() bool { return health.writable(context.WithoutCancel(ctx)) == nil })
 	if d.config.Has(fleet.RoleJanitor) {
 		process := d.loopOptions()
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"cmp"
-	"context"
 	"strconv"
 	"time"
 
@@ -225,12 +224,12 @@ func (m *Metrics) Tokens(runOut func(now time.Time) bool) {
 	}, func() float64 { return map[bool]float64{true: 1}[runOut(time.Now())] }))
 }
 
-// Writable adds whether the database takes changes; writable tells why it does not. Call it once.
-func (m *Metrics) Writable(writable func(context.Context) error) {
+// Writable adds whether the database takes changes. Call it once.
+func (m *Metrics) Writable(writable func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "database_writable",
 		Help: "Whether the database takes changes of this process: 0 with a full disk, or a server that only reads.",
-	}, func() float64 { return map[bool]float64{true: 1}[writable(context.Background()) == nil] }))
+	}, func() float64 { return map[bool]float64{true: 1}[writable()] }))
 }
 
 // ConnectedAgents adds a gauge of how many agents have spoken to this process lately, which count

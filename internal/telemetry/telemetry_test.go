@@ -2,7 +2,6 @@ package telemetry_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -75,7 +74,7 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.Probed(fleet.SeenByUnit, "unanswered")
 	m.ConnectedAgents(func() int { return 4 })
 	m.Tokens(func(time.Time) bool { return true })
-	m.Writable(func(context.Context) error { return errors.New("the disk is full") })
+	m.Writable(func() bool { return false })
 	m.Certificate("agent-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return true })
 	return m, db
 }

@@ -2379,7 +2379,9 @@ func (x *Hold) GetSince() *timestamppb.Timestamp {
 }
 
 type ListDiscrepanciesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most so many; 0: all.
+	Limit         int32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2412,6 +2414,13 @@ func (x *ListDiscrepanciesRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListDiscrepanciesRequest.ProtoReflect.Descriptor instead.
 func (*ListDiscrepanciesRequest) Descriptor() ([]byte, []int) {
 	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListDiscrepanciesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
 }
 
 type ListDiscrepanciesResponse struct {
@@ -3774,8 +3783,11 @@ type Plan struct {
 	// It destroys or interrupts something, or is about several machines: a person should look at it.
 	NeedsConfirmation bool `protobuf:"varint,8,opt,name=needs_confirmation,json=needsConfirmation,proto3" json:"needs_confirmation,omitempty"`
 	// Absent while it is not.
-	ConfirmedAt   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=confirmed_at,json=confirmedAt,proto3" json:"confirmed_at,omitempty"`
-	Machines      []*PlannedMachine      `protobuf:"bytes,10,rep,name=machines,proto3" json:"machines,omitempty"`
+	ConfirmedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=confirmed_at,json=confirmedAt,proto3" json:"confirmed_at,omitempty"`
+	Machines    []*PlannedMachine      `protobuf:"bytes,10,rep,name=machines,proto3" json:"machines,omitempty"`
+	// Confirming it now begins to carry it out, or goes on where that was interrupted, and repeats
+	// nothing. Absent: the control plane does not tell.
+	Confirmable   *bool `protobuf:"varint,11,opt,name=confirmable,proto3,oneof" json:"confirmable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3878,6 +3890,13 @@ func (x *Plan) GetMachines() []*PlannedMachine {
 		return x.Machines
 	}
 	return nil
+}
+
+func (x *Plan) GetConfirmable() bool {
+	if x != nil && x.Confirmable != nil {
+		return *x.Confirmable
+	}
+	return false
 }
 
 // PlannedMachine is what a plan does to one machine.
@@ -4827,8 +4846,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x1a\n" +
-	"\x18ListDiscrepanciesRequest\"a\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"0\n" +
+	"\x18ListDiscrepanciesRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\"a\n" +
 	"\x19ListDiscrepanciesResponse\x12D\n" +
 	"\rdiscrepancies\x18\x01 \x03(\v2\x1e.ironherd.fleet.v1.DiscrepancyR\rdiscrepancies\"\xe3\x01\n" +
 	"\vDiscrepancy\x12\x1a\n" +
@@ -4923,7 +4943,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x12ConfirmPlanRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"B\n" +
 	"\x13ConfirmPlanResponse\x12+\n" +
-	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\"\x9e\x03\n" +
+	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\"\xd5\x03\n" +
 	"\x04Plan\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x129\n" +
@@ -4936,7 +4956,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x12needs_confirmation\x18\b \x01(\bR\x11needsConfirmation\x12=\n" +
 	"\fconfirmed_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vconfirmedAt\x12=\n" +
 	"\bmachines\x18\n" +
-	" \x03(\v2!.ironherd.fleet.v1.PlannedMachineR\bmachines\"\xb9\x02\n" +
+	" \x03(\v2!.ironherd.fleet.v1.PlannedMachineR\bmachines\x12%\n" +
+	"\vconfirmable\x18\v \x01(\bH\x00R\vconfirmable\x88\x01\x01B\x0e\n" +
+	"\f_confirmable\"\xb9\x02\n" +
 	"\x0ePlannedMachine\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
@@ -5237,6 +5259,7 @@ func file_api_fleet_v1_fleet_proto_init() {
 	if File_api_fleet_v1_fleet_proto != nil {
 		return
 	}
+	file_api_fleet_v1_fleet_proto_msgTypes[53].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -179,6 +179,9 @@ var planTests = []test{
 		if again = w.confirmed(p.ID); outcomes(again) != "done done" || w.record(one).Operation.Number != 1 {
 			w.Fatalf("after the end: %+v", again.Outcomes)
 		}
+		if p, err := w.db.Plan(w.ctx, p.ID); err != nil || !p.Confirmable {
+			w.Fatalf("it cannot be gone on with: %v", err)
+		}
 		w.shift.Advance(time.Hour)
 		_, err := w.db.ConfirmPlan(w.ctx, actor, p.ID)
 		w.wantKind(err, fleet.KindConflict)
@@ -260,13 +263,13 @@ var planTests = []test{
 		w.wantKind(err, fleet.KindNotFound)
 		p := w.planned(fleet.VerbPowerOff, id)
 		w.shift.Advance(10 * time.Minute)
+		if late, err := w.db.Plan(w.ctx, p.ID); err != nil || !p.Confirmable || late.Confirmable {
+			w.Fatalf("confirmable: %t, and after its time %t, %v", p.Confirmable, late.Confirmable, err)
+		}
 		_, err = w.db.ConfirmPlan(w.ctx, actor, p.ID)
 		w.wantKind(err, fleet.KindConflict)
 		if !strings.Contains(err.Error(), "expired at") || w.record(id).Operation != nil {
 			w.Fatalf("told %v", err)
-		}
-		if _, err := w.db.Plan(w.ctx, p.ID); err != nil {
-			w.Fatal(err)
 		}
 		prune := func(want int) {
 			w.Helper()

@@ -200,6 +200,7 @@ func planMessage(p bmdb.Plan) *fleetv1.Plan {
 	a := &fleetv1.Plan{
 		Id: p.ID, At: stamp(p.At), ExpiresAt: stamp(p.ExpiresAt), Actor: p.Actor, Verb: string(p.Verb), Reason: p.Reason,
 		Until: stampPointer(p.Until), NeedsConfirmation: p.NeedsConfirmation, ConfirmedAt: stampPointer(p.ConfirmedAt),
+		Confirmable: &p.Confirmable,
 		Machines: each(p.Machines, func(m bmdb.PlannedMachine) *fleetv1.PlannedMachine {
 			return &fleetv1.PlannedMachine{
 				MachineId: string(m.Machine), Name: m.Name, State: string(m.State), Does: m.Does, Destroys: m.Destroys, InUse: m.InUse, Refused: m.Refused,

@@ -233,9 +233,12 @@ func (s *Service) ListSessions(ctx context.Context, req *fleetv1.ListSessionsReq
 }
 
 // ListDiscrepancies implements fleetv1connect.FleetServiceHandler.
-func (s *Service) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
+func (s *Service) ListDiscrepancies(ctx context.Context, request *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceListDiscrepanciesProcedure, func(ctx context.Context, _ string) (*fleetv1.ListDiscrepanciesResponse, error) {
-		rows, err := s.db.Discrepancies(ctx, 0)
+		if request.GetLimit() < 0 {
+			return nil, fleet.Errorf(fleet.KindInvalid, "limit must not be negative, not %d", request.GetLimit())
+		}
+		rows, err := s.db.Discrepancies(ctx, int(request.GetLimit()))
 		if err != nil {
 			return nil, err
 		}

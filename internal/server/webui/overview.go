@@ -47,7 +47,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 			return err
 		},
 		func(ctx context.Context) error {
-			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
+			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{Limit: discrepanciesShown + 1})
 			o.discrepancies = response.GetDiscrepancies()
 			return err
 		},
