@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ironherd/ironherd/internal/daemon"
@@ -62,8 +64,8 @@ func findingTable(w *screen, c checked) {
 	w.table([]string{"INVARIANT", "SUBJECT", "DETAIL"}, rows)
 }
 
-// goesOnShown is how many lines of what goes on are shown.
-const goesOnShown = 50
+// startsShown is how many agent starts a table of what goes on has.
+const startsShown = 50
 
 func (a *app) dbAcceptRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -79,7 +81,7 @@ not be in use: stop the control plane first.`,
   ironherd db accept-restore --config /etc/ironherd/ironherd.yaml --yes`,
 		Args: exactly,
 	}
-	sure := cmd.Flags().Bool("yes", false, "accept it, whatever goes on by that")
+	sure, output := cmd.Flags().Bool("yes", false, "accept it, whatever goes on by that"), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		loaded, err := a.loadConfig(nil)
 		if err != nil {
@@ -97,7 +99,7 @@ not be in use: stop the control plane first.`,
 			a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
 			return nil
 		}
-		if err := a.print(formatTable, restored, func(w *screen) { goesOnTable(w, restored.GoesOn) }); err != nil {
+		if err := a.print(*output, restored, func(w *screen) { goesOnTable(w, restored.GoesOn) }); err != nil {
 			return err
 		}
 		return fleet.Errorf(fleet.KindConflict, "nothing is accepted yet (%s): what is listed above would go on; if all of it is still wanted, give --yes",
@@ -106,14 +108,24 @@ not be in use: stop the control plane first.`,
 	return cmd
 }
 
+// goesOnTable shows what goes on: first all that somebody asked for and all repairs, which destroy
+// or restart, and then some of the agent starts, of which a copied fleet has one for each machine.
 func goesOnTable(w *screen, goesOn []daemon.Withheld) {
-	var rows [][]string
-	for _, g := range goesOn[:min(len(goesOn), goesOnShown)] {
-		rows = append(rows, []string{g.Machine, g.Process, g.Reason})
+	starts := func(g daemon.Withheld) bool { return g.Process == string(fleet.ProcessAgentStart) }
+	shown := slices.DeleteFunc(slices.Clone(goesOn), starts)
+	most := len(shown) + startsShown
+	for _, g := range goesOn {
+		if starts(g) && len(shown) < most {
+			shown = append(shown, g)
+		}
+	}
+	rows := make([][]string, len(shown))
+	for i, g := range shown {
+		rows[i] = []string{g.Machine, g.Process, g.Reason}
 	}
 	w.table([]string{"MACHINE", "PROCESS", "WHY"}, rows)
-	if more := len(goesOn) - len(rows); more > 0 {
-		w.line("and %d more", more)
+	if more := len(goesOn) - len(shown); more > 0 {
+		w.line("and %d more (-o json shows all)", more)
 	}
 }
 

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,14 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if err := bmdbtest.Stock(t.Context(), db, "p1", ids, nil); err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(ids)
+	slices.Reverse(ids) // the last one in their order, which a cut would hide
+	if err := db.SetLevers(t.Context(), "p1", []fleet.Lever{fleet.LeverRelease}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.RequestOperation(t.Context(), "ada", ids[0], fleet.OperationRelease, "its contract ends"); err != nil {
+		t.Fatal(err)
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +66,8 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if r.code == 0 || !strings.Contains(r.stderr, "nothing is accepted yet") || !strings.Contains(r.stderr, "give --yes") {
 		t.Errorf("%d, %q", r.code, r.stderr)
 	}
-	if strings.Count(r.stdout, "agent-start") != 50 || !strings.Contains(r.stdout, "and 10 more") {
+	if first := strings.SplitN(r.stdout, "\n", 3)[1]; !strings.Contains(first, string(ids[0])+"  operation ") ||
+		strings.Count(r.stdout, "  agent-start  ") != 50 || !strings.HasSuffix(r.stdout, "and 9 more (-o json shows all)\n") {
 		t.Errorf("it shows %s", r.stdout)
 	}
 	if r := run(t, nil, "db", "accept-restore", "--config", file, "--yes"); r.code != 0 || !strings.Contains(r.stderr, "counts from now on") {

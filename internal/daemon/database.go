@@ -119,16 +119,18 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 // Restored is what AcceptRestore finds.
 type Restored struct {
 	// Evidence is why the database looks restored or copied; "": it does not.
-	Evidence string
+	Evidence string `yaml:"evidence"`
 	// GoesOn is what waits for the acceptance.
-	GoesOn []Withheld
+	GoesOn []Withheld `yaml:"goes_on"`
 	// Accepted: the database is the one to go on with.
-	Accepted bool
+	Accepted bool `yaml:"accepted"`
 }
 
 // Withheld is work that goes on once a database is accepted.
 type Withheld struct {
-	Machine, Process, Reason string
+	Machine string `yaml:"machine"`
+	Process string `yaml:"process"`
+	Reason  string `yaml:"reason"`
 }
 
 // AcceptRestore records that a database which looks restored or copied is the one to go on with;
