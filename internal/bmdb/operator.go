@@ -35,12 +35,12 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
-		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)",
-			m.record.Name(), onDisk(m.record))
+		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one (`ironherd machine install --reinstall%s`)",
+			m.record.Name(), onDisk(m.record), eraseToo(m.record))
 	}
 	held := heldGeneration(m.record)
 	if was != nil {
-		same, err := t.sameInstall(ctx, *was, request, machine)
+		same, err := t.sameInstall(ctx, m.record, request)
 		if err != nil {
 			return 0, false, err
 		}
@@ -74,6 +74,15 @@ func onDisk(r fleet.Record) string {
 	return fmt.Sprintf("runs an installed system (%s),", r.Installed.Words())
 }
 
+// eraseToo is what a reinstall needs besides where no install of ours has put on the disk what is
+// there: it was marked or adopted as installed, or recovery had the provider reinstall it.
+func eraseToo(r fleet.Record) string {
+	if i := r.Installed; i != nil && (i.Attempt == 0 || i.ErasedAt != nil) {
+		return " --erase"
+	}
+	return ""
+}
+
 // heldGeneration is the install that a disk of the machine holds, and for which its agent refused
 // the newest request; 0: it did not.
 func heldGeneration(r fleet.Record) fleet.InstallGeneration {
@@ -95,11 +104,17 @@ func newestGeneration(r fleet.Record) (newest fleet.InstallGeneration) {
 	return newest
 }
 
-func (t *transaction) sameInstall(ctx context.Context, was, request fleet.InstallRequest, machine fleet.MachineID) (bool, error) {
+// sameInstall reports whether the request is for what is asked for already, whatever recovery has
+// added to that (installAnew).
+func (t *transaction) sameInstall(ctx context.Context, r fleet.Record, request fleet.InstallRequest) (bool, error) {
+	was := *r.InstallRequest
+	if r.Repair != nil && r.Repair.Steps[fleet.RungReinstall] > 0 && !request.RootDisk.Erase {
+		was.RootDisk.Serial, was.RootDisk.Erase = request.RootDisk.Serial, false
+	}
 	if was.Image != request.Image || was.RootDisk != request.RootDisk || was.SeenUp != request.SeenUp {
 		return false, nil
 	}
-	data, err := t.q.GetFirstBootData(ctx, string(machine))
+	data, err := t.q.GetFirstBootData(ctx, string(r.ID))
 	if err != nil {
 		return false, err
 	}

@@ -104,6 +104,10 @@ func done(p Plan, r fleet.Record) string {
 		}
 		return "the operation that was asked for is called off"
 	case fleet.VerbReinstall:
+		if eraseToo(r) != "" && !p.Install.RootDisk.Erase {
+			return fmt.Sprintf("what runs on it ends, and %s is installed, unless its disk holds what no install of Ironherd has put there: that needs --erase",
+				p.Install.Image.Label())
+		}
 		return fmt.Sprintf("%s is installed", p.Install.Image.Label())
 	case fleet.VerbCancelInstall:
 		return "the install is called off"

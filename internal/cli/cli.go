@@ -57,8 +57,9 @@ type app struct {
 	env Env
 	// started says that the command line was understood and its command was called.
 	started bool
-	// unanswered says that it was told that a question of a command that waits was not answered.
-	unanswered bool
+	// unanswered is since when no question of a command that waits was answered, which was told; zero:
+	// the newest one was.
+	unanswered time.Time
 
 	server     string
 	tokenFile  string

@@ -91,6 +91,12 @@ not be in use: stop the control plane first.`,
 		if err != nil {
 			return err
 		}
+		waits := restored.Evidence != "" && !restored.Accepted
+		if waits || *output != formatTable {
+			if err := a.print(*output, restored, func(w *screen) { goesOnTable(w, restored.GoesOn) }); err != nil {
+				return err
+			}
+		}
 		switch {
 		case restored.Accepted:
 			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database, restored.Evidence)
@@ -98,9 +104,6 @@ not be in use: stop the control plane first.`,
 		case restored.Evidence == "":
 			a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
 			return nil
-		}
-		if err := a.print(*output, restored, func(w *screen) { goesOnTable(w, restored.GoesOn) }); err != nil {
-			return err
 		}
 		return fleet.Errorf(fleet.KindConflict, "nothing is accepted yet (%s): what is listed above would go on; if all of it is still wanted, give --yes",
 			restored.Evidence)

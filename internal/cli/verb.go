@@ -296,20 +296,31 @@ func (a *app) operationGoesOn(ctx context.Context, m *fleetv1.PlannedMachine, la
 	return fleet.Errorf(kindOf(err), "%s. It goes on: see ironherd machine explain %s", message(err), m.GetMachineId())
 }
 
+// outagePatience is for how long a command that waits takes it that nothing is answered: longer
+// than an upgrade keeps a control plane away.
+const outagePatience = 10 * time.Minute
+
 // askAgain waits for the next turn of a command that waits, where a question was not answered and
-// may be when it is asked again, as while the control plane is upgraded. It tells that once.
+// may be when it is asked again, as while the control plane is upgraded. It tells that once, and
+// reports false when nothing was answered for too long, or err is another error or none.
 func (a *app) askAgain(ctx context.Context, ticker *time.Ticker, err error) bool {
+	if err == nil {
+		a.unanswered = time.Time{}
+		return false
+	}
 	switch kindOf(err) {
 	case fleet.KindTemporary, fleet.KindTimeout, fleet.KindThrottled:
 	default:
 		return false
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return false
-	}
-	if !a.unanswered {
+	case a.unanswered.IsZero():
 		a.note("What was asked for goes on, and so does waiting: %s", message(err))
-		a.unanswered = true
+		a.unanswered = time.Now()
+	case time.Since(a.unanswered) > outagePatience:
+		return false
 	}
 	select {
 	case <-ticker.C:

@@ -107,7 +107,8 @@ func (v efiVariables) put(option []byte) (networkFirst bool, err error) {
 }
 
 // bootsNetwork says whether an entry boots what a server in the network has for the machine, by PXE
-// or HTTP, and whether it is active. A disk that is in the network is a disk.
+// or HTTP, and whether it is active. A disk that is in the network is a disk. Of some firmware
+// (Dell's) nothing but the name of an entry says that.
 func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
 	option, err := v.read(fmt.Sprintf("Boot%04X", number))
 	if err != nil || len(option) < 6 {
@@ -118,6 +119,7 @@ func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
 	for named := false; len(path) >= 2 && !named; path = path[2:] {
 		named = path[0]|path[1] == 0
 	}
+	name, device := option[6:len(option)-len(path)], false
 	path = path[:min(length, len(path))]
 	for len(path) >= 4 {
 		const (
@@ -130,10 +132,13 @@ func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
 			return false, active
 		case kind == messaging && (of == mac || of == ipv4 || of == ipv6 || of == uri):
 			network = true
+		case kind == messaging: // SATA, NVMe, USB and the like, whatever its name
+			device = true
 		}
 		path = path[min(len(path), max(4, int(binary.LittleEndian.Uint16(path[2:])))):]
 	}
-	return network, active
+	says := func(word string) bool { return bytes.Contains(name, utf16Text(word)[:2*len(word)]) }
+	return network || !device && (says("PXE") || says("HTTP")), active
 }
 
 // number returns the number of our entry, else the first that is free.

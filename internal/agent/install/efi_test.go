@@ -42,8 +42,12 @@ func variable(t *testing.T, root, name string) string {
 
 // option is a boot entry of another's, with that device path.
 func option(attributes byte, path string) string {
+	return entryNamed("Onboard", attributes, path)
+}
+
+func entryNamed(name string, attributes byte, path string) string {
 	path += "\x7f\xff\x04\x00"
-	return string([]byte{attributes, 0, 0, 0, byte(len(path)), 0}) + "P\x00X\x00E\x00\x00\x00" + path + "data of the firmware's own"
+	return string([]byte{attributes, 0, 0, 0, byte(len(path)), 0}) + string(utf16Text(name)) + path + "data of the firmware's own"
 }
 
 // node is a node of a device path.
@@ -73,6 +77,8 @@ func TestBootOrder(t *testing.T) {
 		"PXE, a disk, PXE":     {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe, "Boot0002": httpBoot}, "\x01\x00\x00\x00\x02\x00", "\x01\x00\x03\x00\x00\x00\x02\x00", true},
 		"HTTP, then PXE":       {map[string]string{"Boot0000": httpBoot, "Boot0001": pxe}, "\x00\x00\x01\x00", "\x00\x00\x01\x00\x02\x00", true},
 		"PXE that is off":      {map[string]string{"Boot0000": option(0, pci+node(3, 11, ""))}, "\x00\x00", "\x00\x00\x01\x00", false},
+		"PXE by name alone":    {map[string]string{"Boot0000": entryNamed("PXE Device 1: NIC 1", 1, node(1, 4, "\x41\x18\x19\x3a"))}, "\x00\x00", "\x00\x00\x01\x00", true},
+		"a disk of that name":  {map[string]string{"Boot0000": entryNamed("PXE Corp. SSD", 1, pci+node(3, 18, "\x00\x00"))}, "\x00\x00", "\x01\x00\x00\x00", false},
 		"iSCSI":                {map[string]string{"Boot0000": option(1, pci+node(3, 11, "")+node(3, 12, "")+node(3, 19, ""))}, "\x00\x00", "\x01\x00\x00\x00", false},
 		"a path that is cut":   {map[string]string{"Boot0000": "\x01\x00\x00\x00\xff\xffP\x00\x00\x00\x02\x01\x00\x00\x03"}, "\x00\x00", "\x01\x00\x00\x00", false},
 		"one that is gone":     {nil, "\x07\x00", "\x00\x00\x07\x00", false},

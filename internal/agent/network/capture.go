@@ -83,6 +83,8 @@ type capture struct {
 	byDaemon []*agentv1.NetworkRoute
 	// onLoopback are addresses of the loopback interface that reach beyond the host.
 	onLoopback []string
+	// leftOut: an interface with addresses is not carried over.
+	leftOut bool
 }
 
 func (c *capture) warn(format string, args ...any) {
@@ -122,7 +124,8 @@ func (c *capture) loopback() error {
 		return nil
 	}
 	told := strings.Join(c.onLoopback, ", ")
-	if !slices.ContainsFunc(c.network.GetLinks(), func(link *agentv1.NetworkLink) bool { return len(link.GetAddresses()) > 0 }) {
+	carried := slices.ContainsFunc(c.network.GetLinks(), func(link *agentv1.NetworkLink) bool { return len(link.GetAddresses()) > 0 })
+	if !carried && !c.leftOut {
 		return fmt.Errorf("the host is reached by an address of its loopback interface alone (%s), which is not carried over", told)
 	}
 	c.warn("addresses of the loopback interface are not carried over: %s", told)
@@ -191,6 +194,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		if kind := c.doesNotComeBack(link); kind != "" {
 			addresses, err := c.addresses(link)
 			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
+				c.leftOut = true
 				c.warn("the network interface %s (%s) is not carried over", attrs.Name, kind)
 			}
 			return nil, err
@@ -360,9 +364,11 @@ func (c *capture) onlyWay(ipv6 bool) {
 	})
 }
 
-// route carries a route of the main table, unless the kernel makes it itself with an address.
+// route carries a route of the main table, unless the kernel makes it itself with an address. One
+// with a gateway is somebody's, whatever it is marked as: ifupdown2 marks so what it makes.
 func (c *capture) route(route netlink.Route, ipv6 bool) {
-	if route.Protocol == unix.RTPROT_KERNEL || route.Type != unix.RTN_UNICAST {
+	own := route.Protocol == unix.RTPROT_KERNEL && route.Gw == nil && route.Via == nil && len(route.MultiPath) == 0
+	if own || route.Type != unix.RTN_UNICAST {
 		return
 	}
 	if route.Encap != nil || route.MPLSDst != nil {

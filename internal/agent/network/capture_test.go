@@ -425,6 +425,11 @@ func TestAddressOnLoopback(t *testing.T) {
 			expect(t, "warnings", c.warnings, "addresses of the loopback interface are not carried over: 198.51.100.7/32")
 		}
 	}
+	// an address of a team, say
+	other := &capture{onLoopback: []string{"198.51.100.7/32"}, leftOut: true, network: &agentv1.Network{}}
+	if err := other.loopback(); err != nil {
+		t.Errorf("with an interface that is left out: %v", err)
+	}
 	if err := netlink.AddrDel(lo, &netlink.Addr{IPNet: prefixOf("198.51.100.7/32")}); err != nil {
 		t.Fatal(err)
 	}

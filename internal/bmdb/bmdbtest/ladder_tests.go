@@ -239,6 +239,9 @@ var ladderTests = []test{
 			if q := w.record(id).InstallRequest; q.Generation != 2 || q.RootDisk != want {
 				w.Errorf("%s: wanted is %+v, want it on %+v", was.Provided.Capacity, q, want)
 			}
+			if again, err := w.db.RequestInstall(w.ctx, actor, id, *was.InstallRequest, false); err != nil || again != 2 {
+				w.Errorf("%s: asked for the same again, it is generation %d, %v", was.Provided.Capacity, again, err)
+			}
 			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, bmdb.BeforeStep{Install: was.InstallRequest})))
 			if q := w.record(id).InstallRequest; q.Generation != 1 || q.RootDisk != was.InstallRequest.RootDisk {
 				w.Errorf("%s: after the step is taken back, wanted is %+v", was.Provided.Capacity, q)

@@ -49,9 +49,9 @@ func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) 
 	return n + removed, err
 }
 
-// pruneDefaultRows finds the rows by where they are: there is no index on their time, nor one that
-// begins with their ID, and a copy from SQLite has put months of history there.
-const pruneDefaultRows = `DELETE FROM history_default WHERE ctid = ANY(ARRAY(SELECT ctid FROM history_default WHERE at < $1 LIMIT $2))`
+// pruneDefaultRows names each row by all of the one index that there is: by its ID alone, each has
+// the whole index walked, and a copy from SQLite has put months of history there.
+const pruneDefaultRows = `DELETE FROM history_default WHERE (subject, id) IN (SELECT subject, id FROM history_default WHERE at < $1 LIMIT $2)`
 
 // pruneDefault removes old rows that no partition was there for.
 func (e *Engine) pruneDefault(ctx context.Context, before time.Time, limit int) (n int, err error) {

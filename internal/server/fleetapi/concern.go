@@ -107,7 +107,7 @@ func (s *Service) readOnly(ctx context.Context) []*fleetv1.Concern {
 		return nil
 	}
 	return []*fleetv1.Concern{{
-		Kind: concernDatabase, Count: 1, Text: fmt.Sprintf("%s: nothing is done, and what is told of missing roles and listeners may come of that", err),
+		Kind: concernDatabase, Count: 1, Text: fmt.Sprintf("%s: this control plane does nothing, and what is told of missing roles and listeners may come of that", err),
 	}}
 }
 

@@ -77,7 +77,7 @@ func TestConcerns(t *testing.T) {
 	must(err)
 	told, err := full.concerns(t.Context(), summary, nil)
 	must(err)
-	if len(told) == 0 || told[0].GetKind() != concernDatabase || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: nothing is done, ") {
+	if len(told) == 0 || told[0].GetKind() != concernDatabase || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: this control plane does nothing, ") {
 		t.Errorf("a full disk: %v", told)
 	}
 	deaf := func(state fleet.State) string {

@@ -150,11 +150,8 @@ func (j judged) operators() (command, what string) {
 	case fleet.StateRefused:
 		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten" + untilThen(r)
 	}
-	switch h := j.env.RecoveryHold; {
-	case j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()):
+	if j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()) {
 		return "ironherd db accept-restore", "what waits because the database looks restored goes on"
-	case h != nil && h.Until == nil && j.plan.State == fleet.StateSilent:
-		return "ironherd recovery resume", fmt.Sprintf("recovery, which %s stopped (%s), goes on", fleet.ShownActor(h.Actor), h.Reason)
 	}
 	return "", ""
 }

@@ -123,9 +123,9 @@ func (s *stubFleet) ListSessions(context.Context, *fleetv1.ListSessionsRequest) 
 	return copied(unlock, err, &fleetv1.ListSessionsResponse{Sessions: s.sessions})
 }
 
-func (s *stubFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
+func (s *stubFleet) ListDiscrepancies(_ context.Context, r *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
 	unlock, err := s.enter("ListDiscrepancies")
-	return copied(unlock, err, &fleetv1.ListDiscrepanciesResponse{Discrepancies: s.discrepancies})
+	return copied(unlock, err, &fleetv1.ListDiscrepanciesResponse{Discrepancies: s.discrepancies[:min(len(s.discrepancies), int(r.GetLimit()))]})
 }
 
 func (s *stubFleet) GetVersion(context.Context, *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {

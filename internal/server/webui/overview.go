@@ -47,7 +47,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 			return err
 		},
 		func(ctx context.Context) error {
-			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{Limit: discrepanciesShown + 1})
+			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{Limit: discrepanciesShown})
 			o.discrepancies = response.GetDiscrepancies()
 			return err
 		},
@@ -58,7 +58,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 	o.shares = shares(o.summary.GetStates())
 	return &live.Content{Title: o.title(), Fragments: []*live.Fragment{
 		live.Section("fleet", "card fleet", fleetBody(o)),
-		live.Section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies)),
+		live.Section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies, o.disagreements())),
 		live.Section("processes", "card half", processesBody(o.summary.GetProcesses())),
 		live.Section("phases", "card half", phasesBody(phaseBars(o.summary.GetPhases()))),
 		live.Section("providers", "card", providersBody(o.providers)),
@@ -133,8 +133,17 @@ func (o overview) concerns() []concern {
 // concern is one part of the verdict, and where to look; an empty link: nowhere else.
 type concern struct{ text, link string }
 
+// disagreements is how many discrepancies there are, shown or not. The summary may be a moment
+// older than the list.
+func (o overview) disagreements() int64 {
+	if len(o.discrepancies) < discrepanciesShown {
+		return int64(len(o.discrepancies))
+	}
+	return max(int64(len(o.discrepancies)), o.summary.GetDiscrepancies())
+}
+
 func (o overview) attention() int64 {
-	n := int64(len(o.discrepancies))
+	n := o.disagreements()
 	for _, s := range o.troubles() {
 		n += s.machines
 	}

@@ -152,8 +152,9 @@ func TestManyDiscrepancies(t *testing.T) {
 	for i := range 1230 {
 		stub.discrepancies = append(stub.discrepancies, &fleetv1.Discrepancy{Provider: "metal", ProviderId: fmt.Sprintf("dev-%04d", i)})
 	}
+	stub.summary.Discrepancies = int64(len(stub.discrepancies))
 	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
-	if n := strings.Count(body, "<div>dev-"); n != 100 || !strings.Contains(body, "dev-0099") || !strings.Contains(body, "and more: ironherd discrepancy list") ||
+	if n := strings.Count(body, "<div>dev-"); n != 100 || !strings.Contains(body, "dev-0099") || !strings.Contains(body, "and 1\u202f130 more: ironherd discrepancy list") ||
 		!strings.Contains(body, "1\u202f230 discrepancies") {
 		t.Errorf("%d are shown", n)
 	}
