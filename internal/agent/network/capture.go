@@ -427,7 +427,7 @@ func (c *capture) rules() {
 // lasting are who makes routes that an installed system cannot get but by being told. given are who
 // makes those that DHCP or a router gave; all others are of routing daemons.
 var (
-	lasting = []netlink.RouteProtocol{unix.RTPROT_BOOT, unix.RTPROT_STATIC}
+	lasting = []netlink.RouteProtocol{unix.RTPROT_KERNEL, unix.RTPROT_BOOT, unix.RTPROT_STATIC}
 	given   = []netlink.RouteProtocol{unix.RTPROT_DHCP, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
 )
 

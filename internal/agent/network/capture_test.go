@@ -357,8 +357,8 @@ func TestRoutesOfDaemons(t *testing.T) {
 		static       bool // there is a default route of the host's own
 		gets, warned string
 	}{
-		"a way of its own":   {true, "default 10.2.0.0/16", "4 routes of routing daemons are carried over into memory, but not into an installed system"},
-		"the daemon's alone": {false, "default 10.2.0.0/16", "3 routes of routing daemons are carried over into memory, but not into an installed system"},
+		"a way of its own":   {true, "default 10.2.0.0/16 10.6.0.0/16", "4 routes of routing daemons are carried over into memory, but not into an installed system"},
+		"the daemon's alone": {false, "default 10.2.0.0/16 10.6.0.0/16", "3 routes of routing daemons are carried over into memory, but not into an installed system"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -377,6 +377,7 @@ func TestRoutesOfDaemons(t *testing.T) {
 			add("10.3.0.64/26", bird, 0)
 			add("10.4.0.0/16", bgp, 0)
 			add("10.5.0.0/16", unix.RTPROT_DHCP, 0)
+			add("10.6.0.0/16", unix.RTPROT_KERNEL, 0) // as ifupdown2 marks what it makes
 			add("0.0.0.0/0", bgp, 20)
 			if test.static {
 				add("0.0.0.0/0", unix.RTPROT_BOOT, 100)
