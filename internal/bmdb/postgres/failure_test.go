@@ -57,6 +57,7 @@ func TestARoleThatMayNotLogIn(t *testing.T) {
 	if err := s.Exec(ctx, "postgres", "CREATE ROLE rotated LOGIN"); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = s.Exec(ctx, "postgres", "DROP ROLE rotated") })
 	var asked atomic.Int32
 	e := open(t, strings.Replace(s.URL("postgres"), "//"+pgserver.User+"@", "//rotated@", 1), postgres.Options{
 		Silent: true, Connections: 1, Password: func() (string, error) {
