@@ -10,8 +10,8 @@ import (
 // words knows since when a person's words, which hold for a while, are in etcd: overrides and the
 // approval. Each hangs on a lease of etcd, but whenever etcd's own leader changes, all its leases
 // begin anew. So who acts on a word takes it for over, too, when he has seen it for as long as it
-// was to hold, or for some minutes and its end is long past by his
-// wall clock, which on a host that has just started may be hours ahead. Safe for concurrent use.
+// was to hold. Where its end is long past by his wall clock, some minutes do: the clock of a host
+// that has just started may be hours ahead. Safe for concurrent use.
 type words struct {
 	mu    sync.Mutex
 	since map[string]sighting // by key
@@ -23,8 +23,7 @@ type sighting struct {
 	at       time.Time
 }
 
-// wordSlack is how far wall clocks may differ, and how long it may take until one is set: a word of
-// a clock that is behind ours is not over early for that.
+// wordSlack is how far wall clocks may differ, and how long it may take until one is set.
 const wordSlack = 5 * time.Minute
 
 // longOver reports whether a word's end has passed whatever clock it is by. The zero time is no
