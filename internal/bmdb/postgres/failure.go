@@ -47,6 +47,13 @@ func undoneByOthers(err error) bool {
 	return code == codeSerialization || code == codeDeadlock
 }
 
+// neverSent says that a connection which there was is gone, before the statement was sent on it.
+// The transaction has done nothing, even if that statement was its COMMIT.
+func neverSent(err error) bool {
+	var connect *pgconn.ConnectError
+	return errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) && !errors.As(err, &connect)
+}
+
 // refuses says that the server lets nobody in as whom we connect.
 func refuses(err error) bool {
 	code := codeOf(err)
@@ -75,7 +82,7 @@ func classify(err error) error {
 		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
 	case len(code) == 5 && (code[:2] == "57" || code[:2] == "08" || code[:2] == "53"):
 		return fleet.Errorf(fleet.KindTemporary, "the database server is not available: %w", err)
-	case errors.Is(err, driver.ErrBadConn), errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), code == "" && pgconn.SafeToRetry(err):
+	case neverSent(err), errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err):
 		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached (is it running, and is database.url right?): %w", oneLine(err))
 	}
 	return err

@@ -35,12 +35,13 @@ const (
 	endTimeout = 10 * time.Second
 )
 
-// run runs fn in a transaction, again after a serialization failure or a deadlock. Before that it
-// pauses for a random time, so that those who met do not meet again.
+// run runs fn in a transaction, again after a serialization failure or a deadlock, and on another
+// connection when the one that it had turns out to be gone. Before that it pauses for a random
+// time, so that those who met do not meet again.
 func (e *Engine) run(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := e.once(ctx, t, fn)
-		if err == nil || !undoneByOthers(err) || attempt == maxAttempts {
+		if err == nil || !undoneByOthers(err) && !neverSent(err) || attempt == maxAttempts {
 			return classify(err)
 		}
 		longest := min(firstPause<<min(attempt, 10), maxPause)
