@@ -84,7 +84,7 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		case seen.BootID != bootID:
 			t.recordAgent(a.Machine, "", fleet.EventMachineRestarted, "the agent came back with another boot ID")
 		case m.state.state == fleet.StateSilent:
-			t.recordAgent(a.Machine, "", fleet.EventAgentReturned, "silent since "+seen.LastAt.Format(time.DateTime))
+			t.recordAgent(a.Machine, "", fleet.EventAgentReturned, "silent since "+fleet.Instant(seen.LastAt))
 		}
 		if err := t.heard(ctx, m.record, a, bootID); err != nil {
 			return false, err

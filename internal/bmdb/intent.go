@@ -234,7 +234,7 @@ func IntentAnswered(machine fleet.MachineID, before *time.Time) Change {
 		return nil
 	})
 	if before != nil {
-		ch.text += fmt.Sprintf(", unanswered since %s", before.UTC().Format(time.RFC3339Nano))
+		ch.text += fmt.Sprintf(", unanswered since %s", fleet.Instant(*before))
 	}
 	return ch
 }
@@ -337,7 +337,7 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 			if err != nil || made == 0 { // a longer one is there
 				return err
 			}
-			c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, at.Format(time.DateTime), cause))
+			c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, fleet.Instant(at), cause))
 			return nil
 		},
 	}

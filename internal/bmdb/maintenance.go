@@ -48,7 +48,7 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	t.revoke(m, actor, "maintenance: "+reason)
 	detail := reason
 	if until != nil {
-		detail += "; until " + until.Format(time.RFC3339)
+		detail += "; until " + fleet.Instant(*until)
 	}
 	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceBegun, detail: detail})
 	return nil
@@ -57,7 +57,7 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 // checkEnd fails when the end of what somebody asks for is past.
 func (t *transaction) checkEnd(of string, until *time.Time) error {
 	if until != nil && !until.After(t.Now()) {
-		return fleet.Errorf(fleet.KindInvalid, "the end of the %s, %s, is past", of, until.Format(time.RFC3339))
+		return fleet.Errorf(fleet.KindInvalid, "the end of the %s, %s, is past", of, fleet.Instant(*until))
 	}
 	return nil
 }

@@ -274,10 +274,10 @@ func (db *DB) ConfirmPlan(ctx context.Context, actor, id string) (Plan, error) {
 		switch now := t.Now(); {
 		case p.ConfirmedAt == nil && !p.Confirmable:
 			return p, fleet.Errorf(fleet.KindConflict, "plan %s expired at %s, %s after it was made: make it anew", p.ID,
-				p.ExpiresAt.UTC().Format(time.DateTime), planLasts)
+				fleet.Instant(p.ExpiresAt), planLasts)
 		case !p.Confirmable:
 			return p, fleet.Errorf(fleet.KindConflict, "plan %s was confirmed at %s, and cannot be gone on with any more: make it anew", p.ID,
-				p.ConfirmedAt.UTC().Format(time.DateTime))
+				fleet.Instant(*p.ConfirmedAt))
 		case p.ConfirmedAt != nil:
 			return p, nil
 		default:

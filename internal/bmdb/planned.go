@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
@@ -120,7 +119,7 @@ func done(p Plan, r fleet.Record) string {
 		return "work comes back to it"
 	case fleet.VerbBeginMaintenance:
 		if p.Until != nil {
-			return fmt.Sprintf("nothing touches its host until %s%s", p.Until.UTC().Format(time.RFC3339), unstopped(r))
+			return fmt.Sprintf("nothing touches its host until %s%s", fleet.Instant(*p.Until), unstopped(r))
 		}
 		return "nothing touches its host until `ironherd machine maintenance end`" + unstopped(r)
 	case fleet.VerbEndMaintenance:

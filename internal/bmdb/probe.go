@@ -148,7 +148,7 @@ func (t *transaction) reach(ctx context.Context, r fleet.Record, next fleet.Prob
 	r.Probe = &next
 	switch is := lifecycle.Unreachable(r, env); {
 	case is && !was:
-		return fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", next.UnansweredSince.UTC().Format(time.DateTime), next.Detail), nil
+		return fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", fleet.Instant(next.UnansweredSince), next.Detail), nil
 	case was && !is:
 		return fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second)), nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
@@ -102,7 +103,7 @@ func Leapt(seen, now time.Time) string {
 	if leap <= maxLeap {
 		return ""
 	}
-	return fmt.Sprintf("the clock says %s, %d days after the database was last used", now.Format(time.DateTime), leap/(24*time.Hour))
+	return fmt.Sprintf("the clock says %s, %d days after the database was last used", fleet.Instant(now), leap/(24*time.Hour))
 }
 
 // mayPrune says whether what is old may be removed, and notes that the database was used now.

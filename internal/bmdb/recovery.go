@@ -39,7 +39,7 @@ func (t *transaction) holdRecovery(ctx context.Context, actor string, until *tim
 	}
 	ends := "until somebody ends it"
 	if until != nil {
-		ends = "until " + until.Format(time.DateTime)
+		ends = "until " + fleet.Instant(*until)
 	}
 	if err := t.recordOfLine(ctx, actor, fleet.EventPaused, fmt.Sprintf("recovery, %s: %s", ends, reason)); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) er
 	if err != nil || until.IsZero() {
 		return err
 	}
-	return fleet.Errorf(fleet.KindConflict, "%s: it goes on by itself, at %s at the earliest; with a higher limit, `ironherd recovery resume` ends the stop", spent(env.Policy), until.UTC().Format(time.DateTime))
+	return fleet.Errorf(fleet.KindConflict, "%s: it goes on by itself, at %s at the earliest; with a higher limit, `ironherd recovery resume` ends the stop", spent(env.Policy), fleet.Instant(until))
 }
 
 // budgetWindow is the time in which the budget of recovery counts, and leastStop how long the line

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -91,7 +90,7 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 			withheld = append(withheld, Withheld{
 				Machine: id, Name: r.Name(), Process: fleet.ProcessAgentStart,
 				Reason: fmt.Sprintf("it was %s, and has not been heard since the database came back at %s: nobody here knows what was done to it meanwhile",
-					then.State.Words(), instant(since[0]).UTC().Format(time.DateTime)),
+					then.State.Words(), fleet.Instant(instant(since[0]))),
 			})
 		}
 	}

@@ -340,7 +340,7 @@ func (c judgement) install() want {
 	case c.attemptOpen():
 		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d is under way since %s; it is given up after %s", c.r.InstallAttempt.Attempt,
-			c.r.InstallAttempt.At.Format(time.TimeOnly), c.env.Policy.InstallTimeout)
+			fleet.Instant(c.r.InstallAttempt.At), c.env.Policy.InstallTimeout)
 	case c.outdatedAttempt() != nil:
 		a := c.outdatedAttempt()
 		return dueAt(a.At.Add(c.env.Policy.InstallTimeout),

@@ -40,7 +40,7 @@ func (c judgement) operation() want {
 		next = later(next, *a.CheckedAt)
 	}
 	return dueAt(next.Add(c.env.Policy.UpdateInterval), "%s was accepted at %s; waiting for %s", q.Operation,
-		a.AcceptedAt.Format(time.TimeOnly), EvidenceOf(q.Operation))
+		fleet.Instant(*a.AcceptedAt), EvidenceOf(q.Operation))
 }
 
 // replaced reports whether the policy gives the machine back, because its provider gave it up. An
@@ -178,7 +178,7 @@ func (c judgement) inMaintenance() string {
 	case m.Until == nil:
 		return fmt.Sprintf("maintenance by %s: %s; `ironherd machine maintenance end` ends it", m.Actor, m.Reason)
 	}
-	return fmt.Sprintf("maintenance by %s until %s: %s", m.Actor, m.Until.Format(time.DateTime), m.Reason)
+	return fmt.Sprintf("maintenance by %s until %s: %s", m.Actor, fleet.Instant(*m.Until), m.Reason)
 }
 
 // maintained makes what touches the host wait for the end of the maintenance.

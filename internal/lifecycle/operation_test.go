@@ -137,13 +137,13 @@ var operations = []scenario{
 		name: "a machine without an agent that stays off is a person's", now: 90, steps: with(active, allLevers, offAt(60)),
 		state: fleet.StateProvisioning,
 		want: []due{
-			{agentStart, lifecycle.Waiting, 0, "metal says that it is off (since 2026-11-21 01:00:00), and nobody has switched it off; " +
+			{agentStart, lifecycle.Waiting, 0, "metal says that it is off (since 2026-11-21 01:00:00 UTC), and nobody has switched it off; " +
 				"a person can restart the machine (`ironherd machine power on`)"},
 		},
 	},
 	{
 		name: "its provider says that it is off, and nobody has switched it off", now: 90, steps: with(up, offAt(60), allLevers),
-		state: fleet.StateUnreachable, reason: "install generation 1; metal says that it is off (since 2026-11-21 01:00:00), and nobody has switched it off",
+		state: fleet.StateUnreachable, reason: "install generation 1; metal says that it is off (since 2026-11-21 01:00:00 UTC), and nobody has switched it off",
 		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power on`)"}},
 	},
 	{
@@ -207,7 +207,7 @@ var operations = []scenario{
 	},
 	{
 		name: "it stays on its way", now: 90, steps: with(up, provided(60, fleet.ProviderStatusPowering), allLevers),
-		state: fleet.StateUnreachable, reason: "metal says that it is on its way on or off (since 2026-11-21 01:00:00)",
+		state: fleet.StateUnreachable, reason: "metal says that it is on its way on or off (since 2026-11-21 01:00:00 UTC)",
 	},
 	{
 		name: "a release that was asked for", now: 5, steps: with(known, wantOperation(4, 2, fleet.OperationRelease)),
@@ -255,7 +255,7 @@ var operations = []scenario{
 		name: "during a maintenance nothing touches the host", now: 13, steps: with(asked, maintenance(4, 60, false)),
 		state: fleet.StateMaintenance,
 		want: []due{
-			{install, lifecycle.Later, 60, "maintenance by ada until 2026-11-21 01:00:00: a new fan"},
+			{install, lifecycle.Later, 60, "maintenance by ada until 2026-11-21 01:00:00 UTC: a new fan"},
 			{agentStart, lifecycle.Later, 70, "silent for 10m0s"},
 			{operation, lifecycle.Later, 60, "the maintenance by ada ends"},
 		},

@@ -144,11 +144,11 @@ func (c judgement) found() string {
 	case p.Answered() && c.r.Installed.SeenUp.By == fleet.SeenByUnit:
 		return "its unit calls"
 	case c.r.Installed.SeenUp.By == fleet.SeenByUnit:
-		return "its unit has not called since " + c.lastCall().UTC().Format(time.DateTime)
+		return "its unit has not called since " + fleet.Instant(c.lastCall())
 	case p.Answered():
 		return "it answers " + c.r.Installed.SeenUp.Asks()
 	}
-	return fmt.Sprintf("it has not answered %s since %s: %s", c.r.Installed.SeenUp.Asks(), p.UnansweredSince.UTC().Format(time.DateTime), p.Detail)
+	return fmt.Sprintf("it has not answered %s since %s: %s", c.r.Installed.SeenUp.Asks(), fleet.Instant(p.UnansweredSince), p.Detail)
 }
 
 // Awaited is an install whose system a probe is to show.

@@ -119,7 +119,7 @@ var probes = []scenario{
 	},
 	{
 		name: "it does not answer, for less than policy says", steps: with(watched, probed(14.9, 10, 1)), now: 60,
-		state: fleet.StateInstalled, reason: "it has not answered SSH since 2026-11-21 00:10:00: connection refused",
+		state: fleet.StateInstalled, reason: "it has not answered SSH since 2026-11-21 00:10:00 UTC: connection refused",
 		want: []due{{probe, lifecycle.Due, 15.9, "is watched"}},
 	},
 	{
@@ -155,7 +155,7 @@ var probes = []scenario{
 	},
 	{
 		name: "a call is missed: it is looked for again", steps: with(watched, byUnit, probed(12, 12, 1)), now: 12,
-		state: fleet.StateInstalled, reason: "its unit has not called since 2026-11-21 00:12:00",
+		state: fleet.StateInstalled, reason: "its unit has not called since 2026-11-21 00:12:00 UTC",
 		want: []due{{probe, lifecycle.Later, 14, "is watched by calls of its unit"}},
 	},
 	{

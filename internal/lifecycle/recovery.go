@@ -186,19 +186,19 @@ func (c judgement) recovery() want {
 	if r := c.repairing(); r != nil {
 		rung := c.nextRung(r.Steps)
 		if c.reinstalling(*r) {
-			return waiting("%s reinstalls the machine, since %s", c.r.Provider, r.At.UTC().Format(time.DateTime))
+			return waiting("%s reinstalls the machine, since %s", c.r.Provider, fleet.Instant(r.At))
 		}
 		if c.untried() {
-			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, r.At.Format(time.TimeOnly))
+			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, fleet.Instant(r.At))
 		}
 		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(r.At).Add(timeout)) {
-			return waiting("%s was tried at %s; the probes show whether it has helped", r.Rung, r.At.Format(time.TimeOnly))
+			return waiting("%s was tried at %s; the probes show whether it has helped", r.Rung, fleet.Instant(r.At))
 		}
 		if c.heardAfter(r.At) {
 			return c.notMoved(*r, rung)
 		}
 		return c.stopped(dueAt(c.silentFor(c.effectAt(*r), timeout), "%s was tried at %s; without a sign of life %s later: %s",
-			r.Rung, r.At.Format(time.TimeOnly), timeout, c.step(rung)), rung)
+			r.Rung, fleet.Instant(r.At), timeout, c.step(rung)), rung)
 	}
 	t, any := c.trouble()
 	if !any && c.awaitingBoot() {
@@ -282,13 +282,13 @@ func (c judgement) untried() bool {
 // it. The step ends with its time. If the machine has fallen silent by then, it has as long again
 // from its last heartbeat, because it may have been restarted only then.
 func (c judgement) notMoved(step fleet.Repair, next fleet.Rung) want {
-	done, last, timeout := step.At.Format(time.TimeOnly), c.r.AgentSeen.LastAt, c.env.Policy.RecoveryStepTimeout
+	done, last, timeout := fleet.Instant(step.At), c.r.AgentSeen.LastAt, c.env.Policy.RecoveryStepTimeout
 	if c.now.Before(last.Add(c.heardFor())) {
 		return c.stopped(dueAt(c.silentFor(step.At, timeout),
 			"%s was tried at %s, and the machine is heard with the same boot ID; if it is so still %s later, it was not restarted", step.Rung, done, timeout), "")
 	}
 	return c.stopped(dueAt(c.silentFor(later(step.At, last), max(timeout, c.heardFor())),
-		"%s was tried at %s, and the machine was heard last at %s; without a sign of life %s later: %s", step.Rung, done, last.Format(time.TimeOnly),
+		"%s was tried at %s, and the machine was heard last at %s; without a sign of life %s later: %s", step.Rung, done, fleet.Instant(last),
 		max(timeout, c.heardFor()), c.step(next)), next)
 }
 
@@ -300,7 +300,7 @@ func StepOver(r fleet.Record, env fleet.Environment, now time.Time) string {
 	if step == nil || c.notRestarted() == "" || now.Before(c.silentFor(step.At, env.Policy.RecoveryStepTimeout)) {
 		return ""
 	}
-	return fmt.Sprintf("the %s of %s had no effect: %s", step.Rung, step.At.Format(time.TimeOnly), c.notRestarted())
+	return fmt.Sprintf("the %s of %s had no effect: %s", step.Rung, fleet.Instant(step.At), c.notRestarted())
 }
 
 // leftAlone says why nothing is to be recovered on a machine of which nothing is expected.

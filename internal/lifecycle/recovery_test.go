@@ -116,7 +116,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 25, "by recovery was tried: the agent is started again"},
-			{recovery, lifecycle.Later, 34, "reboot was tried at 00:24:00; without a sign of life 10m0s later: metal reboots it"},
+			{recovery, lifecycle.Later, 34, "reboot was tried at 2026-11-21 00:24:00 UTC; without a sign of life 10m0s later: metal reboots it"},
 		},
 	},
 	{
@@ -126,7 +126,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 24.5, "by recovery was tried: the agent is started again"},
-			{recovery, lifecycle.Later, 25.5, "reboot was tried at 00:24:00; without a sign of life 1m30s later"},
+			{recovery, lifecycle.Later, 25.5, "reboot was tried at 2026-11-21 00:24:00 UTC; without a sign of life 1m30s later"},
 		},
 	},
 	{
@@ -135,14 +135,14 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, "takeover generation 2"},
-			{recovery, lifecycle.Later, 35, "agent-start was tried at 00:25:00; without a sign of life 10m0s later: metal reboots it"},
+			{recovery, lifecycle.Later, 35, "agent-start was tried at 2026-11-21 00:25:00 UTC; without a sign of life 10m0s later: metal reboots it"},
 		},
 	},
 	{
 		name: "an agent that was started after a restart has to speak before another machine has its turn", now: 26,
 		steps: with(broken, allLevers, started(25, 2), repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 1, fleet.RungAgentStart: 1})),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Later, 35, "agent-start was tried at 00:25:00"}},
+		want:  []due{{recovery, lifecycle.Later, 35, "agent-start was tried at 2026-11-21 00:25:00 UTC"}},
 	},
 	{
 		name: "the reboots are used up", now: 40,
@@ -198,7 +198,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateAvailable, reason: "the agent speaks, with the boot ID from before: the reboot by recovery may still come",
 		want: []due{
 			{agentStart, lifecycle.Due, 27, "is started again when it falls silent"},
-			{recovery, lifecycle.Later, 35.5, "the machine was heard last at 00:25:30; without a sign of life 10m0s later: metal switches it off and on"},
+			{recovery, lifecycle.Later, 35.5, "the machine was heard last at 2026-11-21 00:25:30 UTC; without a sign of life 10m0s later: metal switches it off and on"},
 		},
 	},
 	{
@@ -274,7 +274,7 @@ var recoveryLadder = []scenario{
 	{
 		name: "its provider reinstalls it, for longer than a step may take", now: 60,
 		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), provided(31, fleet.ProviderStatusCreating)),
-		state: fleet.StateSilent, reason: "metal reinstalls the machine, since 2026-11-21 00:30:00",
+		state: fleet.StateSilent, reason: "metal reinstalls the machine, since 2026-11-21 00:30:00 UTC",
 		want: []due{{recovery, lifecycle.Waiting, 0, "metal reinstalls the machine"}},
 	},
 	{
@@ -337,7 +337,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Later, 44, "needs an agent"},
-			{recovery, lifecycle.Waiting, 0, "reboot was tried at 00:43:00; the next start of an agent shows whether the host answers"},
+			{recovery, lifecycle.Waiting, 0, "reboot was tried at 2026-11-21 00:43:00 UTC; the next start of an agent shows whether the host answers"},
 		},
 	},
 	{

@@ -173,7 +173,7 @@ func (c judgement) notRestarted() string {
 	if !any || c.bootedSince(r) || !c.heardAfter(r.at) || !c.now.Before(c.r.AgentSeen.LastAt.Add(c.heardFor())) {
 		return ""
 	}
-	return fmt.Sprintf("the machine was not restarted: its agent is heard, last at %s, with the same boot ID", c.r.AgentSeen.LastAt.Format(time.TimeOnly))
+	return fmt.Sprintf("the machine was not restarted: its agent is heard, last at %s, with the same boot ID", fleet.Instant(c.r.AgentSeen.LastAt))
 }
 
 // BootID returns the newest boot ID of the machine that is known; empty: none is.

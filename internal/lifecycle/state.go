@@ -107,7 +107,7 @@ func (c judgement) off() string {
 	if c.r.Provided.Status == fleet.ProviderStatusPowering {
 		is = "on its way on or off"
 	}
-	return fmt.Sprintf("%s says that it is %s (since %s)", c.r.Provider, is, c.r.Provided.At.UTC().Format(time.DateTime))
+	return fmt.Sprintf("%s says that it is %s (since %s)", c.r.Provider, is, fleet.Instant(c.r.Provided.At))
 }
 
 func detail(p *fleet.Provided) string {

@@ -102,7 +102,7 @@ func (a *Access) holder(text string) Caller {
 	case !ok:
 		return stranger("the token is not known here: it may have been revoked")
 	case t.Expired(time.Now()):
-		return stranger("the token " + t.Name + " has expired at " + t.Expires.UTC().Format(time.RFC3339))
+		return stranger("the token " + t.Name + " has expired at " + fleet.Instant(t.Expires))
 	}
 	return Caller{Actor: "token " + t.Name, Role: t.Role}
 }

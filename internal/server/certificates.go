@@ -132,10 +132,10 @@ func (c *Certificates) Fault(now time.Time) string {
 	pair, _ := c.get(nil)
 	switch leaf := pair.Leaf; {
 	case now.After(leaf.NotAfter):
-		return fmt.Sprintf("the certificate of the %s API has expired at %s", c.purpose, leaf.NotAfter.UTC().Format(time.DateTime+" UTC"))
+		return fmt.Sprintf("the certificate of the %s API has expired at %s", c.purpose, fleet.Instant(leaf.NotAfter))
 	case now.Before(leaf.NotBefore):
 		return fmt.Sprintf("the certificate of the %s API is not valid before %s: is the clock of this host right?", c.purpose,
-			leaf.NotBefore.UTC().Format(time.DateTime+" UTC"))
+			fleet.Instant(leaf.NotBefore))
 	}
 	return ""
 }

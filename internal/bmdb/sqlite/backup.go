@@ -33,7 +33,7 @@ func Backup(ctx context.Context, path, to string) error {
 	if err != nil {
 		return err
 	}
-	return duplicate(ctx, path, to, "made from the backup of "+time.Now().UTC().Format(time.RFC3339))
+	return duplicate(ctx, path, to, "made from the backup of "+fleet.Instant(time.Now()))
 }
 
 // Restore puts the backup in the place of a database that is not there: KindConflict while one is,
@@ -57,7 +57,7 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	if _, err := os.Stat(backup); err != nil {
 		return noDatabase(backup, err)
 	}
-	err = duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+time.Now().UTC().Format(time.RFC3339))
+	err = duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+fleet.Instant(time.Now()))
 	if why, ok := errors.AsType[*driver.Error](err); ok && fleet.KindOf(err) == fleet.KindInvalid {
 		switch why.Code() & 0xff {
 		// SQLITE_ERROR: it has none of our tables.

@@ -124,7 +124,7 @@ func quiet(ctx context.Context, source *bmdb.DB) error {
 	if len(live) > 0 {
 		s := live[0]
 		return fleet.Errorf(fleet.KindInUse, "the source is in use, by %s on %s (pid %d) and %d more sessions: stop every control plane on it; one that was killed is waited for until %s",
-			s.Component, s.Host, s.PID, len(live)-1, s.Deadline.Format(time.TimeOnly))
+			s.Component, s.Host, s.PID, len(live)-1, fleet.Instant(s.Deadline))
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func deaf(ctx context.Context, from bmdb.Engine) error {
 			return nil
 		}
 		return fleet.Errorf(fleet.KindInUse, "the source is in use, by an agent API: stop every control plane that has the role %s on it; one that has stopped counts until %s",
-			fleet.RoleAgentAPI, time.UnixMicro(until).UTC().Format(time.TimeOnly))
+			fleet.RoleAgentAPI, fleet.Instant(time.UnixMicro(until)))
 	})
 }
 
@@ -165,7 +165,7 @@ func sameSchema(ctx context.Context, from, to bmdb.Engine) error {
 func mark(ctx context.Context, tx bmdb.Tx, evidence string) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) VALUES (1, $1, $2)
 		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, tx.Now().UnixMicro(),
-		evidence+" at "+tx.Now().Format(time.RFC3339))
+		evidence+" at "+fleet.Instant(tx.Now()))
 	return err
 }
 

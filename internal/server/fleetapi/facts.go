@@ -81,7 +81,7 @@ func careFacts(r fleet.Record, add func(name string, at time.Time, format string
 		case m.Over:
 			add("maintenance", m.At, "by %s: %s; it is over", m.Actor, m.Reason)
 		case m.Until != nil:
-			add("maintenance", m.At, "by %s until %s: %s", m.Actor, m.Until.UTC().Format(time.DateTime), m.Reason)
+			add("maintenance", m.At, "by %s until %s: %s", m.Actor, fleet.Instant(*m.Until), m.Reason)
 		default:
 			add("maintenance", m.At, "by %s until somebody ends it: %s", m.Actor, m.Reason)
 		}
@@ -92,7 +92,7 @@ func careFacts(r fleet.Record, add func(name string, at time.Time, format string
 	if a := r.OperationAttempt; a != nil {
 		outcome := "the provider has not accepted it, as far as is known"
 		if a.AcceptedAt != nil {
-			outcome = "accepted at " + a.AcceptedAt.UTC().Format(time.DateTime)
+			outcome = "accepted at " + fleet.Instant(*a.AcceptedAt)
 		}
 		add("operation attempt", a.At, "attempt %d at operation %d: %s", a.Attempt, a.Number, outcome)
 	}
@@ -104,7 +104,7 @@ func careFacts(r fleet.Record, add func(name string, at time.Time, format string
 		add("operation report", e.At, "operation %d %s: %s", e.Number, outcome, e.Detail)
 	}
 	if s := r.Repair; s != nil {
-		add("recovery", s.At, "the newest step is %s, in trouble since %s; taken so far: %s", s.Rung, s.Since.UTC().Format(time.DateTime),
+		add("recovery", s.At, "the newest step is %s, in trouble since %s; taken so far: %s", s.Rung, fleet.Instant(s.Since),
 			lifecycle.StepsTaken(s.Steps))
 	}
 }
@@ -157,5 +157,5 @@ func probed(p *fleet.Probe) string {
 	if p.Answered() {
 		return p.Detail
 	}
-	return fmt.Sprintf("not answered since %s: %s", p.UnansweredSince.UTC().Format(time.DateTime), p.Detail)
+	return fmt.Sprintf("not answered since %s: %s", fleet.Instant(p.UnansweredSince), p.Detail)
 }

@@ -187,7 +187,7 @@ func (s *Service) suspects(env fleet.Environment, now time.Time) (all []string) 
 			all = append(all, fmt.Sprintf("its certificate: it expires at %s", clock(c.Expires(), time.Time{})))
 		}
 	}
-	return append(all, fmt.Sprintf("the clocks: it is %s here, and %s by the database", here.UTC().Format(time.DateTime+" UTC"), now.UTC().Format(time.DateTime+" UTC")))
+	return append(all, fmt.Sprintf("the clocks: it is %s here, and %s by the database", fleet.Instant(here), fleet.Instant(now)))
 }
 
 func recoveryHoldOf(h *fleet.RecoveryHold) *fleetv1.RecoveryHold {

@@ -221,7 +221,7 @@ func TestBadPlans(t *testing.T) {
 		"past": {
 			func(r *fleetv1.CreatePlanRequest) {
 				r.Verb, r.Until, r.Confirm = "begin-maintenance", timestamppb.New(time.Unix(1, 0)), true
-			}, connect.CodeInvalidArgument, "the end of the maintenance, 1970-01-01T00:00:01Z, is past",
+			}, connect.CodeInvalidArgument, "the end of the maintenance, 1970-01-01 00:00:01 UTC, is past",
 		},
 		"install":  {func(r *fleetv1.CreatePlanRequest) { r.Install = wanted("") }, connect.CodeInvalidArgument, "install belongs to"},
 		"no image": {func(r *fleetv1.CreatePlanRequest) { r.Verb = "reinstall" }, connect.CodeInvalidArgument, "image.url"},

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -140,7 +139,7 @@ func heardInMemory(r fleet.Record, generation fleet.TakeoverGeneration) string {
 	if seen == nil || seen.TakeoverGeneration != generation || seen.BootID == started.BootID {
 		return " (the control plane never heard the agent in memory)"
 	}
-	return fmt.Sprintf(" (the control plane heard the agent in memory last at %s)", seen.LastAt.UTC().Format(time.DateTime))
+	return fmt.Sprintf(" (the control plane heard the agent in memory last at %s)", fleet.Instant(seen.LastAt))
 }
 
 // supersededError is the answer of a host that has seen another takeover generation: to a takeover

@@ -62,7 +62,7 @@ func (o operation) mayBeDone(fact fleet.Provided) string {
 		why = fmt.Sprintf("%s was not seen; the provider says that the machine is %s", lifecycle.EvidenceOf(o.request.Operation), fact.Says())
 	}
 	text := fmt.Sprintf("%s %s, and is not called again: it was called last at %s, without a clear reply, and within %s %s",
-		o.source.Name, known, o.attempt.At.Format(time.TimeOnly), o.env.Policy.OperationTimeout, why)
+		o.source.Name, known, fleet.Instant(o.attempt.At), o.env.Policy.OperationTimeout, why)
 	if cause := o.work.Record.Backoffs[fleet.ProcessOperation].Cause; cause != "" {
 		text += "; the last failure: " + cause
 	}
@@ -83,7 +83,7 @@ func (o operation) besides(why string) string {
 		return why
 	}
 	return fmt.Sprintf("%s; %s may have done it all the same: the reply to an earlier call, at %s, was not clear",
-		why, o.source.Name, o.attempt.At.Format(time.TimeOnly))
+		why, o.source.Name, fleet.Instant(o.attempt.At))
 }
 
 // unclear reports whether a call that failed so may have had its effect.

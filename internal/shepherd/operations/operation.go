@@ -97,11 +97,11 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	leaves := o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting
 	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) && !away && !leaves {
 		if why := lifecycle.NotRestarted(r, o.env, o.now); why != "" {
-			return o.fail(fmt.Sprintf("%s accepted it at %s, and within %s %s", o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly),
+			return o.fail(fmt.Sprintf("%s accepted it at %s, and within %s %s", o.source.Name, fleet.Instant(*o.attempt.AcceptedAt),
 				o.env.Policy.OperationTimeout, why), seen)
 		}
 		return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
-			o.source.Name, o.attempt.AcceptedAt.Format(time.TimeOnly), lifecycle.EvidenceOf(o.request.Operation),
+			o.source.Name, fleet.Instant(*o.attempt.AcceptedAt), lifecycle.EvidenceOf(o.request.Operation),
 			o.env.Policy.OperationTimeout, fact.Says()), seen)
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
@@ -291,7 +291,7 @@ func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome
 	if o.listed() && o.request.Operation.GivesBack() {
 		remedy = "; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget` removes it here"
 	}
-	return o.fail(o.besides(fmt.Sprintf("it was not accepted until %s: %s%s", o.now.Format(time.TimeOnly), cause, remedy)), changes...)
+	return o.fail(o.besides(fmt.Sprintf("it was not accepted until %s: %s%s", fleet.Instant(o.now), cause, remedy)), changes...)
 }
 
 // done ends the operation with its evidence.

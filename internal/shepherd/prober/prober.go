@@ -293,7 +293,7 @@ func plain(err error) string {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
 		now, cert := invalid.Error(), invalid.Cert
 		invalid.Detail = fmt.Sprintf("it is valid from %s to %s (%s)",
-			cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), cert.Subject)
+			fleet.Instant(cert.NotBefore), fleet.Instant(cert.NotAfter), cert.Subject)
 		text = strings.ReplaceAll(text, now, invalid.Error())
 	}
 	return text

@@ -346,5 +346,5 @@ func age(created time.Time) string {
 	if created.IsZero() {
 		return "at an unknown time"
 	}
-	return created.UTC().Format(time.RFC3339)
+	return fleet.Instant(created)
 }
