@@ -145,6 +145,55 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 	}, nil
 }
 
+// InstallAsConfigured goes before CloseIntentProvided. The configuration may have changed since the
+// intent was opened: the machine is to run what it asks for now, nil for nothing, in place of what
+// the actor, who stands for the configuration, asked for then. What a person has asked for or called
+// off stays. Without an open intent it changes nothing.
+func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest) Change {
+	text := fmt.Sprintf("the install of %s is as configured by %s: ", machine, actor)
+	if install != nil {
+		text += install.Image.Identity()
+	}
+	return Change{
+		text: text, machines: []fleet.MachineID{machine}, kind: ofProvider,
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			i, err := t.row(ctx, machine)
+			if fleet.KindOf(err) == fleet.KindNotFound || err == nil && i.IntentOpenedAt == 0 {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			m, err := t.load(ctx, machine)
+			if err != nil {
+				return err
+			}
+			was := m.record.InstallRequest
+			if was == nil || was.Generation != 1 || was.Actor != actor || calledOff(m.record, 1) {
+				return nil
+			}
+			return t.installAsConfigured(ctx, c, m.record, install)
+		},
+	}
+}
+
+func (t *transaction) installAsConfigured(ctx context.Context, c *commit, r fleet.Record, install *fleet.InstallRequest) error {
+	if install == nil {
+		c.record(t, r.ID, fleet.EventInstallCancelled, "the configuration of the provider asks for none any more")
+		c.touch(r.ID)
+		return t.q.DropInstallRequest(ctx, string(r.ID))
+	}
+	if same, err := t.sameInstall(ctx, r, *install); same || err != nil {
+		return err
+	}
+	request := *install
+	request.Generation, request.Actor = 1, r.InstallRequest.Actor
+	c.record(t, r.ID, fleet.EventInstallRequested, fmt.Sprintf("the configuration of the provider has changed: %s (%s)",
+		request.Image.Label(), request.Image.Identity()))
+	c.touch(r.ID)
+	return t.putInstallRequest(ctx, r.ID, request)
+}
+
 // putInstallRequest writes the request as of now.
 func (t *transaction) putInstallRequest(ctx context.Context, machine fleet.MachineID, r fleet.InstallRequest) error {
 	image, err := json.Marshal(r.Image)

@@ -150,7 +150,7 @@ func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
 		}
 		rehearsed := rehearsal.Provider{Name: fleet.ProviderName(p.Name), List: kind.IsList(), Provisioner: p.Provisioner, Updater: p.Updater}
 		if p.Install != nil {
-			rehearsed.Provisioner.Install, err = p.Install.Request("configuration of provider "+p.Name, c.Catalogue())
+			rehearsed.Provisioner.Install, err = p.Install.Request(fleet.ConfigurationOf(fleet.ProviderName(p.Name)), c.Catalogue())
 			if err != nil {
 				return rehearsal.Setup{}, fmt.Errorf("provider %s: install: %w", p.Name, err)
 			}

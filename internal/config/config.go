@@ -176,7 +176,8 @@ type Provider struct {
 	// Provisioner says how machines are created here, and Updater how their facts are refreshed.
 	Provisioner provisioner.Config `yaml:"provisioner"`
 	Updater     updater.Config     `yaml:"updater"`
-	// Install is asked for on every machine that is created here. Default: none is.
+	// Install is asked for on every machine that is created here, as it is configured when the machine
+	// is there. Default: none is.
 	Install *Install `yaml:"install"`
 }
 

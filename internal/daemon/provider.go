@@ -85,7 +85,7 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 		return i, err
 	}
 	if c.Install != nil {
-		if i.install, err = c.Install.Request("configuration of provider "+c.Name, d.config.Catalogue()); err != nil {
+		if i.install, err = c.Install.Request(fleet.ConfigurationOf(i.name), d.config.Catalogue()); err != nil {
 			return i, fmt.Errorf("install: %w", err)
 		}
 	}

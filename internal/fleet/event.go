@@ -132,7 +132,8 @@ const (
 	EventOperationFailed Event = "operation failed"
 	// EventOperationWithdrawn: an operator does not want it any more.
 	EventOperationWithdrawn Event = "operation withdrawn"
-	// EventInstallCancelled: an operator does not want the install any more.
+	// EventInstallCancelled: an operator or the provider's configuration does not want the install any
+	// more.
 	EventInstallCancelled Event = "install cancelled"
 	// EventMaintenanceBegun: an operator works on the machine.
 	EventMaintenanceBegun Event = "maintenance begun"

@@ -33,6 +33,11 @@ func Operations() []Operation {
 // ActorPolicy is who is named where the policy asks for an operation.
 const ActorPolicy = "policy"
 
+// ConfigurationOf is who asks for what the configuration of a provider says.
+func ConfigurationOf(provider ProviderName) string {
+	return "configuration of provider " + string(provider)
+}
+
 // ActorBMDB is who history names where the BMDB itself did something.
 const ActorBMDB = "bmdb"
 

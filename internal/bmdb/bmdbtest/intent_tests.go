@@ -213,6 +213,41 @@ var intentTests = []test{
 			w.Fatalf("state %s", w.state(id))
 		}
 	}},
+	{"an open intent has the install that is configured when it is closed", func(w *world) {
+		by := fleet.ConfigurationOf(provider)
+		first := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/1", Digest: "sha256:1"}, RootDisk: fleet.DiskSelector{Erase: true}}
+		second := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/2", Digest: "sha256:2"}, FirstBootData: []byte("two")}
+		persons := fleet.InstallRequest{Image: fleet.Image{URL: "http://images.example/3", Digest: "sha256:3"}}
+		wanted := newIntents("changed", "removed", "asked for", "called off", "made")
+		for i := range wanted {
+			wanted[i].Install = &first
+		}
+		id := func(i int) fleet.MachineID { return wanted[i].Machine }
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+			_, err := w.db.RequestInstall(w.ctx, "ada", id(2), persons, false)
+			w.must(err)
+			_, err = w.db.CancelInstall(w.ctx, "ada", id(3), "not this one")
+			w.must(err)
+			for i, install := range []*fleet.InstallRequest{&second, nil, &second, &second} {
+				w.must(work.Note(w.ctx, bmdb.IntentCalled(id(i)), bmdb.InstallAsConfigured(id(i), by, install),
+					bmdb.CloseIntentProvided(id(i), fleet.ProviderID("d-"+wanted[i].Capacity), providedAs(fleet.ProviderStatusActive, wanted[i].Capacity))))
+			}
+			made := bmdb.CloseIntentProvided(id(4), "d-made", providedAs(fleet.ProviderStatusActive, "made"))
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(id(4)), bmdb.InstallAsConfigured(id(4), by, &first), made))
+			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second), made)) // it may have begun by now
+		})
+		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first} {
+			got := w.record(id(i)).InstallRequest
+			if (got == nil) != (want == nil) || got != nil && (got.Image != want.Image || got.RootDisk != want.RootDisk) {
+				w.Errorf("%s: %+v, want %+v", wanted[i].Capacity, got, want)
+			}
+		}
+		if r := w.record(id(0)).InstallRequest; r.Generation != 1 || r.Actor != by {
+			w.Errorf("%+v", r)
+		}
+	}},
 	{"penalties end", func(w *world) {
 		w.provisioning(func(work *bmdb.Work) {
 			w.must(work.Note(w.ctx, bmdb.SetPenalty("c1", time.Hour, "failed")))

@@ -148,7 +148,10 @@ func (o *Operations) unasked(ctx context.Context, source Source, r fleet.Record)
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.MaintenanceOver()}}
 	}
 	entry, err := source.Ask(ctx, r.ProviderID)
-	if err == nil && entry.Invalid == "" && entry.Status != fleet.ProviderStatusFailed {
+	if err == nil && entry.Invalid != "" {
+		err = fleet.Errorf(fleet.KindUnknown, "the provider's answer cannot be used: %s", entry.Invalid)
+	}
+	if err == nil && entry.Status != fleet.ProviderStatusFailed {
 		now, err := o.db.Now(ctx)
 		if err != nil {
 			return shepherd.Fail{Err: err}

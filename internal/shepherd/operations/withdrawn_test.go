@@ -83,3 +83,27 @@ func TestARepairedMachineIsKept(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAnswerThatCannotBeRead is no word that the machine is given up still.
+func TestAnAnswerThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 1, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+		id := herd.Machines()[0]
+		fact := *herd.Record(id).Provided
+		fact.Status = fleet.ProviderStatusFailed
+		herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool {
+			e.Status, e.Invalid = fleet.ProviderStatusFailed, "an unknown state: rebuilding"
+			return true
+		})
+		set(t, herd, bmdb.SetProvided(id, herd.Host(id).ID, fact))
+		defer herd.Start(handler)()
+		time.Sleep(20 * time.Minute)
+		if r := herd.Record(id); r.Operation != nil {
+			t.Errorf("asked for: %+v", r.Operation)
+		}
+		if b, ok := herd.Record(id).Backoffs[fleet.ProcessOperation]; !ok || !strings.Contains(b.Cause, "rebuilding") {
+			t.Errorf("backoff %+v", b)
+		}
+	})
+}

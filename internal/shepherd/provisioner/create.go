@@ -301,6 +301,15 @@ func (p *pass) hostKey(token fleet.Token) (key provider.HostKey, err error) {
 	return key, nil
 }
 
+// provided returns the changes that close an intent on its machine, which is to run what is
+// configured now.
+func (p *pass) provided(machine fleet.MachineID, entry provider.Entry, now time.Time) []bmdb.Change {
+	return []bmdb.Change{
+		bmdb.InstallAsConfigured(machine, fleet.ConfigurationOf(p.source.Name), p.source.Config.Install),
+		bmdb.CloseIntentProvided(machine, entry.ID, entry.Provided(nil, now)),
+	}
+}
+
 // injected returns the change that remembers a host key, where there is one.
 func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
 	if key.IsZero() {
@@ -314,7 +323,7 @@ func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
 func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry provider.Entry) (creationResult, error) {
 	now, err := p.db.Now(ctx)
 	if err == nil {
-		changes := []bmdb.Change{bmdb.CloseIntentProvided(intent.Machine, entry.ID, entry.Provided(nil, now))}
+		changes := p.provided(intent.Machine, entry, now)
 		if provider.Keeps(p.source.Provider) {
 			changes = append(changes, bmdb.UnlessPaused())
 		}

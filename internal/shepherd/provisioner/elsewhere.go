@@ -89,7 +89,7 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 	if err != nil {
 		return fmt.Errorf("look for hosts at other providers: %w", err)
 	}
-	found := make(map[fleet.CapacityID]string)
+	found := make(map[fleet.CapacityID]elsewhere)
 	for _, row := range rows {
 		if row.Name == p.source.Name {
 			continue
@@ -99,20 +99,36 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 			return fmt.Errorf("look for hosts at provider %s: %w", row.Name, err)
 		}
 		for _, m := range view.Machines {
-			if m.Provided == nil || m.Provided.Status == fleet.ProviderStatusGone || len(hosts[m.Provided.Address]) == 0 {
+			if m.Provided == nil || len(hosts[m.Provided.Address]) == 0 {
+				continue
+			}
+			gone := m.Provided.Status == fleet.ProviderStatusGone
+			if gone && p.bought(row.Name) {
 				continue
 			}
 			access, known := p.accessOf(ctx, row.Name, m.ProviderID)
 			for _, entry := range hosts[m.Provided.Address] {
 				if !known || sameAccess(entry.Access, access) {
-					found[entry.Capacity] = fmt.Sprintf("host %s (%s) is machine %s (%s) of provider %s",
-						entry.ID, entry.Address, m.ID, nameOf(m), row.Name)
+					why := fmt.Sprintf("host %s (%s) is machine %s (%s) of provider %s", entry.ID, entry.Address, m.ID, nameOf(m), row.Name)
+					if gone {
+						found[entry.Capacity] = elsewhere{entry, why + ", which lists it no more", movedRemedy}
+					} else {
+						found[entry.Capacity] = elsewhere{entry, why, elsewhereRemedy}
+					}
 				}
 			}
 		}
 	}
 	p.survey.leave(entries, found)
 	return nil
+}
+
+// bought reports whether what that provider does not have any more is gone: somebody else may have
+// the address by now. A list that leaves a host out says nothing of the host, which may have moved
+// to another list with all that it runs.
+func (p *pass) bought(name fleet.ProviderName) bool {
+	other, configured := p.sources[name]
+	return configured && !provider.Keeps(other.Provider)
 }
 
 // accessOf returns how another provider has a machine reached; not known where that is not
@@ -144,16 +160,16 @@ func sameAccess(a, b provider.Access) bool {
 
 // leave has the survey leave hosts alone, for the reasons that are given by their capacity. An
 // intent that is open on one has made no call, as none is made for a host of a list.
-func (s *survey) leave(entries []provider.Entry, reasons map[fleet.CapacityID]string) {
+func (s *survey) leave(entries []provider.Entry, known map[fleet.CapacityID]elsewhere) {
 	for _, entry := range entries {
-		if why, ours := reasons[entry.Capacity]; ours {
-			s.elsewhere = append(s.elsewhere, elsewhere{entry, why, elsewhereRemedy})
-			s.unusable = append(s.unusable, why)
+		if twin, ours := known[entry.Capacity]; ours {
+			s.elsewhere = append(s.elsewhere, twin)
+			s.unusable = append(s.unusable, twin.evidence)
 		}
 	}
-	s.free = slices.DeleteFunc(s.free, func(c fleet.CapacityID) bool { return reasons[c] != "" })
+	s.free = slices.DeleteFunc(s.free, func(c fleet.CapacityID) bool { return known[c].evidence != "" })
 	s.retry = slices.DeleteFunc(s.retry, func(intent fleet.Intent) bool {
-		why := reasons[intent.Capacity]
+		why := known[intent.Capacity].evidence
 		if why != "" {
 			s.futile = append(s.futile, finding{intent, why})
 		}
@@ -164,6 +180,10 @@ func (s *survey) leave(entries []provider.Entry, reasons map[fleet.CapacityID]st
 // elsewhereRemedy tells what to do about such a host.
 const elsewhereRemedy = "remove it from this list, or give back the machine of the other provider (`ironherd machine release`); " +
 	"where the provider was renamed, give it its old name again"
+
+// movedRemedy tells what to do about one that has moved from another list.
+const movedRemedy = "where it is to be managed anew, with all that this list configures, `ironherd machine forget` removes that machine; " +
+	"else put it back on the other list"
 
 // duplicates returns the discrepancies of entries that are machines of other providers. Of many it
 // returns the first; the result of the pass names more.

@@ -119,14 +119,33 @@ func TestAHostOfAnotherProviderIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAHostThatAnotherProviderLost can be taken in: that one has said that it does not have it.
-func TestAHostThatAnotherProviderLost(t *testing.T) {
+// TestAHostThatMovesToAnotherList is taken in when a person has the machine of the first one
+// forgotten: that a list leaves a host out says nothing of the host, and of the system on it.
+func TestAHostThatMovesToAnotherList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
 		b.manage(2, b.listed("rack", "{id: n1, address: 192.0.2.1}", "{id: n2, address: 192.0.2.2}", "{id: n3, address: 192.0.2.3}"))
 		time.Sleep(provisioner.ListConfig().SettlingTime)
 		rack, rack1 := b.listed("rack", "{id: n1, address: 192.0.2.1}", "{id: n3, address: 192.0.2.3}"), b.listed("rack1", "{id: n2, address: 192.0.2.2}")
+		b.manage(4, rack, rack1)
+		machines, found := b.machinesOf("rack1")
+		if machines != "" || len(found) != 1 || found[0].Kind != fleet.DiscrepancyDuplicateMachine || !strings.Contains(found[0].Evidence, "no more") ||
+			!strings.Contains(found[0].Remedy, "`ironherd machine forget`") {
+			t.Fatalf("machines %q, discrepancies %+v", machines, found)
+		}
+		view, err := b.db.ViewProvider(t.Context(), "rack")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range view.Machines {
+			if m.ProviderID != "n2" {
+				continue
+			}
+			if err := b.db.Forget(t.Context(), "ada", m.ID, "it has moved"); err != nil {
+				t.Fatal(err)
+			}
+		}
 		b.manage(4, rack, rack1)
 		if machines, found := b.machinesOf("rack1"); machines != "n2" || len(found) != 0 {
 			t.Errorf("machines %q, discrepancies %+v", machines, found)

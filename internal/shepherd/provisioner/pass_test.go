@@ -389,6 +389,44 @@ func TestDefaultInstall(t *testing.T) {
 	})
 }
 
+// TestAnInstallThatIsConfiguredAnew counts for what is asked for already, but not made yet.
+func TestAnInstallThatIsConfiguredAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, install := range map[string]*fleet.InstallRequest{
+			"another image": {Actor: fleet.ConfigurationOf(source), Image: fleet.Image{URL: "http://images.example/right.zst", Digest: "sha256:" + strings.Repeat("cd", 32)}},
+			"none":          nil,
+		} {
+			b := newBench(t, 1)
+			b.config.Install = &fleet.InstallRequest{
+				Actor: fleet.ConfigurationOf(source), Image: fleet.Image{URL: "http://images.example/wrong.zst", Digest: "sha256:" + strings.Repeat("ab", 32)},
+				RootDisk: fleet.DiskSelector{Erase: true},
+			}
+			b.restart()
+			b.fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+				if at != shepherdtest.Creating {
+					return nil
+				}
+				return provider.OfCapacity(fleet.Errorf(fleet.KindTemporary, "the site does not answer"))
+			}
+			b.pass()
+			if open := b.view().Intents; len(open) != 1 {
+				t.Fatalf("%s: intents %+v", name, open)
+			}
+			b.fake.Hook, b.config.Install = nil, install
+			b.restart()
+			b.passes(2)
+			record, err := b.db.Machine(t.Context(), b.view().Machines[0].ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := record.InstallRequest; (got == nil) != (install == nil) || got != nil && (got.Image != install.Image || got.RootDisk.Erase) {
+				t.Errorf("%s: got %+v", name, got)
+			}
+		}
+	})
+}
+
 // TestRun lets the real loop create a fleet.
 func TestRun(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	now := p.view.Now
 	for _, seen := range p.survey.found {
 		p.tally.adopted++
-		changes = append(changes, bmdb.CloseIntentProvided(seen.machine, seen.entry.ID, seen.entry.Provided(nil, now)))
+		changes = append(changes, p.provided(seen.machine, seen.entry, now)...)
 	}
 	for _, seen := range p.survey.adopt {
 		p.tally.adopted++
@@ -69,7 +69,7 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 			return nil, fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
 		case err == nil && entry.Invalid == "":
 			p.tally.adopted++
-			changes = append(changes, bmdb.CloseIntentProvided(intent.Machine, entry.ID, entry.Provided(nil, p.view.Now)))
+			changes = append(changes, p.provided(intent.Machine, entry, p.view.Now)...)
 		case err == nil:
 			p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", entry.Invalid))
 		case fleet.KindOf(err) == fleet.KindNotFound:
