@@ -55,9 +55,16 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 // commit makes durable what the heartbeat brings. Only the liveness of a repetition stays in
 // memory, until the next flush.
 func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest) error {
+	progress := req.GetInstallProgress()
+	if progress != nil {
+		progress.WaitingFor = clean(progress.GetWaitingFor())
+	}
 	committed, err := s.commitSpoken(ctx, a, req.GetBootId())
 	if err != nil {
 		return err
+	}
+	if committed {
+		s.agents.heard(a, false, progress) // whatever becomes of the rest: a silence ends only once
 	}
 	if text := req.GetLog(); text != "" && committed {
 		s.options.Logger.InfoContext(ctx, "what an agent in memory logged until it was admitted",
@@ -76,11 +83,9 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 			return err
 		}
 	}
-	progress := req.GetInstallProgress()
-	if progress != nil {
-		progress.WaitingFor = clean(progress.GetWaitingFor())
+	if !committed {
+		s.agents.heard(a, true, progress)
 	}
-	s.agents.heard(a, !committed, progress)
 	return nil
 }
 

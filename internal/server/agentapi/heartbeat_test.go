@@ -107,6 +107,26 @@ func TestBootIDsAreLimited(t *testing.T) {
 	}
 }
 
+// TestBootIDsBesideRefusedReportsAreLimited: a silence ends with the first heartbeat that is
+// committed, also where what comes with it is refused.
+func TestBootIDsBesideRefusedReportsAreLimited(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) { c.ReportRate = fleet.Rate{Every: time.Hour, Burst: 3} })
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	for i := range 50 {
+		beat := m.beat()
+		beat.BootId = fmt.Sprintf("boot-%d", i)
+		beat.HardwareReport = &agentv1.HardwareReport{BlockDevices: make([]*agentv1.BlockDevice, 5000)}
+		if _, err := client.Heartbeat(t.Context(), beat); err == nil {
+			t.Fatal("a report that is too large is accepted")
+		}
+	}
+	if n := h.counter.took("agent spoke"); n > 3 {
+		t.Errorf("%d boot IDs were committed", n)
+	}
+}
+
 // TestReturnFromSilenceIsCommittedAtOnce is rule 9: silence ends in the database, not in memory.
 func TestReturnFromSilenceIsCommittedAtOnce(t *testing.T) {
 	t.Parallel()
