@@ -150,7 +150,7 @@ func TestTheDebianPackage(t *testing.T) {
 }
 
 // TestUnitsAreStartedAgain reads the units. systemd gives up on a unit that fails five times within
-// ten seconds, unless it is told not to. A Go program that panics exits with 2, which is an exit
+// ten seconds, unless it is told not to, and takes a death by SIGHUP for an orderly end. A Go program that panics exits with 2, which is an exit
 // status for which a unit must not be left down.
 func TestUnitsAreStartedAgain(t *testing.T) {
 	t.Parallel()
@@ -162,6 +162,9 @@ func TestUnitsAreStartedAgain(t *testing.T) {
 		unit := "\n" + read(t, path)
 		if strings.Contains(unit, "\nRestart=") && !strings.Contains(unit, "\nStartLimitIntervalSec=0\n") {
 			t.Errorf("%s is not started any more after five failures", path)
+		}
+		if !strings.Contains(unit, "\nType=oneshot\n") && !strings.Contains(unit, "\nRestart=always\n") {
+			t.Errorf("%s stays down after a signal that systemd takes for an orderly end", path)
 		}
 		if strings.Contains(unit, "\nRestartPreventExitStatus=2\n") && !strings.Contains(unit, "\nEnvironment=GOTRACEBACK=crash\n") {
 			t.Errorf("%s stays down after a panic", path)

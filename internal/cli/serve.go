@@ -15,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/service"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -25,6 +26,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run the control plane",
 		Long: `Serve runs the control plane until it is told to stop (SIGTERM or SIGINT): then it takes on nothing new, finishes or hands back
 what it is doing, and ends with exit code 0. A second signal ends it at once; nothing is lost by that.
+SIGHUP changes nothing: a changed configuration counts from the next start.
 
 The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE for session.lease), over that the flags.`,
 		Example: `  ironherd serve --config /etc/ironherd/ironherd.yaml
@@ -68,6 +70,7 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 		if err != nil {
 			return err
 		}
+		defer service.OutliveHangups(logger)()
 		d, err := daemon.Open(cmd.Context(), loaded, daemon.Options{Logger: logger, Version: a.env.Version})
 		if err != nil {
 			return err

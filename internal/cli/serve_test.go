@@ -1,12 +1,19 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/cli"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/token"
@@ -33,6 +40,51 @@ func TestServeBeforeItsFilesAreThere(t *testing.T) {
 			t.Errorf("%s: got %d, %q, want %d, %q", args, r.code, r.stderr, want, told)
 		}
 	}
+}
+
+// TestServeOutlivesAHangup: SIGHUP, which many send to have a configuration read again, ends
+// nothing.
+func TestServeOutlivesAHangup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	if err := os.WriteFile(file, []byte("dir: state\nroles: [janitor]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	stderr := &untilSaid{text: "SIGHUP changes nothing", said: stop}
+	code := cli.Main(ctx, []string{"serve", "--config", file}, cli.Env{
+		Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: stderr, Executable: filepath.Join(dir, "ironherd"),
+		Notify: func(state string) error {
+			if state == "READY=1" {
+				return syscall.Kill(os.Getpid(), syscall.SIGHUP)
+			}
+			return nil
+		},
+	})
+	if code != 0 || !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("it ended with %d (%v): %s", code, ctx.Err(), &stderr.all)
+	}
+}
+
+// untilSaid keeps what is written, and tells when a text has been.
+type untilSaid struct {
+	text string
+	said func()
+
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (u *untilSaid) Write(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all.Write(p)
+	if strings.Contains(u.all.String(), u.text) {
+		u.said()
+	}
+	return len(p), nil
 }
 
 // TestTokensAreAskedForByConfigCheckAlone: whoever backs up or repairs calls nobody, and a token

@@ -43,6 +43,7 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	if err := c.checkRun(); err != nil {
 		return err
 	}
+	defer service.OutliveHangups(logger)()
 	applier, err := openResources(c, logger)
 	if err != nil {
 		return err
