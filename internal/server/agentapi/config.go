@@ -3,6 +3,7 @@ package agentapi
 import (
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,13 +115,15 @@ func (c Config) limit() server.Limit {
 	}
 }
 
-// Hosts returns the names and addresses that the endpoint's certificate must carry.
-func (c Config) Hosts() []string {
-	host, _, err := net.SplitHostPort(c.Endpoint)
-	if err != nil {
-		return nil
+// Hosts returns the names and addresses that the certificate must carry: that of the endpoint, and
+// that of the one that agents are told to call.
+func (c Config) Hosts(told string) (hosts []string) {
+	for _, endpoint := range []string{c.Endpoint, told} {
+		if host, _, err := net.SplitHostPort(endpoint); err == nil && host != "" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
 	}
-	return []string{host}
+	return hosts
 }
 
 // isListen reports whether something can be listened at: on any port, where it is 0.

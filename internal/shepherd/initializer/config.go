@@ -54,7 +54,8 @@ type Config struct {
 	// OtherTargetPaths are tried in turn on a machine where nothing can be put into TargetPath, or
 	// nothing executed there: it is read-only, full, mounted noexec, or others can write to it.
 	OtherTargetPaths []string `yaml:"other_target_paths"`
-	// Endpoint is where the agents find the agent API, as host:port. Default: the agent API's own.
+	// Endpoint is where the agents find the agent API, as host:port. Default: the agent API's own. A
+	// certificate that is made here is for both.
 	Endpoint string `yaml:"endpoint"`
 	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to.
 	// Default: as agent_api.tls says, its ca_certificate, the authority that was made here, or the
