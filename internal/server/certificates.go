@@ -65,8 +65,9 @@ type Certificates struct {
 // and makes what is missing: an authority of our own (ECDSA P-256), and a certificate signed by it
 // for the hosts (names and IP addresses). The files have mode 0600 and are complete or absent at
 // every moment; of two processes that start at once, both end up with the same authority. A
-// certificate that does not name every host, or is due for renewal, is replaced. The authority
-// never is, because agents keep it. A file that cannot be read is KindInvalid and is left as it is.
+// certificate that does not name every host, or is due for renewal, is replaced; that for agents
+// keeps the hosts that it had. The authority never is, because agents keep it. A file that cannot
+// be read is KindInvalid and is left as it is.
 func OpenCertificates(purpose Purpose, dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if len(hosts) == 0 {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make certificates: no host to make them for")
@@ -203,15 +204,42 @@ func (c *Certificates) renew() error {
 		c.use(pair.tls())
 		return nil
 	}
-	if pair, err = newCertificate(c.purpose, c.signer, c.hosts); err != nil {
+	hosts := slices.Clone(c.hosts)
+	if pair != nil {
+		hosts = c.carried(pair.certificate)
+	}
+	if pair, err = newCertificate(c.purpose, c.signer, hosts); err != nil {
 		return err
 	}
 	if err := secret.Write(path, pair.pem(), true); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
 	}
-	c.logger.Info("made a certificate", slog.String("api", string(c.purpose)), slog.Any("hosts", c.hosts), slog.Time("expires", pair.certificate.NotAfter))
+	c.logger.Info("made a certificate", slog.String("api", string(c.purpose)), slog.Any("hosts", hosts), slog.Time("expires", pair.certificate.NotAfter))
 	c.use(pair.tls())
 	return nil
+}
+
+// mostHosts bounds the hosts of a certificate that have gathered.
+const mostHosts = 20
+
+// carried returns the hosts of the certificate that replaces this one. That of the agent API keeps
+// those that it had, as far as there is room: an agent calls the endpoint that it was started with
+// for as long as it runs, and that may lead here still.
+func (c *Certificates) carried(leaf *x509.Certificate) []string {
+	hosts := slices.Clone(c.hosts)
+	if c.purpose != ForAgents || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
+		return hosts
+	}
+	earlier := slices.Clone(leaf.DNSNames)
+	for _, ip := range leaf.IPAddresses {
+		earlier = append(earlier, ip.String())
+	}
+	for _, host := range earlier {
+		if len(hosts) < mostHosts && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
 }
 
 // due reports whether a certificate is to be replaced: in time before it ends, and also when it was

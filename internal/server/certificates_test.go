@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"os"
@@ -82,6 +83,46 @@ func TestCertificatesSurviveRestarts(t *testing.T) {
 	}
 	if err := verify(t, moved, first.Authority(), "::1"); err != nil {
 		t.Errorf("the new endpoint: %v", err)
+	}
+}
+
+// TestCertificatesKeepEarlierEndpoints: agents go on to call the endpoint that they were started
+// with. Nobody keeps a name of the operator API that the configuration does not have any more, and
+// what another authority has signed counts for nothing.
+func TestCertificatesKeepEarlierEndpoints(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := open(t, dir, "herd.example")
+	open(t, dir, "192.0.2.1")
+	last := open(t, dir, "2001:db8::1")
+	for _, host := range []string{"herd.example", "192.0.2.1", "2001:db8::1"} {
+		if err := verify(t, last, first.Authority(), host); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for i := range 50 {
+		last = open(t, dir, fmt.Sprintf("herd-%d.example", i))
+	}
+	if n := len(leaf(t, last).DNSNames) + len(leaf(t, last).IPAddresses); n != 20 {
+		t.Errorf("the certificate has %d hosts", n)
+	}
+	if err := verify(t, last, first.Authority(), "herd-40.example"); err != nil {
+		t.Errorf("one of the newest is gone: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "agent-ca.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if names := leaf(t, open(t, dir, "herd.example")).DNSNames; len(names) != 1 {
+		t.Errorf("under another authority: %v", names)
+	}
+	for _, host := range []string{"old.example", "new.example"} {
+		c, err := server.OpenCertificates(server.ForOperators, dir, []string{host}, discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names := leaf(t, c).DNSNames; len(names) != 1 || names[0] != host {
+			t.Errorf("the operator API at %s: %v", host, names)
+		}
 	}
 }
 
