@@ -87,9 +87,10 @@ func page(access *server.Access, client fleetv1connect.FleetServiceClient, logge
 	})
 }
 
-// operatorLimit bounds the connections of operators, their programs and their browsers.
+// operatorLimit bounds the connections of operators, their programs and their browsers: no token
+// takes the room of all others.
 var operatorLimit = server.Limit{
-	Total: 1000, PerSource: 500, Unadmitted: 128, UnadmittedPerSource: 64, AdmitWithin: 10 * time.Second,
+	Total: 1000, PerSource: 500, PerOwner: 200, Unadmitted: 128, UnadmittedPerSource: 64, AdmitWithin: 10 * time.Second,
 }
 
 // openOperatorCertificates returns the certificates of the operator API. It leaves the authority

@@ -200,7 +200,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 func settle(w http.ResponseWriter, r *http.Request, caller Caller) (done func()) {
 	conn, _ := r.Context().Value(connKey{}).(*LimitedConn)
 	if caller.Role != token.None {
-		return conn.Carrying()
+		return conn.Carrying(caller.Actor)
 	}
 	if r.ProtoMajor == 1 || !conn.Carries() {
 		conn.Dismiss()

@@ -170,7 +170,7 @@ func TestUnadmittedConnectionsAreShort(t *testing.T) {
 		agent.server.Admit()
 		dismissed.server.Admit()
 		carrying := d.visit("192.0.2.4")
-		done := carrying.server.Carrying()
+		done := carrying.server.Carrying("")
 		carrying.server.Dismiss()
 		d.want("before the deadline", map[string]bool{"stranger": true, "agent": true, "dismissed": true}, all)
 		time.Sleep(2 * time.Second)

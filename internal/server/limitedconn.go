@@ -97,14 +97,14 @@ func (c *LimitedConn) Serving() (done func()) {
 // shared is for how long a connection counts as one that carries admitted calls after the last one.
 const shared = time.Minute
 
-// Carrying admits the connection, and says that it carries a call that is admitted until done is
-// called.
-func (c *LimitedConn) Carrying() (done func()) {
+// Carrying admits the connection for an owner, and says that it carries a call that is admitted
+// until done is called.
+func (c *LimitedConn) Carrying(owner string) (done func()) {
 	if c == nil {
 		return func() {}
 	}
-	c.carried.Add(1) // before Admit, for Dismiss
-	c.Admit()
+	c.carried.Add(1) // before it is admitted, for Dismiss
+	c.AdmitFor(owner)
 	return func() {
 		c.carriedAt.Store(int64(time.Since(c.listener.started)))
 		c.carried.Add(-1)

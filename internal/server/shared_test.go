@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -107,4 +108,33 @@ func TestStrangersBehindAProxyCutNobody(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestOneTokenLeavesRoomForOthers: of the connections of one token only the newest stay, whatever
+// it may do.
+func TestOneTokenLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	handler := server.NewAccess(known()).Identify(rights)
+	l := serve(t, "127.0.0.1:0", handler, server.HTTPOptions{Limit: server.Limit{Total: 4, PerOwner: 2}})
+	ask := func(who string, client *http.Client) error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, l.URL("http"), http.NoBody)
+		if err != nil {
+			return err
+		}
+		r.Header = bearer(who)
+		a, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, a.Body) // after that the connection is idle, and open
+		return errors.Join(err, a.Body.Close())
+	}
+	for range 6 {
+		if err := ask("metrics", newClient(t, "")); err != nil {
+			t.Errorf("another connection of one token: %v", err)
+		}
+	}
+	if err := ask("operator", newClient(t, "")); err != nil {
+		t.Errorf("one of another token: %v", err)
+	}
 }
