@@ -62,7 +62,7 @@ const spared = time.Second
 func LimitConnections(ln net.Listener, limit Limit, refusals *Refusals) net.Listener {
 	return &limitedListener{
 		Listener: ln, limit: limit, refusals: refusals, started: time.Now(), sources: map[netip.Prefix]*source{},
-		owners: map[string][]*LimitedConn{},
+		waiting: map[*source]struct{}{}, owners: map[string][]*LimitedConn{},
 	}
 }
 
@@ -76,6 +76,7 @@ type limitedListener struct {
 	total      int
 	unadmitted int
 	sources    map[netip.Prefix]*source
+	waiting    map[*source]struct{}      // those with unadmitted connections
 	owners     map[string][]*LimitedConn // what was admitted for each; the oldest first
 }
 
@@ -150,7 +151,7 @@ func reached(n, limit int) bool { return limit > 0 && n >= limit }
 // unadmitted ones. Where that has more than s would have, it need not have been idle.
 func (l *limitedListener) yielding(s *source) *LimitedConn {
 	most := s
-	for _, other := range l.sources {
+	for other := range l.waiting {
 		if len(other.unadmitted) > len(most.unadmitted) {
 			most = other
 		}
@@ -232,6 +233,7 @@ func (l *limitedListener) disown(c *LimitedConn) {
 func (l *limitedListener) addUnadmitted(c *LimitedConn) {
 	l.unadmitted++
 	c.source.unadmitted[c] = struct{}{}
+	l.waiting[c.source] = struct{}{}
 	if l.limit.AdmitWithin > 0 {
 		c.deadline = time.AfterFunc(l.limit.AdmitWithin, func() { c.late() })
 	}
@@ -239,7 +241,9 @@ func (l *limitedListener) addUnadmitted(c *LimitedConn) {
 
 func (l *limitedListener) removeUnadmitted(c *LimitedConn) {
 	l.unadmitted--
-	delete(c.source.unadmitted, c)
+	if delete(c.source.unadmitted, c); len(c.source.unadmitted) == 0 {
+		delete(l.waiting, c.source)
+	}
 	if c.deadline != nil {
 		c.deadline.Stop()
 	}
