@@ -69,7 +69,7 @@ func findBegun(disk io.ReaderAt, offset int64) (newest *agentv1.BegunInstall, ne
 			return nil, 0, err
 		}
 		begun := new(agentv1.BegunInstall)
-		if decodeArea(area[:n], begunMagic, begun) != nil {
+		if decodeArea(area[:n], begunMagic, begun) != nil || !counted(begun.GetInstallGeneration(), begun.GetAttempt()) {
 			continue
 		}
 		if newest == nil || begun.GetInstallGeneration() > newest.GetInstallGeneration() ||

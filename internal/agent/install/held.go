@@ -189,6 +189,16 @@ func (m marks) newestBeside(chosen *agentv1.BlockDevice, machineID string) (newe
 	return newest
 }
 
+// maxGeneration bounds the install generation of a mark, as the control plane does: it could count
+// to none above a higher one.
+const maxGeneration = 1 << 40
+
+// counted reports whether a mark may be one of ours: whoever had the installed system may have
+// written anything there.
+func counted(generation int64, attempt int32) bool {
+	return generation >= 0 && generation <= maxGeneration && attempt >= 0
+}
+
 // findHeld looks for a first-boot area at the offset of a disk. Boot sectors are written last, so a
 // disk without them holds no finished install. A disk that ends before the area is a regular file
 // that was never written: real ones have the size that the kernel says.
@@ -199,7 +209,7 @@ func findHeld(disk io.ReaderAt, offset int64) (held *agentv1.FirstBoot, finished
 		return nil, false, err
 	}
 	first, err := DecodeFirstBoot(area[:n])
-	if err != nil {
+	if err != nil || !counted(first.GetToken().GetInstallGeneration(), first.GetToken().GetAttempt()) {
 		return nil, false, nil //nolint:nilerr // there is no whole area, so there is no install
 	}
 	head := make([]byte, mebibyte)

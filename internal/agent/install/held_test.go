@@ -45,6 +45,8 @@ func TestHeldDisk(t *testing.T) {
 		"a higher one of this very system":       {"m", id{4, 1}, id{3, 1}, id{4, 1}, false, true},
 		"a lower install":                        {"m", id{2, 9}, id{3, 1}, id{3, 1}, false, false},
 		"of another machine":                     {"other", id{9, 1}, id{3, 1}, id{3, 1}, false, false},
+		"that nobody has counted to":             {"m", id{1<<40 + 1, 1}, id{3, 1}, id{}, false, false},
+		"of an attempt that cannot be":           {"m", id{3, -1}, id{3, 1}, id{}, false, false},
 		"it was not finished":                    {"m", id{3, 1}, id{3, 2}, id{}, true, false},
 	}
 	for name, test := range tests {

@@ -56,16 +56,19 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "duration_ms of the install report cannot be %d", r.GetDurationMs())
 	case r.GetBytesWritten() < 0:
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "bytes_written of the install report is negative")
-	case r.GetHeldInstallGeneration() < 0 || r.GetHeldInstallGeneration() > maxGeneration || r.GetHeldAttempt() < 0 ||
-		r.GetOk() && r.GetHeldInstallGeneration() != 0:
+	case r.GetOk() && r.GetHeldInstallGeneration() != 0:
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "held_install_generation of the install report cannot be %d", r.GetHeldInstallGeneration())
 	case r.GetOk() && r.GetError() != "":
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "the install report says both that it went well and what went wrong")
 	}
+	held := r.GetHeldInstallGeneration()
+	if held < 0 || held > maxGeneration { // anybody may have written it, and the agent is to be heard
+		held = 0
+	}
 	fact := fleet.InstallReport{
 		Generation: fleet.InstallGeneration(r.GetInstallGeneration()), Attempt: int(r.GetAttempt()), OK: r.GetOk(),
 		Error: clean(r.GetError()), Disk: clean(r.GetDisk()), Duration: took, Bytes: r.GetBytesWritten(),
-		HeldGeneration: fleet.InstallGeneration(r.GetHeldInstallGeneration()), HeldAttempt: int(r.GetHeldAttempt()),
+		HeldGeneration: fleet.InstallGeneration(held), HeldAttempt: max(int(r.GetHeldAttempt()), 0),
 	}
 	if serial := clean(r.GetDiskSerial()); serial != "" {
 		fact.Disk = fleet.DiskWithSerial(fact.Disk, serial)

@@ -1,6 +1,7 @@
 package agentapi
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"unicode"
@@ -35,13 +36,25 @@ func TestInstallReportsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]*agentv1.InstallReport{
 		"names no attempt":                     {InstallGeneration: 1},
-		"held_install_generation":              {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: -1},
-		"held_install_generation of":           {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: maxGeneration + 1},
 		"held_install_generation of the":       {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: 2, Ok: true},
 		"both that it went well and what went": {InstallGeneration: 1, Attempt: 1, Ok: true, Error: "no"},
 	} {
 		if _, err := parseInstallReport(r); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", r, err)
+		}
+	}
+}
+
+// TestWhatADiskSaysIsBounded: whoever had the installed system may have written anything to the
+// disk. It is a failure of the install, and keeps no agent from being heard.
+func TestWhatADiskSaysIsBounded(t *testing.T) {
+	t.Parallel()
+	for held, want := range map[int64]fleet.InstallGeneration{
+		-1: 0, 0: 0, 7: 7, maxGeneration: maxGeneration, maxGeneration + 1: 0, math.MaxInt64: 0,
+	} {
+		fact, err := parseInstallReport(&agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: held, HeldAttempt: -1, Error: "held"})
+		if err != nil || fact.HeldGeneration != want || fact.HeldAttempt != 0 || fact.Error != "held" {
+			t.Errorf("%d: %+v, %v", held, fact, err)
 		}
 	}
 }
