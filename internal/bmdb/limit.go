@@ -26,7 +26,8 @@ import (
 //
 // What counts: a machine whose lane is held for the process, also by a session that has ended; a
 // claim that finds no room frees the lanes of the dead. A machine that recovery has restarted,
-// until it is heard of, or the time that it has for that is over. What was started under a higher
+// until it is heard of, or the time that it has for that is over. That of a reinstall begins when
+// the provider says that it has made it. What was started under a higher
 // limit, or by a claim that had read of none: a limit that is lowered stops nothing that runs.
 //
 // Whatever frees a lane makes room, and wakes who waits for it.
@@ -123,7 +124,7 @@ func (t *transaction) limitedHolders(
 		// Nobody holds it: a step was taken, and its effect is waited for until the time of the step is
 		// over, or the next one is due. That one may be put off for long, by a maintenance or a backoff.
 		if h.Session == "" {
-			until := h.StepAt + env.Policy.RecoveryStepTimeout.Microseconds()
+			until := stepEnds(h, env)
 			if h.DueRecovery != 0 {
 				until = min(until, h.DueRecovery)
 			}
@@ -135,6 +136,20 @@ func (t *transaction) limitedHolders(
 		kept = append(kept, h)
 	}
 	return kept, nil
+}
+
+// stepEnds returns when the time of the newest step is over. While the provider is at work at a
+// reinstall, there is no end.
+func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
+	r := fleet.Record{Repair: &fleet.Repair{Rung: fleet.Rung(h.Rung), At: instant(h.StepAt)}}
+	if h.Status != "" {
+		r.Provided = &fleet.Provided{Status: fleet.ProviderStatus(h.Status), At: instant(h.ProvidedAt)}
+	}
+	ends, begun := lifecycle.StepEnds(r, env)
+	if !begun {
+		return math.MaxInt64
+	}
+	return micros(ends)
 }
 
 // countRecovery notes whether the machine counts against the limit while nobody holds it. Where it

@@ -193,6 +193,14 @@ func (c judgement) bootID() string {
 	return ""
 }
 
+// StepEnds returns when the time is over in which the newest step of the ladder can show its effect;
+// false: that has not begun, because the provider is at work still at the reinstall that the step
+// asked for.
+func StepEnds(r fleet.Record, env fleet.Environment) (at time.Time, begun bool) {
+	c := judgement{r: r, env: env}
+	return c.effectAt(*r.Repair).Add(env.Policy.RecoveryStepTimeout), !c.reinstalling(*r.Repair)
+}
+
 // Repairing reports whether a step of the ladder was taken whose effect is not seen.
 func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.repairing() != nil

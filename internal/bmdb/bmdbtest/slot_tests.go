@@ -371,6 +371,44 @@ var slotTests = []test{
 		w.judgeAgain()
 		w.must(w.recover(s, 2, 1)[0].Cancel(w.ctx, "not now"))
 	}},
+	{"a machine that its provider reinstalls has its slot however long that takes, and the time of a step after it", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce, p.RecoveryReboots, p.RecoveryPowerCycles, p.RecoveryReinstalls = 1, 0, 0, 1
+		w.must(errorOf2(w.db.SetPolicy(w.ctx, p)))
+		w.pulls() // the provider is known
+		a, b := w.broken("c1").Machine, w.broken("c2").Machine
+		w.pulls(fleet.LeverReinstall)
+		w.shift.Advance(time.Hour)
+		s := w.lasting("recoverer")
+		work := w.recover(s, 2, 1)[0]
+		reinstalled, waits := a, b
+		if work.Subject.Machine == b {
+			reinstalled, waits = b, a
+		}
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		says := func(status fleet.ProviderStatus) {
+			r := w.record(reinstalled)
+			w.provisioning(func(work *bmdb.Work) {
+				w.must(work.Note(w.ctx, bmdb.SetProvided(r.ID, r.ProviderID, providedAs(status, r.Provided.Capacity))))
+			})
+		}
+		says(fleet.ProviderStatusCreating)
+		w.shift.Advance(3 * p.RecoveryStepTimeout)
+		w.recover(s, 2, 0)
+		d, err := w.db.MachineDetails(w.ctx, waits)
+		w.must(err)
+		reason := lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessRecovery).Reason
+		if !strings.Contains(reason, "it waits until fewer than 1 machines of p1 are under recovery") {
+			w.Errorf("it waits for a slot, and is said to: %s", reason)
+		}
+		says(fleet.ProviderStatusActive)
+		w.shift.Advance(p.RecoveryStepTimeout - time.Minute)
+		w.recover(s, 2, 0)
+		w.shift.Advance(2 * time.Minute)
+		if next := w.recover(s, 1, 1)[0]; next.Subject.Machine != waits {
+			w.Errorf("claimed %s, which was reinstalled", next.Subject)
+		}
+	}},
 	{"other processes know no slots", func(w *world) {
 		w.machines(nil, "c1", "c2", "c3")
 		w.must(SetAtOnce(w.ctx, w.db, 1))

@@ -387,7 +387,8 @@ func (q *Queries) ListHeld(ctx context.Context) ([]ListHeldRow, error) {
 
 const listLimited = `-- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at
+  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at,
+  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at
 FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
 WHERE m.provider = $1 AND m.limited = $2 AND m.limited <> '' ORDER BY m.id
 `
@@ -405,6 +406,9 @@ type ListLimitedRow struct {
 	EndedAt     int64
 	Location    string
 	StepAt      int64
+	Rung        string
+	Status      string
+	ProvidedAt  int64
 }
 
 // Which machines of a provider count against the limit of a process: those that are held for it,
@@ -426,6 +430,9 @@ func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]Lis
 			&i.EndedAt,
 			&i.Location,
 			&i.StepAt,
+			&i.Rung,
+			&i.Status,
+			&i.ProvidedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -56,7 +56,8 @@ ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
 -- dead or alive, and those (without a session) on which the effect of its work may still come.
 -- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
-  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at
+  CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at,
+  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at
 FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
 WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
