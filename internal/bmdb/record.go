@@ -45,13 +45,19 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 	record.Operation, record.OperationAttempt, record.OperationReport = operationOfMachine(r)
 	record.Probe = probeOfMachine(r)
 	record.Repair, record.Maintenance, record.InstallCancel = repairOfMachine(r), maintenanceOfMachine(r), cancelOfMachine(r)
-	for _, lever := range strings.Fields(r.Levers) {
-		record.Levers = append(record.Levers, fleet.Lever(lever))
-	}
+	record.Levers = leversOf(r.Levers)
 	if err := installOfMachine(r, &record); err != nil {
 		record.Unreadable = err.Error()
 	}
 	return record
+}
+
+// leversOf reads what SetLevers has written.
+func leversOf(words string) (levers []fleet.Lever) {
+	for _, lever := range strings.Fields(words) {
+		levers = append(levers, fleet.Lever(lever))
+	}
+	return levers
 }
 
 func intentOfMachine(r statement.MachineRecord) *fleet.Intent {

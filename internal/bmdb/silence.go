@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // silence is how many machines are not heard that ought to be. Agents and installed systems are
@@ -16,6 +17,10 @@ type silence struct {
 	// unanswered of them get their first one, and their host has not answered for so long that
 	// recovery is to restart it.
 	silent, unanswered, agents int64
+	// leftOut are machines with an agent that is not heard for which recovery has no step
+	// (lifecycle.HasStep). They are none of the former: a stop protects them from nothing, and who is
+	// dead stays silent for ever. Those that are heard show as well as others that we are reached.
+	leftOut int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing
 	// yet, for or against us.
@@ -46,6 +51,9 @@ func (s silence) String() string {
 	if s.unanswered > 0 {
 		agents = fmt.Sprintf("%d of %d machines are silent, of which %d have never answered", s.silent, s.agents, s.unanswered)
 	}
+	if s.leftOut > 0 {
+		agents += fmt.Sprintf(", without %d that recovery cannot restart", s.leftOut)
+	}
 	booted := fmt.Sprintf("%d of %d installed systems did not come up", s.notUp, s.booted)
 	switch {
 	case s.notUp == 0:
@@ -61,11 +69,24 @@ func (s silence) String() string {
 // recovery is due. So hosts that have never answered, and systems that did not come up in time, are
 // counted by their facts.
 func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s silence, err error) {
-	s.unanswered, err = t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
+	providers, err := t.q.ListProviders(ctx)
+	if err != nil {
+		return silence{}, err
+	}
+	recovers := make(map[string]bool, len(providers))
+	for _, p := range providers {
+		recovers[p.Name] = lifecycle.HasStep(leversOf(p.Levers), env.Policy)
+	}
+	unanswered, err := t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
 		Since: micros(t.Now().Add(-env.Policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
 	})
 	if err != nil {
 		return silence{}, err
+	}
+	for _, r := range unanswered {
+		if recovers[r.Provider] {
+			s.unanswered += r.N
+		}
 	}
 	s.silent, s.agents = s.unanswered, s.unanswered
 	rows, err := t.q.CountStates(ctx)
@@ -87,8 +108,12 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 				oldest = first
 			}
 			s.notUp += notUp
-			if fleet.State(r.State) == fleet.StateSilent {
+			switch {
+			case fleet.State(r.State) != fleet.StateSilent:
+			case recovers[r.Provider]:
 				s.silent, s.agents = s.silent+r.N-notUp, s.agents+r.N-notUp
+			default:
+				s.leftOut += r.N - notUp
 			}
 		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
 			s.agents += r.N

@@ -59,6 +59,38 @@ var silenceTests = []test{
 		w.exec("DELETE FROM fact_agent_started")
 		w.watch("3 of 3 machines are silent, of which 3 have never answered: the fault is probably ours (listener, network, certificate, clock)")
 	}},
+	{"dead machines that recovery cannot restart neither stop the line nor keep it from being stopped", func(w *world) {
+		w.suspecting(2)
+		var agents []bmdb.AgentIdentity
+		for _, c := range []fleet.CapacityID{"c1", "c2", "c3", "c4"} {
+			agents = append(agents, w.ready(c, false))
+		}
+		w.silent(elsewhere, 5, 0)
+		w.must(w.db.SetLevers(w.ctx, elsewhere, []fleet.Lever{fleet.LeverRelease}))
+		p := w.suspecting(2)
+		speak := func() {
+			for _, a := range agents {
+				w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+			}
+		}
+		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
+		speak()
+		w.judgeAgain()
+		w.wantNumber(5, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
+		w.watch("")
+		w.shift.Advance(p.SilentAfter + time.Minute)
+		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 9) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours}))
+		}
+		none := p
+		none.RecoveryReboots, none.RecoveryPowerCycles = 0, 0
+		w.must(errorOf2(w.db.SetPolicy(w.ctx, none)))
+		w.watch("") // it restarts none of them either
+		w.suspecting(2)
+		w.watch("4 of 4 machines with an agent are silent, without 5 that recovery cannot restart: the fault is probably ours (listener, network, certificate, clock)")
+		speak()
+		w.watch("0 of 4 machines with an agent are silent, without 5 that recovery cannot restart: recovery goes on")
+	}},
 	{"installed systems that do not come up, together, stop the line before one is restarted", func(w *world) {
 		p := w.suspecting(2)
 		w.listening()

@@ -273,12 +273,12 @@ func (q *Queries) CountStatesAnew(ctx context.Context) ([]CountStatesAnewRow, er
 	return items, nil
 }
 
-const countUnanswered = `-- name: CountUnanswered :one
-SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject JOIN provider AS p ON p.name = s.provider
+const countUnanswered = `-- name: CountUnanswered :many
+SELECT s.provider, count(*) AS n FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
 WHERE b.unanswered_since > 0 AND b.unanswered_since <= $1 AND b.process = $2 AND s.state = $3
-  AND (p.levers LIKE '%reboot%' OR p.levers LIKE '%power%' OR p.levers LIKE '%reinstall%')
   AND NOT EXISTS (SELECT 1 FROM fact_agent_started AS a WHERE a.machine = s.machine)
   AND NOT EXISTS (SELECT 1 FROM installed AS i WHERE i.machine = s.machine)
+GROUP BY s.provider
 `
 
 type CountUnansweredParams struct {
@@ -287,14 +287,34 @@ type CountUnansweredParams struct {
 	State   string
 }
 
-// The machines in a state whose host has answered nobody since then, or for longer, and which
-// recovery would restart: their providers can, and neither an agent nor an installed system ever
-// ran there.
-func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countUnanswered, arg.Since, arg.Process, arg.State)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+type CountUnansweredRow struct {
+	Provider string
+	N        int64
+}
+
+// The machines in a state whose host has answered nobody since then, or for longer, and where
+// neither an agent nor an installed system ever ran, by provider.
+func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams) ([]CountUnansweredRow, error) {
+	rows, err := q.db.QueryContext(ctx, countUnanswered, arg.Since, arg.Process, arg.State)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountUnansweredRow
+	for rows.Next() {
+		var i CountUnansweredRow
+		if err := rows.Scan(&i.Provider, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const countUpSince = `-- name: CountUpSince :one

@@ -77,15 +77,14 @@ ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
   unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since;
 
--- The machines in a state whose host has answered nobody since then, or for longer, and which
--- recovery would restart: their providers can, and neither an agent nor an installed system ever
--- ran there.
--- name: CountUnanswered :one
-SELECT count(*) FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject JOIN provider AS p ON p.name = s.provider
+-- The machines in a state whose host has answered nobody since then, or for longer, and where
+-- neither an agent nor an installed system ever ran, by provider.
+-- name: CountUnanswered :many
+SELECT s.provider, count(*) AS n FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
 WHERE b.unanswered_since > 0 AND b.unanswered_since <= sqlc.arg(since) AND b.process = sqlc.arg(process) AND s.state = sqlc.arg(state)
-  AND (p.levers LIKE '%reboot%' OR p.levers LIKE '%power%' OR p.levers LIKE '%reinstall%')
   AND NOT EXISTS (SELECT 1 FROM fact_agent_started AS a WHERE a.machine = s.machine)
-  AND NOT EXISTS (SELECT 1 FROM installed AS i WHERE i.machine = s.machine);
+  AND NOT EXISTS (SELECT 1 FROM installed AS i WHERE i.machine = s.machine)
+GROUP BY s.provider;
 
 -- How many machines of a provider in a state (that of those whose installed system boots) have a
 -- disk that was written until then, and when the first of these disks was. Left out are machines
