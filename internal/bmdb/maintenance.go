@@ -8,7 +8,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// MaintenanceOver records that the time of a maintenance is over.
+// MaintenanceOver records that the time of a maintenance is over. What failed before it counts no
+// more, as after EndMaintenance.
 func MaintenanceOver() Change {
 	return Change{
 		text: "end the maintenance", kind: ofMachine,
@@ -18,6 +19,7 @@ func MaintenanceOver() Change {
 				return fleet.Errorf(fleet.KindConflict, "the maintenance of machine %s does not end now", machine)
 			}
 			c.record(t, machine, fleet.EventMaintenanceEnded, "its time is over")
+			t.forgetFailures(c.machine.record)
 			return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(*m.Until), Machine: string(machine)})
 		},
 	}
@@ -78,7 +80,10 @@ func maintainable(r fleet.Record, until *time.Time) error {
 	return nil
 }
 
-// EndMaintenance ends it now. KindConflict when the machine is not in maintenance.
+// EndMaintenance ends it now. Agents are started, and recovery works, as if nothing had failed
+// before; but the steps of the ladder that were taken count on, so that a machine that is maintained
+// again and again, and fails in between, still gets to the end of it. KindConflict when the machine
+// is not in maintenance.
 func (db *DB) EndMaintenance(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "end maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		return true, t.endMaintenance(ctx, m, actor, reason)
@@ -91,6 +96,7 @@ func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, acto
 		return err
 	}
 	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceEnded, detail: reason})
+	t.forgetFailures(m.record)
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
 }
 

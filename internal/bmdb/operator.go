@@ -219,11 +219,7 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 	if _, err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
 		return err
 	}
-	for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
-		if _, backed := m.record.Backoffs[process]; backed {
-			t.buffer.resetBackoff(machineSubject(m.record.ID), process)
-		}
-	}
+	t.forgetFailures(m.record)
 	if err := t.excuseSilence(ctx, m.record, actor, "the quarantine has ended: "+reason); err != nil {
 		return err
 	}
@@ -231,6 +227,17 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventUnquarantined, detail: reason,
 	})
 	return nil
+}
+
+// forgetFailures ends the backoffs of agent starts and of recovery. What has failed before somebody
+// was at the machine says nothing of what comes after: while it counts, the next start waits, and
+// recovery restarts the machine as one whose agent cannot be started.
+func (t *transaction) forgetFailures(r fleet.Record) {
+	for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
+		if _, backed := r.Backoffs[process]; backed {
+			t.buffer.resetBackoff(machineSubject(r.ID), process)
+		}
+	}
 }
 
 // quarantined fails unless the machine is in quarantine.

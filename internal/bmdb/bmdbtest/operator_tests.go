@@ -12,6 +12,38 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
+// failsBeforeMaintenance has recovery fail at a machine that it has restarted, and then has the
+// machine be in maintenance for so long (nil: until somebody ends it). After the end nothing that has
+// failed before counts, but for the step that was taken.
+func (w *world) failsBeforeMaintenance(lasts *time.Duration, end func(fleet.MachineID)) {
+	w.Helper()
+	step := fleet.DefaultPolicy().RecoveryStepTimeout
+	initializer, recoverer := w.lasting("initializer"), w.lasting("recoverer")
+	id, work := w.lost(func(*fleet.Policy) {})
+	w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+	w.heardFor(2 * time.Minute)
+	w.must(w.claimOne(initializer, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours}))
+	w.heardFor(step)
+	w.must(w.claimOne(recoverer, fleet.ProcessRecovery).Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: hours}))
+	var until *time.Time
+	if lasts != nil {
+		until = new(w.now().Add(*lasts))
+	}
+	w.must(w.db.BeginMaintenance(w.ctx, actor, id, until, "a cable is loose"))
+	end(id)
+	if r := w.record(id); len(r.Backoffs) != 0 || r.Repair == nil || r.Repair.Steps[fleet.RungReboot] != 1 {
+		w.Fatalf("backoffs %v, repair %+v", r.Backoffs, r.Repair)
+	}
+	if got := w.claim(recoverer, fleet.ProcessRecovery, 1); len(got) != 0 {
+		w.Fatalf("before an agent was started: %s", got[0].Decision.Reason)
+	}
+	w.must(w.claimOne(initializer, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours}))
+	w.heardFor(step + time.Minute)
+	if rung := w.claimOne(recoverer, fleet.ProcessRecovery).Decision.Rung; rung != fleet.RungReboot {
+		w.Fatalf("the second step is %s", rung)
+	}
+}
+
 var operatorTests = []test{
 	{"an install is asked for once, and again only as a reinstall", func(w *world) {
 		a := w.ready("c1", false)
@@ -141,6 +173,18 @@ var operatorTests = []test{
 		due("")
 		w.heardFor(2 * time.Minute)
 		due(fleet.ProcessAgentStart)
+	}},
+	{"a maintenance that ends by word leaves behind what failed before it", func(w *world) {
+		w.failsBeforeMaintenance(nil, func(id fleet.MachineID) {
+			w.heardFor(20 * time.Minute)
+			w.must(w.db.EndMaintenance(w.ctx, actor, id, "it is plugged in"))
+		})
+	}},
+	{"a maintenance that ends by its time leaves behind what failed before it", func(w *world) {
+		w.failsBeforeMaintenance(new(20*time.Minute), func(fleet.MachineID) {
+			w.heardFor(21 * time.Minute)
+			w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.MaintenanceOver()))
+		})
 	}},
 	{"a maintenance outlasts a quarantine", func(w *world) {
 		id := w.machine("c1")
