@@ -150,8 +150,8 @@ func TestTheDebianPackage(t *testing.T) {
 }
 
 // TestUnitsAreStartedAgain reads the units. systemd gives up on a unit that fails five times within
-// ten seconds, unless it is told not to, and takes a death by SIGHUP for an orderly end. A Go program that panics exits with 2, which is an exit
-// status for which a unit must not be left down.
+// ten seconds, unless it is told not to, and takes a death by SIGHUP for an orderly end. A Go
+// program that panics exits with 2, which is an exit status for which a unit must not be left down.
 func TestUnitsAreStartedAgain(t *testing.T) {
 	t.Parallel()
 	units, err := filepath.Glob("../deploy/systemd/*.service")

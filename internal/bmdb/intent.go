@@ -147,8 +147,8 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 
 // InstallAsConfigured goes before CloseIntentProvided. The configuration may have changed since the
 // intent was opened: the machine is to run what it asks for now, nil for nothing, in place of what
-// the actor, who stands for the configuration, asked for then. What a person has asked for or called
-// off stays. Without an open intent it changes nothing.
+// the actor, who stands for the configuration, asked for then. What a person has asked for or
+// called off stays. Without an open intent it changes nothing.
 func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest) Change {
 	text := fmt.Sprintf("the install of %s is as configured by %s: ", machine, actor)
 	if install != nil {

@@ -81,9 +81,9 @@ func maintainable(r fleet.Record, until *time.Time) error {
 }
 
 // EndMaintenance ends it now. Agents are started, and recovery works, as if nothing had failed
-// before; but the steps of the ladder that were taken count on, so that a machine that is maintained
-// again and again, and fails in between, still gets to the end of it. KindConflict when the machine
-// is not in maintenance.
+// before. But the steps of the ladder that were taken count on, so that a machine that is
+// maintained again and again, and fails in between, still gets to the end of it. KindConflict when
+// the machine is not in maintenance.
 func (db *DB) EndMaintenance(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "end maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		return true, t.endMaintenance(ctx, m, actor, reason)

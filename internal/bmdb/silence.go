@@ -20,6 +20,7 @@ type silence struct {
 	// leftOut are machines with an agent that is not heard for which recovery has no step
 	// (lifecycle.HasStep). They are none of the former: a stop protects them from nothing, and who is
 	// dead stays silent for ever. Those that are heard show as well as others that we are reached.
+	// Where recovery has a step for no machine at all, none is left out: people are to be told.
 	leftOut int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing
@@ -89,6 +90,7 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 		}
 	}
 	s.silent, s.agents = s.unanswered, s.unanswered
+	restartable := s.unanswered > 0
 	rows, err := t.q.CountStates(ctx)
 	if err != nil {
 		return silence{}, err
@@ -112,12 +114,17 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 			case fleet.State(r.State) != fleet.StateSilent:
 			case recovers[r.Provider]:
 				s.silent, s.agents = s.silent+r.N-notUp, s.agents+r.N-notUp
+				restartable = true
 			default:
 				s.leftOut += r.N - notUp
 			}
 		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
 			s.agents += r.N
+			restartable = restartable || r.N > 0 && recovers[r.Provider]
 		}
+	}
+	if !restartable {
+		s.silent, s.agents, s.leftOut = s.silent+s.leftOut, s.agents+s.leftOut, 0
 	}
 	if s.notUp == 0 {
 		return s, nil

@@ -71,7 +71,7 @@ type Policy struct {
 	// SuspectShare is the part of the machines with an agent, in percent, that must be silent at the
 	// same time (and at least SuspectLeast of them) for the fault to be probably ours. Recovery then
 	// waits for SuspectFor, or for a person. Silent machines that recovery cannot restart, such as
-	// dead hosts of a list, do not count. Zero: never.
+	// dead hosts of a list, do not count where there are others. Zero: never.
 	SuspectShare int           `json:"suspect_share"`
 	SuspectLeast int           `json:"suspect_least"`
 	SuspectFor   time.Duration `json:"suspect_for"`

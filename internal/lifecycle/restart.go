@@ -200,9 +200,9 @@ func HasStep(levers []fleet.Lever, policy fleet.Policy) bool {
 	return c.nextRung(nil) != fleet.RungQuarantine
 }
 
-// StepEnds returns when the time is over in which the newest step of the ladder can show its effect;
-// false: that has not begun, because the provider is at work still at the reinstall that the step
-// asked for.
+// StepEnds returns when the time is over in which the newest step of the ladder can show its
+// effect. False: that has not begun, because the provider is at work still at the reinstall that
+// the step asked for.
 func StepEnds(r fleet.Record, env fleet.Environment) (at time.Time, begun bool) {
 	c := judgement{r: r, env: env}
 	return c.effectAt(*r.Repair).Add(env.Policy.RecoveryStepTimeout), !c.reinstalling(*r.Repair)

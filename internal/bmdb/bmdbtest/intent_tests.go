@@ -236,7 +236,8 @@ var intentTests = []test{
 			}
 			made := bmdb.CloseIntentProvided(id(4), "d-made", providedAs(fleet.ProviderStatusActive, "made"))
 			w.must(work.Note(w.ctx, bmdb.IntentCalled(id(4)), bmdb.InstallAsConfigured(id(4), by, &first), made))
-			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second), made)) // it may have begun by now
+			// Its install may have begun by now.
+			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second), made))
 		})
 		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first} {
 			got := w.record(id(i)).InstallRequest

@@ -13,8 +13,8 @@ import (
 )
 
 // failsBeforeMaintenance has recovery fail at a machine that it has restarted, and then has the
-// machine be in maintenance for so long (nil: until somebody ends it). After the end nothing that has
-// failed before counts, but for the step that was taken.
+// machine be in maintenance for so long (nil: until somebody ends it). After the end nothing that
+// has failed before counts, but for the step that was taken.
 func (w *world) failsBeforeMaintenance(lasts *time.Duration, end func(fleet.MachineID)) {
 	w.Helper()
 	step := fleet.DefaultPolicy().RecoveryStepTimeout

@@ -82,14 +82,18 @@ var silenceTests = []test{
 		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 9) {
 			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours}))
 		}
-		none := p
-		none.RecoveryReboots, none.RecoveryPowerCycles = 0, 0
-		w.must(errorOf2(w.db.SetPolicy(w.ctx, none)))
-		w.watch("") // it restarts none of them either
-		w.suspecting(2)
 		w.watch("4 of 4 machines with an agent are silent, without 5 that recovery cannot restart: the fault is probably ours (listener, network, certificate, clock)")
 		speak()
 		w.watch("0 of 4 machines with an agent are silent, without 5 that recovery cannot restart: recovery goes on")
+	}},
+	{"a silence is told also where recovery can restart nothing", func(w *world) {
+		w.suspecting(2)
+		w.silent(elsewhere, 5, 0)
+		w.must(w.db.SetLevers(w.ctx, elsewhere, []fleet.Lever{fleet.LeverRelease}))
+		p := w.suspecting(2)
+		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
+		w.judgeAgain()
+		w.watch("5 of 5 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 	{"installed systems that do not come up, together, stop the line before one is restarted", func(w *world) {
 		p := w.suspecting(2)

@@ -371,6 +371,7 @@ var slotTests = []test{
 		w.judgeAgain()
 		w.must(w.recover(s, 2, 1)[0].Cancel(w.ctx, "not now"))
 	}},
+	// rule 2, I10
 	{"a machine that its provider reinstalls has its slot however long that takes, and the time of a step after it", func(w *world) {
 		p := fleet.DefaultPolicy()
 		p.RecoveryAtOnce, p.RecoveryReboots, p.RecoveryPowerCycles, p.RecoveryReinstalls = 1, 0, 0, 1
