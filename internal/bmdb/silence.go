@@ -75,8 +75,10 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 		return silence{}, err
 	}
 	recovers := make(map[string]bool, len(providers))
+	restartable := false // a machine is, with an agent or without
 	for _, p := range providers {
 		recovers[p.Name] = lifecycle.HasStep(leversOf(p.Levers), env.Policy)
+		restartable = restartable || recovers[p.Name] && p.Machines > 0
 	}
 	unanswered, err := t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
 		Since: micros(t.Now().Add(-env.Policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
@@ -90,7 +92,6 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 		}
 	}
 	s.silent, s.agents = s.unanswered, s.unanswered
-	restartable := s.unanswered > 0
 	rows, err := t.q.CountStates(ctx)
 	if err != nil {
 		return silence{}, err
@@ -114,13 +115,11 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 			case fleet.State(r.State) != fleet.StateSilent:
 			case recovers[r.Provider]:
 				s.silent, s.agents = s.silent+r.N-notUp, s.agents+r.N-notUp
-				restartable = true
 			default:
 				s.leftOut += r.N - notUp
 			}
 		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
 			s.agents += r.N
-			restartable = restartable || r.N > 0 && recovers[r.Provider]
 		}
 	}
 	if !restartable {

@@ -86,6 +86,17 @@ var silenceTests = []test{
 		speak()
 		w.watch("0 of 4 machines with an agent are silent, without 5 that recovery cannot restart: recovery goes on")
 	}},
+	{"dead machines that recovery cannot restart do not stop the line either where all others are installed", func(w *world) {
+		w.suspecting(2)
+		w.installedMachine("c1")
+		w.silent(elsewhere, 5, 0)
+		w.must(w.db.SetLevers(w.ctx, elsewhere, []fleet.Lever{fleet.LeverRelease}))
+		p := w.suspecting(2)
+		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
+		w.judgeAgain()
+		w.wantNumber(5, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
+		w.watch("")
+	}},
 	{"a silence is told also where recovery can restart nothing", func(w *world) {
 		w.suspecting(2)
 		w.silent(elsewhere, 5, 0)
