@@ -26,7 +26,7 @@ type Engine interface {
 	// Extend is Update for extensions of sessions: never queued behind other commits where the engine
 	// can avoid it.
 	Extend(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
-	// View runs fn on one snapshot, read only.
+	// View runs fn on one snapshot, read only. It may run it again, and so may Peek.
 	View(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 
 	// Peek runs fn read only, each statement on a snapshot of its own if that is cheaper than one for

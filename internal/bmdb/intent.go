@@ -147,9 +147,10 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 
 // InstallAsConfigured goes before CloseIntentProvided. The configuration may have changed since the
 // intent was opened: the machine is to run what it asks for now, nil for nothing, in place of what
-// the actor, who stands for the configuration, asked for then. What a person has asked for or
-// called off stays. Without an open intent it changes nothing.
-func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest) Change {
+// it asked for then. The actor stands for the configuration; what a person has asked for or called
+// off stays. It changes nothing without an open intent, nor one that was opened after the
+// configuration was read (since; zero: now), because who opened it may have read a newer one.
+func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest, since time.Time) Change {
 	text := fmt.Sprintf("the install of %s is as configured by %s: ", machine, actor)
 	if install != nil {
 		text += install.Image.Identity()
@@ -158,7 +159,7 @@ func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.I
 		text: text, machines: []fleet.MachineID{machine}, kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			i, err := t.row(ctx, machine)
-			if fleet.KindOf(err) == fleet.KindNotFound || err == nil && i.IntentOpenedAt == 0 {
+			if fleet.KindOf(err) == fleet.KindNotFound || err == nil && (i.IntentOpenedAt == 0 || !since.IsZero() && instant(i.IntentOpenedAt).After(since)) {
 				return nil
 			}
 			if err != nil {
@@ -169,7 +170,7 @@ func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.I
 				return err
 			}
 			was := m.record.InstallRequest
-			if was == nil || was.Generation != 1 || was.Actor != actor || calledOff(m.record, 1) {
+			if was == nil && install == nil || was != nil && (was.Generation != 1 || was.Actor != actor || calledOff(m.record, 1)) {
 				return nil
 			}
 			return t.installAsConfigured(ctx, c, m.record, install)
@@ -183,11 +184,13 @@ func (t *transaction) installAsConfigured(ctx context.Context, c *commit, r flee
 		c.touch(r.ID)
 		return t.q.DropInstallRequest(ctx, string(r.ID))
 	}
-	if same, err := t.sameInstall(ctx, r, *install); same || err != nil {
-		return err
+	if r.InstallRequest != nil {
+		if same, err := t.sameInstall(ctx, r, *install); same || err != nil {
+			return err
+		}
 	}
 	request := *install
-	request.Generation, request.Actor = 1, r.InstallRequest.Actor
+	request.Generation = 1
 	c.record(t, r.ID, fleet.EventInstallRequested, fmt.Sprintf("the configuration of the provider has changed: %s (%s)",
 		request.Image.Label(), request.Image.Identity()))
 	c.touch(r.ID)

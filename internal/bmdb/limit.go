@@ -138,8 +138,11 @@ func (t *transaction) limitedHolders(
 	return kept, nil
 }
 
-// stepEnds returns when the time of the newest step is over. While the provider is at work at a
-// reinstall, there is no end.
+// longestReinstall bounds for how long a machine counts that its provider reinstalls. One that
+// hangs in it would otherwise keep all others of its place from recovery for ever.
+const longestReinstall = 24 * time.Hour
+
+// stepEnds returns when the time of the newest step is over.
 func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
 	r := fleet.Record{Repair: &fleet.Repair{Rung: fleet.Rung(h.Rung), At: instant(h.StepAt)}}
 	if h.Status != "" {
@@ -147,7 +150,7 @@ func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
 	}
 	ends, begun := lifecycle.StepEnds(r, env)
 	if !begun {
-		return math.MaxInt64
+		return h.StepAt + longestReinstall.Microseconds()
 	}
 	return micros(ends)
 }

@@ -45,7 +45,12 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			return 0, false, err
 		}
 		if same && !reinstall && !calledOff(m.record, was.Generation) {
-			return was.Generation, false, nil
+			if m.record.Intent == nil || was.Actor != fleet.ConfigurationOf(m.record.Provider) {
+				return was.Generation, false, nil
+			}
+			// From now on it is a person's, whatever becomes of the configuration.
+			request.Generation, request.Actor = was.Generation, actor
+			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
 		}
 		if held != 0 && !reinstall {
 			return 0, false, fleet.Errorf(fleet.KindConflict,

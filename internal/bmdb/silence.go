@@ -17,10 +17,9 @@ type silence struct {
 	// unanswered of them get their first one, and their host has not answered for so long that
 	// recovery is to restart it.
 	silent, unanswered, agents int64
-	// leftOut are machines with an agent that is not heard for which recovery has no step
-	// (lifecycle.HasStep). They are none of the former: a stop protects them from nothing, and who is
-	// dead stays silent for ever. Those that are heard show as well as others that we are reached.
-	// Where recovery has a step for no machine at all, none is left out: people are to be told.
+	// leftOut are machines for which recovery has no step (lifecycle.HasStep), and that have been
+	// silent for longer than a stop lasts. They are none of the former: who is dead stays silent for
+	// ever, and would keep the next stop from coming.
 	leftOut int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing
@@ -53,7 +52,7 @@ func (s silence) String() string {
 		agents = fmt.Sprintf("%d of %d machines are silent, of which %d have never answered", s.silent, s.agents, s.unanswered)
 	}
 	if s.leftOut > 0 {
-		agents += fmt.Sprintf(", without %d that recovery cannot restart", s.leftOut)
+		agents += fmt.Sprintf(", without %d that have been silent for long, and that recovery cannot restart", s.leftOut)
 	}
 	booted := fmt.Sprintf("%d of %d installed systems did not come up", s.notUp, s.booted)
 	switch {
@@ -75,10 +74,8 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 		return silence{}, err
 	}
 	recovers := make(map[string]bool, len(providers))
-	restartable := false // a machine is, with an agent or without
 	for _, p := range providers {
 		recovers[p.Name] = lifecycle.HasStep(leversOf(p.Levers), env.Policy)
-		restartable = restartable || recovers[p.Name] && p.Machines > 0
 	}
 	unanswered, err := t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
 		Since: micros(t.Now().Add(-env.Policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
@@ -111,19 +108,25 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 				oldest = first
 			}
 			s.notUp += notUp
-			switch {
-			case fleet.State(r.State) != fleet.StateSilent:
-			case recovers[r.Provider]:
-				s.silent, s.agents = s.silent+r.N-notUp, s.agents+r.N-notUp
-			default:
-				s.leftOut += r.N - notUp
+			if fleet.State(r.State) != fleet.StateSilent {
+				continue
 			}
+			agents := r.N - notUp
+			if !recovers[r.Provider] {
+				late, err := t.q.CountLate(ctx, statement.CountLateParams{
+					Provider: r.Provider, State: r.State, Before: micros(t.Now().Add(-env.Policy.SuspectFor)),
+				})
+				if err != nil {
+					return silence{}, err
+				}
+				dead := min(late.N, agents)
+				s.leftOut += dead
+				agents -= dead
+			}
+			s.silent, s.agents = s.silent+agents, s.agents+agents
 		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
 			s.agents += r.N
 		}
-	}
-	if !restartable {
-		s.silent, s.agents, s.leftOut = s.silent+s.leftOut, s.agents+s.leftOut, 0
 	}
 	if s.notUp == 0 {
 		return s, nil

@@ -26,7 +26,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run the control plane",
 		Long: `Serve runs the control plane until it is told to stop (SIGTERM or SIGINT): then it takes on nothing new, finishes or hands back
 what it is doing, and ends with exit code 0. A second signal ends it at once; nothing is lost by that.
-SIGHUP changes nothing: a changed configuration counts from the next start.
+SIGHUP changes nothing, unless standard error is a terminal: a changed configuration counts from the next start.
 
 The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE for session.lease), over that the flags.`,
 		Example: `  ironherd serve --config /etc/ironherd/ironherd.yaml
@@ -70,7 +70,9 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 		if err != nil {
 			return err
 		}
-		defer service.OutliveHangups(logger)()
+		if !a.env.StderrTerminal { // else the terminal may be gone, and nobody sees it run
+			defer service.OutliveHangups(logger)()
+		}
 		d, err := daemon.Open(cmd.Context(), loaded, daemon.Options{Logger: logger, Version: a.env.Version})
 		if err != nil {
 			return err

@@ -24,11 +24,12 @@ type instance struct {
 	name     fleet.ProviderName
 	provider provider.Provider
 	install  *fleet.InstallRequest
+	readAt   time.Time // database time when the configuration had just been read
 }
 
 func (i instance) forProvisioner() provisioner.Config {
 	c := i.config.Provisioner
-	c.Install = i.install
+	c.Install, c.ReadAt = i.install, i.readAt
 	return c
 }
 
@@ -89,12 +90,16 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 			return i, fmt.Errorf("install: %w", err)
 		}
 	}
-	return i, d.retryAtStart(ctx, func() error {
+	err = d.retryAtStart(ctx, func() (err error) {
+		if i.readAt, err = d.db.Now(ctx); err != nil {
+			return err
+		}
 		if err := d.db.RegisterProvider(ctx, i.name, c.Kind, c.Provisioner.MaxMachines); err != nil {
 			return err
 		}
 		return d.db.SetLevers(ctx, i.name, provider.Levers(i.provider))
 	})
+	return i, err
 }
 
 // pacingOf says how calls to a provider are paced; "" for one that is not called.

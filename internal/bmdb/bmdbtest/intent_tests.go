@@ -218,10 +218,11 @@ var intentTests = []test{
 		first := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/1", Digest: "sha256:1"}, RootDisk: fleet.DiskSelector{Erase: true}}
 		second := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/2", Digest: "sha256:2"}, FirstBootData: []byte("two")}
 		persons := fleet.InstallRequest{Image: fleet.Image{URL: "http://images.example/3", Digest: "sha256:3"}}
-		wanted := newIntents("changed", "removed", "asked for", "called off", "made")
+		wanted := newIntents("changed", "removed", "asked for", "called off", "made", "asked for alike", "added", "opened since")
 		for i := range wanted {
 			wanted[i].Install = &first
 		}
+		wanted[6].Install = nil
 		id := func(i int) fleet.MachineID { return wanted[i].Machine }
 		w.provisioning(func(work *bmdb.Work) {
 			var opened []fleet.Intent
@@ -230,16 +231,26 @@ var intentTests = []test{
 			w.must(err)
 			_, err = w.db.CancelInstall(w.ctx, "ada", id(3), "not this one")
 			w.must(err)
-			for i, install := range []*fleet.InstallRequest{&second, nil, &second, &second} {
-				w.must(work.Note(w.ctx, bmdb.IntentCalled(id(i)), bmdb.InstallAsConfigured(id(i), by, install),
+			_, err = w.db.RequestInstall(w.ctx, "ada", id(5), first, false)
+			w.must(err)
+			read := w.now()
+			for i, install := range []*fleet.InstallRequest{&second, nil, &second, &second, 5: nil, 6: &second, 7: &second} {
+				if i == 4 {
+					continue
+				}
+				since := read
+				if i == 7 {
+					since = since.Add(-time.Minute)
+				}
+				w.must(work.Note(w.ctx, bmdb.IntentCalled(id(i)), bmdb.InstallAsConfigured(id(i), by, install, since),
 					bmdb.CloseIntentProvided(id(i), fleet.ProviderID("d-"+wanted[i].Capacity), providedAs(fleet.ProviderStatusActive, wanted[i].Capacity))))
 			}
 			made := bmdb.CloseIntentProvided(id(4), "d-made", providedAs(fleet.ProviderStatusActive, "made"))
-			w.must(work.Note(w.ctx, bmdb.IntentCalled(id(4)), bmdb.InstallAsConfigured(id(4), by, &first), made))
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(id(4)), bmdb.InstallAsConfigured(id(4), by, &first, read), made))
 			// Its install may have begun by now.
-			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second), made))
+			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second, read), made))
 		})
-		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first} {
+		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first, &first, &second, &first} {
 			got := w.record(id(i)).InstallRequest
 			if (got == nil) != (want == nil) || got != nil && (got.Image != want.Image || got.RootDisk != want.RootDisk) {
 				w.Errorf("%s: %+v, want %+v", wanted[i].Capacity, got, want)

@@ -59,7 +59,7 @@ var silenceTests = []test{
 		w.exec("DELETE FROM fact_agent_started")
 		w.watch("3 of 3 machines are silent, of which 3 have never answered: the fault is probably ours (listener, network, certificate, clock)")
 	}},
-	{"dead machines that recovery cannot restart neither stop the line nor keep it from being stopped", func(w *world) {
+	{"dead machines that recovery cannot restart stop the line once, and keep it from no later stop", func(w *world) {
 		w.suspecting(2)
 		var agents []bmdb.AgentIdentity
 		for _, c := range []fleet.CapacityID{"c1", "c2", "c3", "c4"} {
@@ -77,34 +77,29 @@ var silenceTests = []test{
 		speak()
 		w.judgeAgain()
 		w.wantNumber(5, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
-		w.watch("")
+		w.watch("5 of 9 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
+		w.shift.Advance(p.SuspectFor + time.Minute)
+		speak()
+		w.judgeAgain()
+		const left = ", without 5 that have been silent for long, and that recovery cannot restart: "
+		w.watch("0 of 4 machines with an agent are silent" + left + "recovery goes on")
 		w.shift.Advance(p.SilentAfter + time.Minute)
 		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 9) {
 			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours}))
 		}
-		w.watch("4 of 4 machines with an agent are silent, without 5 that recovery cannot restart: the fault is probably ours (listener, network, certificate, clock)")
+		w.watch("4 of 4 machines with an agent are silent" + left + "the fault is probably ours (listener, network, certificate, clock)")
 		speak()
-		w.watch("0 of 4 machines with an agent are silent, without 5 that recovery cannot restart: recovery goes on")
+		w.watch("0 of 4 machines with an agent are silent" + left + "recovery goes on")
 	}},
-	{"dead machines that recovery cannot restart do not stop the line either where all others are installed", func(w *world) {
+	{"of machines that fall silent together all count, whether recovery can restart them or not", func(w *world) {
 		w.suspecting(2)
-		w.installedMachine("c1")
+		w.silent(provider, 1, 0)
 		w.silent(elsewhere, 5, 0)
 		w.must(w.db.SetLevers(w.ctx, elsewhere, []fleet.Lever{fleet.LeverRelease}))
-		p := w.suspecting(2)
+		p := w.suspecting(3)
 		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
 		w.judgeAgain()
-		w.wantNumber(5, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
-		w.watch("")
-	}},
-	{"a silence is told also where recovery can restart nothing", func(w *world) {
-		w.suspecting(2)
-		w.silent(elsewhere, 5, 0)
-		w.must(w.db.SetLevers(w.ctx, elsewhere, []fleet.Lever{fleet.LeverRelease}))
-		p := w.suspecting(2)
-		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
-		w.judgeAgain()
-		w.watch("5 of 5 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
+		w.watch("6 of 6 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
 	}},
 	{"installed systems that do not come up, together, stop the line before one is restarted", func(w *world) {
 		p := w.suspecting(2)

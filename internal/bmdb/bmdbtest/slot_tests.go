@@ -372,7 +372,7 @@ var slotTests = []test{
 		w.must(w.recover(s, 2, 1)[0].Cancel(w.ctx, "not now"))
 	}},
 	// rule 2, I10
-	{"a machine that its provider reinstalls has its slot however long that takes, and the time of a step after it", func(w *world) {
+	{"a machine that its provider reinstalls has its slot meanwhile, and the time of a step after it", func(w *world) {
 		p := fleet.DefaultPolicy()
 		p.RecoveryAtOnce, p.RecoveryReboots, p.RecoveryPowerCycles, p.RecoveryReinstalls = 1, 0, 0, 1
 		w.must(errorOf2(w.db.SetPolicy(w.ctx, p)))
@@ -408,6 +408,29 @@ var slotTests = []test{
 		w.shift.Advance(2 * time.Minute)
 		if next := w.recover(s, 1, 1)[0]; next.Subject.Machine != waits {
 			w.Errorf("claimed %s, which was reinstalled", next.Subject)
+		}
+	}},
+	{"a machine that hangs in a reinstall has its slot for a day", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce, p.RecoveryReboots, p.RecoveryPowerCycles, p.RecoveryReinstalls = 1, 0, 0, 1
+		w.must(errorOf2(w.db.SetPolicy(w.ctx, p)))
+		w.pulls() // the provider is known
+		w.broken("c1")
+		w.broken("c2")
+		w.pulls(fleet.LeverReinstall)
+		w.shift.Advance(time.Hour)
+		s := w.lasting("recoverer")
+		work := w.recover(s, 2, 1)[0]
+		hangs := w.record(work.Subject.Machine)
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		w.provisioning(func(work *bmdb.Work) {
+			w.must(work.Note(w.ctx, bmdb.SetProvided(hangs.ID, hangs.ProviderID, providedAs(fleet.ProviderStatusCreating, hangs.Provided.Capacity))))
+		})
+		w.shift.Advance(23 * time.Hour)
+		w.recover(s, 2, 0)
+		w.shift.Advance(2 * time.Hour)
+		if next := w.recover(s, 2, 1)[0]; next.Subject.Machine == hangs.ID {
+			w.Errorf("claimed %s, which hangs", next.Subject)
 		}
 	}},
 	{"other processes know no slots", func(w *world) {

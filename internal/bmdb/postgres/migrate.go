@@ -61,7 +61,7 @@ const upgradeFor = time.Minute
 
 // upgrade runs the migrations that are missing. Those that change what a commit locks get into its
 // way, and it into theirs, as long as others work: then the migration is undone, and tried again.
-// So is one whose connection is gone.
+// So is one whose connection was gone before anything was sent.
 func (e *Engine) upgrade(ctx context.Context) error {
 	p, err := e.migrations()
 	if err != nil {
@@ -74,7 +74,7 @@ func (e *Engine) upgrade(ctx context.Context) error {
 		if err == nil || codeOf(err) != codeLockTimeout && !undoneByOthers(err) && !neverSent(err) || over.Err() != nil {
 			return err
 		}
-		e.logger.InfoContext(ctx, "a migration met others, or lost its connection: trying again", slog.Any("err", err))
+		e.logger.InfoContext(ctx, "a migration met others, or its connection was gone before it began: trying again", slog.Any("err", err))
 		wait(ctx, time.Duration(rand.Int64N(int64(e.options.Lease/10)))) //nolint:gosec // jitter
 		if ctx.Err() != nil {
 			return err

@@ -64,6 +64,7 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 	committing := false
 	err = from.View(ctx, func(ctx context.Context, src bmdb.Tx) error {
 		return to.Update(ctx, func(ctx context.Context, dst bmdb.Tx) error {
+			committing = false // it may run again
 			c := copying{options: o, src: src, dst: dst, srcEngine: from.Name(), dstEngine: to.Name()}
 			if err := c.run(ctx); err != nil {
 				return err

@@ -31,6 +31,8 @@ type Config struct {
 	// Install is asked for on every machine that is created here; nil: nothing is. It is made of the
 	// provider's install section.
 	Install *fleet.InstallRequest `yaml:"-"`
+	// ReadAt is the database time when the configuration was read; zero: now.
+	ReadAt time.Time `yaml:"-"`
 }
 
 // DefaultConfig returns the documented defaults.

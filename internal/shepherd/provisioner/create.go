@@ -305,7 +305,7 @@ func (p *pass) hostKey(token fleet.Token) (key provider.HostKey, err error) {
 // configured now.
 func (p *pass) provided(machine fleet.MachineID, entry provider.Entry, now time.Time) []bmdb.Change {
 	return []bmdb.Change{
-		bmdb.InstallAsConfigured(machine, fleet.ConfigurationOf(p.source.Name), p.source.Config.Install),
+		bmdb.InstallAsConfigured(machine, fleet.ConfigurationOf(p.source.Name), p.source.Config.Install, p.source.Config.ReadAt),
 		bmdb.CloseIntentProvided(machine, entry.ID, entry.Provided(nil, now)),
 	}
 }

@@ -109,12 +109,12 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 			access, known := p.accessOf(ctx, row.Name, m.ProviderID)
 			for _, entry := range hosts[m.Provided.Address] {
 				if !known || sameAccess(entry.Access, access) {
-					why := fmt.Sprintf("host %s (%s) is machine %s (%s) of provider %s", entry.ID, entry.Address, m.ID, nameOf(m), row.Name)
-					if gone {
-						found[entry.Capacity] = elsewhere{entry, why + ", which lists it no more", movedRemedy}
-					} else {
-						found[entry.Capacity] = elsewhere{entry, why, elsewhereRemedy}
+					is, tail, remedy := "is", "", elsewhereRemedy
+					if gone { // how it was reached is not known any more
+						is, tail, remedy = "may be", ", which does not list it any more", movedRemedy
 					}
+					found[entry.Capacity] = elsewhere{entry, fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s%s",
+						entry.ID, entry.Address, is, m.ID, nameOf(m), row.Name, tail), remedy}
 				}
 			}
 		}
@@ -182,8 +182,8 @@ const elsewhereRemedy = "remove it from this list, or give back the machine of t
 	"where the provider was renamed, give it its old name again"
 
 // movedRemedy tells what to do about one that has moved from another list.
-const movedRemedy = "where it is to be managed anew, with all that this list configures, `ironherd machine forget` removes that machine; " +
-	"else put it back on the other list"
+const movedRemedy = "where it is another host, or is to be managed anew with all that this list configures, `ironherd machine forget` removes that " +
+	"machine; else put it back where it was"
 
 // duplicates returns the discrepancies of entries that are machines of other providers. Of many it
 // returns the first; the result of the pass names more.

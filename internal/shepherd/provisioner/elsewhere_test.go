@@ -130,7 +130,7 @@ func TestAHostThatMovesToAnotherList(t *testing.T) {
 		rack, rack1 := b.listed("rack", "{id: n1, address: 192.0.2.1}", "{id: n3, address: 192.0.2.3}"), b.listed("rack1", "{id: n2, address: 192.0.2.2}")
 		b.manage(4, rack, rack1)
 		machines, found := b.machinesOf("rack1")
-		if machines != "" || len(found) != 1 || found[0].Kind != fleet.DiscrepancyDuplicateMachine || !strings.Contains(found[0].Evidence, "no more") ||
+		if machines != "" || len(found) != 1 || found[0].Kind != fleet.DiscrepancyDuplicateMachine || !strings.Contains(found[0].Evidence, "any more") ||
 			!strings.Contains(found[0].Remedy, "`ironherd machine forget`") {
 			t.Fatalf("machines %q, discrepancies %+v", machines, found)
 		}
