@@ -47,8 +47,8 @@ func undoneByOthers(err error) bool {
 	return code == codeSerialization || code == codeDeadlock
 }
 
-// neverSent says that a connection which there was is gone, before the statement was sent on it.
-// The transaction has done nothing, even if that statement was its COMMIT.
+// neverSent says that a connection which there was is gone, before the statement was sent on it. Of
+// a COMMIT it says nothing: see run.
 func neverSent(err error) bool {
 	var connect *pgconn.ConnectError
 	return errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) && !errors.As(err, &connect)

@@ -37,11 +37,14 @@ const (
 
 // run runs fn in a transaction, again after a serialization failure or a deadlock, and on another
 // connection when the one that it had turns out to be gone. Before that it pauses for a random
-// time, so that those who met do not meet again.
+// time, so that those who met do not meet again. Once a COMMIT is on its way, a connection that is
+// gone says nothing of what was sent: the driver tells that of the closed connection, and not of
+// how it was lost.
 func (e *Engine) run(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error) error {
 	for attempt := 1; ; attempt++ {
-		err := e.once(ctx, t, fn)
-		if err == nil || !undoneByOthers(err) && !neverSent(err) || attempt == maxAttempts {
+		committing := false
+		err := e.once(ctx, t, fn, &committing)
+		if err == nil || !undoneByOthers(err) && (committing || !neverSent(err)) || attempt == maxAttempts {
 			return classify(err)
 		}
 		longest := min(firstPause<<min(attempt, 10), maxPause)
@@ -60,16 +63,15 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once runs fn in one transaction, which begins with its first statement.
-func (e *Engine) once(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error) (err error) {
+// once runs fn in one transaction, which begins with its first statement, and says when it commits.
+func (e *Engine) once(ctx context.Context, t *transaction, fn func(ctx context.Context, tx bmdb.Tx) error, committing *bool) (err error) {
 	now, err := e.now(ctx, t)
 	if err != nil {
 		return err
 	}
 	x := &tx{transaction: t, now: now}
-	done := false
 	defer func() {
-		if !done { // fn failed, or panics
+		if !*committing { // fn failed, or panics
 			x.rollback(ctx)
 		}
 		if closed := x.release(); err == nil {
@@ -85,7 +87,7 @@ func (e *Engine) once(ctx context.Context, t *transaction, fn func(ctx context.C
 	if !t.writes {
 		return nil
 	}
-	done = true
+	*committing = true
 	return x.commit(ctx)
 }
 
