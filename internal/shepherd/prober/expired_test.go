@@ -68,7 +68,7 @@ func TestAnExpiredCertificateIsOneFinding(t *testing.T) {
 				s.run(30 * time.Second)
 				first, rows := s.herd.Record(s.machine).Probe.Detail, s.count(fleet.EventFinished)
 				for _, words := range []string{
-					"GET: tls: failed to verify certificate: ", "expired", "from 1998-01-01T00:00:00Z to 1999-06-01T12:30:00Z", test.whose,
+					"GET: tls: failed to verify certificate: ", "expired", "from 1998-01-01 00:00:00 UTC to 1999-06-01 12:30:00 UTC", test.whose,
 				} {
 					if !strings.Contains(first, words) {
 						t.Errorf("found: %s; it does not say %q", first, words)
@@ -81,7 +81,7 @@ func TestAnExpiredCertificateIsOneFinding(t *testing.T) {
 				if more := s.count(fleet.EventFinished) - rows; more != 0 {
 					t.Errorf("history has %d more rows of one thing that was found", more)
 				}
-				s.wantState(fleet.StateBooting, "1999-06-01T12:30:00Z")
+				s.wantState(fleet.StateBooting, "1999-06-01 12:30:00 UTC")
 			})
 		})
 	}
