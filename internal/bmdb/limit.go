@@ -27,7 +27,7 @@ import (
 // What counts: a machine whose lane is held for the process, also by a session that has ended; a
 // claim that finds no room frees the lanes of the dead. A machine that recovery has restarted,
 // until it is heard of, or the time that it has for that is over. That of a reinstall begins when
-// the provider says that it has made it. What was started under a higher
+// the provider says that it has made it, and is over after a day. What was started under a higher
 // limit, or by a claim that had read of none: a limit that is lowered stops nothing that runs.
 //
 // Whatever frees a lane makes room, and wakes who waits for it.

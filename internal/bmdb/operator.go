@@ -50,6 +50,10 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			}
 			// From now on it is a person's, whatever becomes of the configuration.
 			request.Generation, request.Actor = was.Generation, actor
+			t.record(history{
+				subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
+				detail: fmt.Sprintf("install generation %d, which the %s asks for as well", was.Generation, was.Actor),
+			})
 			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
 		}
 		if held != 0 && !reinstall {

@@ -250,6 +250,7 @@ var intentTests = []test{
 			// Its install may have begun by now.
 			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second, read), made))
 		})
+		w.wantNumber(1, "SELECT count(*) FROM history WHERE subject = $1 AND actor = 'ada'", string(id(5)))
 		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first, &first, &second, &first} {
 			got := w.record(id(i)).InstallRequest
 			if (got == nil) != (want == nil) || got != nil && (got.Image != want.Image || got.RootDisk != want.RootDisk) {
