@@ -52,7 +52,9 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 				d.Environment.PassFailed = &failed
 			}
 		}
-		if d.Environment.Missing, err = t.missing(ctx); err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
+		parts, err := t.attendance(ctx)
+		d.Environment.Missing, d.Environment.Unserved = parts.missing(), parts.unserved(m.record.Provider)
+		if err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
 			return d, err
 		}
 		holders, err := t.limitedHolders(ctx, fleet.ProcessRecovery, m.record.Provider)

@@ -1,7 +1,10 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,7 +13,7 @@ import (
 )
 
 // Forget removes a machine that its provider does not have any more, with all that is known of it
-// but its history. KindConflict unless the provider has said so.
+// but its history. KindConflict unless the provider has said so, or nobody serves it any more.
 func (db *DB) Forget(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	row, err := read(ctx, db.view, "forget machine", func(ctx context.Context, t *transaction) (statement.MachineRecord, error) {
 		return t.row(ctx, machine)
@@ -33,21 +36,46 @@ func (db *DB) Forget(ctx context.Context, actor string, machine fleet.MachineID,
 
 // forget is Forget, for a machine that is locked, and its provider.
 func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reason string) error {
-	if err := forgettable(m.record); err != nil {
+	unserved, refused, err := t.forgettable(ctx, m.record)
+	if err = cmp.Or(err, refused); err != nil {
 		return err
 	}
+	if unserved {
+		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.record.Provider)
+	}
 	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventForgotten, detail: reason})
+	if _, err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
+		return err
+	}
 	if err := t.removeFacts(ctx, m); err != nil {
 		return err
 	}
 	return t.rewriteProvider(ctx, m.record.Provider)
 }
 
-// forgettable fails while the provider has not said that the machine is gone.
-func forgettable(r fleet.Record) error {
-	switch p, open := r.Provided, r.OpenOperation(); {
-	case p != nil && p.Status == fleet.ProviderStatusGone:
-		return nil
+// forgettable returns why a machine cannot be forgotten: its provider has not said that it is gone,
+// and can be asked. Unserved: nobody can ask it, because no control plane serves it any more.
+func (t *transaction) forgettable(ctx context.Context, r fleet.Record) (unserved bool, refused, err error) {
+	if gone(r) {
+		return false, nil, nil
+	}
+	parts, err := t.attendance(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	if parts.checkUnserved(r.Provider) == nil {
+		return true, nil, nil
+	}
+	return false, mayBeThere(r), nil
+}
+
+func gone(r fleet.Record) bool {
+	return r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone
+}
+
+// mayBeThere is why a machine is not forgotten that its provider may still have.
+func mayBeThere(r fleet.Record) error {
+	switch open := r.OpenOperation(); {
 	case r.Intent != nil:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet, and provider %s may make it still: it goes by itself when "+
 			"capacity %s is refused for good or is not free any more", r.Name(), r.Provider, r.Intent.Capacity)
@@ -60,6 +88,63 @@ func forgettable(r fleet.Record) error {
 	}
 	return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone, and cannot be asked to take it back: remove it there",
 		r.Provider, r.Name())
+}
+
+// ForgetProvider removes a provider that no control plane serves any more, with all that is known
+// of it but its history. Where it is configured again, it begins anew. KindConflict while somebody
+// serves it, and while it has machines.
+func (db *DB) ForgetProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
+	return db.update(ctx, "forget provider", func(ctx context.Context, t *transaction) error {
+		l := locks{providers: []fleet.ProviderName{name}}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		p, err := t.loadProvider(ctx, name)
+		if err != nil {
+			return err
+		}
+		parts, err := t.attendance(ctx)
+		if err != nil {
+			return err
+		}
+		if err := parts.checkUnserved(name); err != nil {
+			return err
+		}
+		if n := p.row.Machines; n > 0 {
+			return fleet.Errorf(fleet.KindConflict, "%d machines of provider %s are known: `ironherd machine forget --provider %s --reason WHY` removes them first",
+				n, name, name)
+		}
+		return t.forgetProvider(ctx, p, actor, reason)
+	})
+}
+
+// forgetProvider removes a provider whose row is locked, and that has no machines. Its lanes stay,
+// and with them their epochs (I3).
+func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, actor, reason string) error {
+	name := string(p.record.Name)
+	subject := fleet.Subject{Provider: p.record.Name}
+	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
+		l := p.lanes[process]
+		switch {
+		case l.dead():
+			t.expire(subject, &l.lane)
+		case l.session != "":
+			t.end(subject, &l.lane, history{actor: actor, event: fleet.EventRevoked, detail: "the provider is forgotten"})
+		}
+		t.buffer.move(process, subjectKey(subject), p.record.Name, l.due, 0)
+		l.due = 0
+		t.buffer.lane(l)
+		t.buffer.resetBackoff(subjectKey(subject), process)
+	}
+	t.record(history{subject: subject, actor: actor, event: fleet.EventForgotten, detail: reason})
+	for _, drop := range []func(context.Context, string) error{
+		t.q.DropPenalties, t.q.DropDiscrepancies, t.q.DropAdoptions, t.q.DropStateCounts, t.q.DropConcurrencyLimits, t.q.DeleteProvider,
+	} {
+		if err := drop(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeFacts removes a machine with all that is known of it. Nobody holds its lane. The rows of

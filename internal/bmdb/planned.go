@@ -30,8 +30,23 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	if r.Operation != nil {
 		planned.Operation, planned.Operating = r.Operation.Number, r.OpenOperation() != nil
 	}
-	if refused = possible(p, r); refused == nil && p.Verb == fleet.VerbMarkInstalled {
+	parts, err := t.attendance(ctx)
+	if err != nil {
+		return PlannedMachine{}, nil, err
+	}
+	if _, is := p.Verb.Operation(); is && slices.Contains(parts.unserved(r.Provider), fleet.RoleOperations) {
+		planned.Does += fmt.Sprintf(", when a control plane serves %s again", r.Provider)
+	}
+	switch refused = possible(p, r); {
+	case refused != nil:
+	case p.Verb == fleet.VerbMarkInstalled:
 		refused, err = t.markable(ctx, r)
+	case p.Verb == fleet.VerbForget:
+		var unserved bool
+		if unserved, refused, err = t.forgettable(ctx, r); unserved {
+			planned.Destroys = fmt.Sprintf("our hold on it: no control plane serves %s, which may have it still; it is not given back, and what runs on it goes on",
+				r.Provider)
+		}
 	}
 	if err != nil {
 		return PlannedMachine{}, nil, err
@@ -215,8 +230,6 @@ func possible(p Plan, r fleet.Record) error {
 		return maintainable(r, p.Until)
 	case fleet.VerbEndMaintenance:
 		return maintained(r)
-	case fleet.VerbForget:
-		return forgettable(r)
 	}
 	return nil
 }

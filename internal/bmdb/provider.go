@@ -166,6 +166,9 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 			return err
 		}
 		is, err := t.q.GetProvider(ctx, string(name))
+		if absent(err) { // ForgetProvider came between
+			return fleet.Errorf(fleet.KindTemporary, "provider %s is being forgotten: start again", name)
+		}
 		if err != nil {
 			return err
 		}

@@ -2,14 +2,19 @@ package bmdb
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// absence is for how long nobody must have had a role before it is missing. The restart of a
-// control plane takes less.
+// absence is for how long nobody must have had a role before it is missing, and for how long nobody
+// must have worked at a provider before it is unserved. The restart of a control plane takes less.
 const absence = time.Minute
+
+// everywhere stands in a session for all providers.
+const everywhere = "*"
 
 // Missing returns the roles that no live control plane has. Their proof of life is a session of
 // their component, that of the agent API its listener. The operator API has none: whoever asks,
@@ -17,32 +22,103 @@ const absence = time.Minute
 // this process none is, because whoever starts together with it needs a moment.
 func (db *DB) Missing(ctx context.Context) ([]fleet.Role, error) {
 	return read(ctx, db.view, "missing roles", func(ctx context.Context, t *transaction) ([]fleet.Role, error) {
-		return t.missing(ctx)
+		a, err := t.attendance(ctx)
+		return a.missing(), err
 	})
 }
 
-func (t *transaction) missing(ctx context.Context) (missing []fleet.Role, err error) {
-	if t.Now().Sub(t.db.opened) < absence {
-		return nil, nil
+// attendance is until when control planes have had their parts, by the components of roles.
+type attendance struct {
+	// early: this process has been up for less than absence.
+	early bool
+	// since is the instant before which a part must have ended to be missing.
+	since int64
+	until map[string]int64
+	// at is the same for each provider, under everywhere for all of them.
+	at map[string]map[string]int64
+}
+
+func (t *transaction) attendance(ctx context.Context) (attendance, error) {
+	if t.parts != nil {
+		return *t.parts, nil
+	}
+	a := attendance{
+		early: t.Now().Sub(t.db.opened) < absence, since: micros(t.Now().Add(-absence)),
+		until: make(map[string]int64), at: make(map[string]map[string]int64),
 	}
 	sessions, err := t.q.ListLastSessions(ctx)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
-	until := make(map[string]int64)
 	for _, s := range sessions {
-		until[s.Component] = s.Until
+		a.until[s.Component] = max(a.until[s.Component], s.Until)
+		at := a.at[s.Component]
+		if at == nil {
+			at = make(map[string]int64)
+			a.at[s.Component] = at
+		}
+		for _, provider := range strings.Fields(s.Providers) {
+			at[provider] = max(at[provider], s.Until)
+		}
 	}
 	env, err := t.q.GetEnvironment(ctx)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
-	until[fleet.RoleAgentAPI.Component()] = env.ValidUntil
-	since := micros(t.Now().Add(-absence))
+	a.until[fleet.RoleAgentAPI.Component()] = env.ValidUntil
+	t.parts = &a
+	return a, nil
+}
+
+func (a attendance) missing() (missing []fleet.Role) {
 	for _, role := range fleet.Roles() {
-		if role != fleet.RoleOperatorAPI && until[role.Component()] < since {
+		if !a.early && role != fleet.RoleOperatorAPI && a.until[role.Component()] < a.since {
 			missing = append(missing, role)
 		}
 	}
-	return missing, nil
+	return missing
+}
+
+// serves reports whether somebody has the role for that provider. A session that does not say at
+// which providers it works, as those of versions before, counts for all.
+func (a attendance) serves(role fleet.Role, provider fleet.ProviderName) bool {
+	at := a.at[role.Component()]
+	return max(at[string(provider)], at[everywhere]) >= a.since
+}
+
+// unserved returns the roles of loops that somebody has, but nobody for that provider.
+func (a attendance) unserved(provider fleet.ProviderName) (unserved []fleet.Role) {
+	for _, role := range loops() {
+		if !a.early && a.until[role.Component()] >= a.since && !a.serves(role, provider) {
+			unserved = append(unserved, role)
+		}
+	}
+	return unserved
+}
+
+// checkUnserved fails unless control planes are up, and none of them serves the provider in any
+// role. While none is up, all providers look alike.
+func (a attendance) checkUnserved(provider fleet.ProviderName) error {
+	if a.early {
+		return fleet.Errorf(fleet.KindTemporary, "who serves provider %s is not known in the first minute of a control plane: try again", provider)
+	}
+	for _, role := range loops() {
+		if a.serves(role, provider) {
+			return fleet.Errorf(fleet.KindConflict, "a live control plane that has the role %s serves provider %s, or did within the last minute: "+
+				"take it out of the configuration of all of them first", role, provider)
+		}
+	}
+	if a.until[fleet.RoleProvisioner.Component()] < a.since {
+		return fleet.Errorf(fleet.KindConflict, "no live control plane has the role %s, so who serves provider %s is not known: start one first",
+			fleet.RoleProvisioner, provider)
+	}
+	return nil
+}
+
+// loops are the roles that work at providers.
+func loops() []fleet.Role {
+	return slices.DeleteFunc(fleet.Roles(), func(role fleet.Role) bool {
+		_, works := role.Process()
+		return !works || role == fleet.RoleAgentAPI
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type SessionOptions struct {
 	Component string
 	Host      string
 	PID       int
+	// Providers are those that the component serves; nil: all.
+	Providers []fleet.ProviderName
 	// Lease is how long the session lasts from each extension. At least one second. Everything done
 	// under the session is cancelled a fifth of it before its end.
 	Lease time.Duration
@@ -67,7 +70,7 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
 			ID: string(s.id), Component: opts.Component, Host: opts.Host, Pid: int64(opts.PID), Lease: opts.Lease.Microseconds(),
-			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)),
+			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)), Providers: opts.providers(),
 		})
 	})
 	if err != nil {
@@ -76,6 +79,18 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	s.window = trust.NewWindow(ctx, db.clock, start, trust.Options{Interval: opts.Lease, Expired: fleet.ErrLeaseLost})
 	db.logger.DebugContext(ctx, "session started", slog.String("session", string(s.id)), slog.String("component", opts.Component))
 	return s, nil
+}
+
+// providers is how a session's row says which providers the component serves.
+func (o SessionOptions) providers() string {
+	if o.Providers == nil {
+		return everywhere
+	}
+	names := make([]string, len(o.Providers))
+	for i, name := range o.Providers {
+		names[i] = string(name)
+	}
+	return strings.Join(names, " ")
 }
 
 // ID names the session.

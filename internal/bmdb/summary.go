@@ -44,7 +44,8 @@ type ProcessSummary struct {
 	Process fleet.Process
 	// Running is the work that is under way.
 	Running int
-	// Due are the subjects for which it is due, at most CountedAtMost.
+	// Due are the subjects for which it is due, at most CountedAtMost, without those of providers for
+	// which nobody does it (ProviderRow.Unserved). So is OldestDue.
 	Due int
 	// BackingOff are the backoffs that are not over. Where there are more than CountedAtMost in the
 	// database, over or not, there may be more.
@@ -98,18 +99,19 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 			return s, err
 		}
 		s.RefusedHostKeys, s.FirstRefused = int(refused.N), fleet.MachineID(refused.First)
-		if s.Processes, err = t.summarize(ctx); err != nil {
+		parts, err := t.attendance(ctx)
+		if err != nil {
 			return s, err
 		}
-		missing, err := t.missing(ctx)
-		s.Missing = slices.DeleteFunc(missing, func(role fleet.Role) bool {
+		s.Processes, err = t.summarize(ctx, parts)
+		s.Missing = slices.DeleteFunc(parts.missing(), func(role fleet.Role) bool {
 			return role != fleet.RoleJanitor && (role == fleet.RoleAgentAPI || s.OfRole(role).Due == 0)
 		})
 		return s, err
 	})
 }
 
-func (t *transaction) summarize(ctx context.Context) (list []ProcessSummary, err error) {
+func (t *transaction) summarize(ctx context.Context, parts attendance) (list []ProcessSummary, err error) {
 	backoffs, err := t.q.CountBackoffs(ctx, statement.CountBackoffsParams{Now: micros(t.Now()), MaxRows: CountedAtMost})
 	if err != nil {
 		return nil, err
@@ -124,8 +126,20 @@ func (t *transaction) summarize(ctx context.Context) (list []ProcessSummary, err
 			running[process] += n
 		}
 	}
+	providers, err := t.q.ListProviders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	without := make(map[fleet.Role]string)
+	for _, p := range providers {
+		for _, role := range parts.unserved(fleet.ProviderName(p.Name)) {
+			without[role] += "⟨" + p.Name + "⟩"
+		}
+	}
 	for _, process := range fleet.Processes() {
-		due, err := t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
+		due, err := t.q.CountDue(ctx, statement.CountDueParams{
+			Process: string(process), Now: micros(t.Now()), Without: without[process.Role()], MaxRows: CountedAtMost,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -273,13 +287,17 @@ type ProviderRow struct {
 	Decisions []lifecycle.Decision
 	// Backoffs of the processes that failed last, also while they are tried again.
 	Backoffs map[fleet.Process]fleet.BackoffState
+	// Unserved are the roles that live control planes have, but none of them for this provider, as
+	// when it has left the configuration.
+	Unserved []fleet.Role
 }
 
 // Failing returns the failures in a row of a process of the provider; zero when it succeeded last.
-// What waits, as passes do while the provider is paused, is tried by nobody, and so does not count.
+// What waits, as passes do while the provider is paused, is tried by nobody, and so does not count;
+// nor does what nobody does at this provider.
 func (p ProviderRow) Failing(process fleet.Process) fleet.BackoffState {
 	for _, d := range p.Decisions {
-		if d.Process == process && d.Verdict != lifecycle.Waiting {
+		if d.Process == process && d.Verdict != lifecycle.Waiting && !slices.Contains(p.Unserved, process.Role()) {
 			return p.Backoffs[process]
 		}
 	}
@@ -293,10 +311,20 @@ func (db *DB) Providers(ctx context.Context) ([]ProviderRow, error) {
 		if err != nil {
 			return list, err
 		}
+		parts, err := t.attendance(ctx)
+		if err != nil {
+			return list, err
+		}
 		for _, p := range rows {
 			row, err := t.providerRow(ctx, p)
 			if err != nil {
 				return list, err
+			}
+			row.Unserved = parts.unserved(row.Name)
+			for i, d := range row.Decisions {
+				if role := d.Process.Role(); slices.Contains(row.Unserved, role) {
+					row.Decisions[i].Reason += ", but " + lifecycle.NobodyServes(row.Name, role)
+				}
 			}
 			list = append(list, row)
 		}

@@ -23,6 +23,8 @@ type transaction struct {
 	many statement.Many
 	// env is read once, after the first locks; see environment.
 	env *fleet.Environment
+	// parts is read once; see attendance.
+	parts *attendance
 	// sooner are the entries that this transaction made due earlier, the earliest of each.
 	sooner map[agenda.Entry]time.Time
 	// outcomes are told to the observer after the commit.

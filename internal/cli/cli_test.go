@@ -155,6 +155,8 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"plan confirm failed_precondition", 5, ""},
 		{"provider pause metal", 2, "--reason must say why"},
 		{"provider pause not_found --reason r", 3, ""},
+		{"provider forget metal", 2, "--reason must say why"},
+		{"provider forget not_found --reason r", 3, ""},
 		{"provider retry", 2, "PROVIDER is missing (see ironherd provider retry --help)"},
 		{"recovery pause", 2, "--reason must say why"},
 		{"recovery pause --reason r --until x", 2, "--until must be an instant"},

@@ -309,6 +309,11 @@ func (f *fakeFleet) ResumeProvider(_ context.Context, r *fleetv1.ResumeProviderR
 	return &fleetv1.ResumeProviderResponse{}, failing(r.GetProvider())
 }
 
+func (f *fakeFleet) ForgetProvider(_ context.Context, r *fleetv1.ForgetProviderRequest) (*fleetv1.ForgetProviderResponse, error) {
+	f.hold("forget " + r.GetProvider() + ": " + r.GetReason())
+	return &fleetv1.ForgetProviderResponse{}, failing(r.GetProvider())
+}
+
 func (f *fakeFleet) RetryProvider(_ context.Context, r *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
 	if all := r.GetCapacities(); len(all) > 0 {
 		f.hold(fmt.Sprintf("retry %s %q: %s", r.GetProvider(), all, r.GetReason()))

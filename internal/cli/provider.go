@@ -15,7 +15,8 @@ import (
 
 func (a *app) providerCommand() *cobra.Command {
 	return group("provider", "Look at where machines come from, and stop what is created there",
-		a.providerListCommand(), a.providerShowCommand(), a.providerHistoryCommand(), a.providerPauseCommand(), a.providerResumeCommand(), a.providerRetryCommand())
+		a.providerListCommand(), a.providerShowCommand(), a.providerHistoryCommand(), a.providerPauseCommand(), a.providerResumeCommand(), a.providerRetryCommand(),
+		a.providerForgetCommand())
 }
 
 func (a *app) providerShowCommand() *cobra.Command {
@@ -59,6 +60,7 @@ func showProvider(w *screen, p *fleetv1.Provider) {
 		[2]string{"Discrepancies", fmt.Sprint(p.GetDiscrepancies())},
 		[2]string{"Penalties", fmt.Sprint(p.GetPenalties())},
 		[2]string{"Paused", pausedBy(p)},
+		[2]string{"Unserved", unservedAs(p)},
 		[2]string{"Calls", p.GetPacing()},
 		[2]string{"Last pass", ageAnd(p.GetLastPassAt(), p.GetLastPass())},
 		[2]string{"Last update", ageAnd(p.GetLastUpdateAt(), p.GetLastUpdate())},
@@ -128,11 +130,17 @@ func (a *app) providerListCommand() *cobra.Command {
 
 // lastPass says how the last pass went, and that there are none while the provider is paused.
 func lastPass(p *fleetv1.Provider) string {
+	if nobody := unservedAs(p); nobody != "" {
+		return "no live control plane serves it as " + nobody
+	}
 	if by := pausedBy(p); by != "" {
 		return "paused by " + by
 	}
 	return p.GetLastPass()
 }
+
+// unservedAs names the roles that nobody has for the provider, though somebody has them for others.
+func unservedAs(p *fleetv1.Provider) string { return strings.Join(p.GetUnserved(), ", ") }
 
 func pausedBy(p *fleetv1.Provider) string {
 	if p.GetPausedAt() == nil {

@@ -115,6 +115,37 @@ host in again, and it is looked after as every other machine. ironherd provider 
 	return cmd
 }
 
+func (a *app) providerForgetCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "forget PROVIDER",
+		Short: "Remove a provider that has left the configuration",
+		Long: `Forget removes a provider that no live control plane serves, with all that is known of it but its history: its discrepancies, and the penalties
+of its capacity. It is refused while a control plane has it in its configuration, and for a minute after that; and while machines of it are known.
+Those are removed first with ironherd machine forget --provider PROVIDER: nothing is done to them, they are not given back, and what runs on
+them goes on. A provider that is configured again begins anew: a list of hosts takes its hosts in as new machines.`,
+		Example: `  ironherd machine forget --provider oldlab --reason "the lab is closed"
+  ironherd provider forget oldlab --reason "the lab is closed"`,
+		Args:              exactly,
+		ValidArgsFunction: a.completeProvider,
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for history (required)")
+	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkReason(reason); err != nil {
+			return err
+		}
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			_, err := client.ForgetProvider(ctx, &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason})
+			if err == nil {
+				a.note("%s is forgotten; ironherd provider history %s tells what was done there", args[0], args[0])
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
 // retryCapacity is the command that lets capacity be used again.
 func retryCapacity(provider string) string {
 	return fmt.Sprintf("ironherd provider retry %s --capacity ID --reason WHY", provider)

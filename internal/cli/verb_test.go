@@ -212,6 +212,7 @@ func TestHolds(t *testing.T) {
 		{"provider", "pause", "metal", "--reason", "the bill"},
 		{"provider", "resume", "metal", "--reason", "paid"},
 		{"provider", "retry", "metal"},
+		{"provider", "forget", "oldlab", "--reason", "closed"},
 		{"provider", "retry", "rack", "--capacity", "node4,node5", "--capacity", "node6", "--reason", "ours again"},
 		{"recovery", "pause", "--reason", "the switch", "--for", "1h"},
 		{"recovery", "pause", "--reason", "the switch"},
@@ -232,7 +233,7 @@ func TestHolds(t *testing.T) {
 		t.Errorf("told %q, want %q", r.stdout, want)
 	}
 	want := []string{
-		"pause metal: the bill", "resume metal: paid", "retry metal", `retry rack ["node4" "node5" "node6"]: ours again`, "pause recovery: the switch, until: true, lasts: 1h0m0s",
+		"pause metal: the bill", "resume metal: paid", "retry metal", "forget oldlab: closed", `retry rack ["node4" "node5" "node6"]: ours again`, "pause recovery: the switch, until: true, lasts: 1h0m0s",
 		"pause recovery: the switch, until: false, lasts: 0s", "resume recovery",
 		"adopt metal dev-9: made by hand", "accept SHA256:BBBB: reinstalled",
 		"history of metal, without what finished: true", "history of metal, without what finished: false",

@@ -229,6 +229,9 @@ type Environment struct {
 	// Missing are the roles that no live control plane has. It is set only where a machine is
 	// explained, and changes no decision, only its reason.
 	Missing []Role
+	// Unserved are the roles that live control planes have, but none of them for the provider of that
+	// machine. It is set as Missing is.
+	Unserved []Role
 	// Paused says why nothing is created at the provider of a machine that is to be created. It is set
 	// only where a machine is explained, and changes no decision, only its reason.
 	Paused *Pause

@@ -29,7 +29,8 @@ const (
 	VerbEndMaintenance   Verb = "end-maintenance"
 	// VerbMarkInstalled says that an operating system runs on the machine that is to be left alone.
 	VerbMarkInstalled Verb = "mark-installed"
-	// VerbForget removes a machine that its provider does not have any more.
+	// VerbForget removes a machine that its provider does not have any more, or whose provider nobody
+	// serves any more.
 	VerbForget Verb = "forget"
 )
 

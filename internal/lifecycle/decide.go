@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -128,7 +129,18 @@ func (c judgement) attended(d *Decision) {
 	case role == fleet.RoleAgentAPI && c.awaitingBoot() && c.probed(): // the prober sees it
 	case slices.Contains(c.env.Missing, role):
 		d.Reason += ", but " + Nobody(role)
+	case slices.Contains(c.env.Unserved, role):
+		d.Reason += ", but " + NobodyServes(c.r.Provider, role)
 	}
+}
+
+// NobodyServes says that nobody who has one of the roles has it for that provider.
+func NobodyServes(provider fleet.ProviderName, roles ...fleet.Role) string {
+	words := make([]string, len(roles))
+	for i, role := range roles {
+		words[i] = string(role)
+	}
+	return fmt.Sprintf("no live control plane that has the role %s serves provider %s", strings.Join(words, " or "), provider)
 }
 
 // Nobody says that a role is missing.

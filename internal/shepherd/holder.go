@@ -34,6 +34,7 @@ type Holder struct {
 func (l *Loop) Open(ctx context.Context) (*Holder, error) {
 	session, err := l.db.StartSession(ctx, bmdb.SessionOptions{
 		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Lease: l.options.SessionLease,
+		Providers: append([]fleet.ProviderName{}, l.scope.Providers...), // none is not nil, which means all
 	})
 	if err != nil {
 		return nil, err

@@ -42,6 +42,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has an expired certificate, or did minutes ago. Meanwhile no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
 		refused:       describe("host_keys_refused", "How many machines in the state provided get no agent because their host shows a key that is not the known one."),
+		unserved:      describe("provider_unserved", "Whether no live control plane serves a provider in a role that some of them have, as when it has left the configuration.", "provider"),
 		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
 	m.registry.MustRegister(m.fleet)
@@ -52,7 +53,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
-	listener, full, missing, refused, failures                                                *prometheus.Desc
+	listener, full, missing, refused, unserved, failures                                      *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -135,7 +136,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused,
-		c.failures,
+		c.unserved, c.failures,
 	} {
 		ch <- d
 	}
@@ -166,6 +167,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for _, p := range r.providers {
+		send(c.unserved, one[len(p.Unserved) > 0], string(p.Name))
 		for _, d := range p.Decisions {
 			send(c.failures, float64(p.Failing(d.Process).Failures), string(p.Name), string(d.Process))
 		}

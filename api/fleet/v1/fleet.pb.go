@@ -333,7 +333,7 @@ func (x *RecoveryHold) GetSuspects() []string {
 type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
-	// long), provider (its calls fail), overdue (work that nobody does), discrepancy, listener (no
+	// long), provider (its calls fail, or nobody serves it), overdue (work that nobody does), discrepancy, listener (no
 	// agent listener is up), restored (the database looks restored or copied),
 	// finding (a check of the database has found a fault), role (no live control plane has a role
 	// that has something to do), certificate (one of the answering process has expired, or expires
@@ -1892,7 +1892,10 @@ type Provider struct {
 	Pacing string `protobuf:"bytes,16,opt,name=pacing,proto3" json:"pacing,omitempty"`
 	// The capacity that is not used, those without end first; the first 10,000. Only of the provider
 	// that ListProvidersRequest.kept_out_of names.
-	KeptOut       []*Penalty `protobuf:"bytes,17,rep,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
+	KeptOut []*Penalty `protobuf:"bytes,17,rep,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
+	// The roles that live control planes have, but none of them for this provider, as when it has left
+	// the configuration.
+	Unserved      []string `protobuf:"bytes,18,rep,name=unserved,proto3" json:"unserved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2042,6 +2045,13 @@ func (x *Provider) GetPacing() string {
 func (x *Provider) GetKeptOut() []*Penalty {
 	if x != nil {
 		return x.KeptOut
+	}
+	return nil
+}
+
+func (x *Provider) GetUnserved() []string {
+	if x != nil {
+		return x.Unserved
 	}
 	return nil
 }
@@ -4247,6 +4257,95 @@ func (*PauseProviderResponse) Descriptor() ([]byte, []int) {
 	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
 }
 
+type ForgetProviderRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// It must be set.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetProviderRequest) Reset() {
+	*x = ForgetProviderRequest{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetProviderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetProviderRequest) ProtoMessage() {}
+
+func (x *ForgetProviderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetProviderRequest.ProtoReflect.Descriptor instead.
+func (*ForgetProviderRequest) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ForgetProviderRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *ForgetProviderRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ForgetProviderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetProviderResponse) Reset() {
+	*x = ForgetProviderResponse{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetProviderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetProviderResponse) ProtoMessage() {}
+
+func (x *ForgetProviderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetProviderResponse.ProtoReflect.Descriptor instead.
+func (*ForgetProviderResponse) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
+}
+
 type ResumeProviderRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
@@ -4258,7 +4357,7 @@ type ResumeProviderRequest struct {
 
 func (x *ResumeProviderRequest) Reset() {
 	*x = ResumeProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4270,7 +4369,7 @@ func (x *ResumeProviderRequest) String() string {
 func (*ResumeProviderRequest) ProtoMessage() {}
 
 func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4283,7 +4382,7 @@ func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderRequest.ProtoReflect.Descriptor instead.
 func (*ResumeProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ResumeProviderRequest) GetProvider() string {
@@ -4308,7 +4407,7 @@ type ResumeProviderResponse struct {
 
 func (x *ResumeProviderResponse) Reset() {
 	*x = ResumeProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4320,7 +4419,7 @@ func (x *ResumeProviderResponse) String() string {
 func (*ResumeProviderResponse) ProtoMessage() {}
 
 func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4333,7 +4432,7 @@ func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderResponse.ProtoReflect.Descriptor instead.
 func (*ResumeProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
 }
 
 type RetryProviderRequest struct {
@@ -4350,7 +4449,7 @@ type RetryProviderRequest struct {
 
 func (x *RetryProviderRequest) Reset() {
 	*x = RetryProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4362,7 +4461,7 @@ func (x *RetryProviderRequest) String() string {
 func (*RetryProviderRequest) ProtoMessage() {}
 
 func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4375,7 +4474,7 @@ func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderRequest.ProtoReflect.Descriptor instead.
 func (*RetryProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RetryProviderRequest) GetProvider() string {
@@ -4413,7 +4512,7 @@ type RetryProviderResponse struct {
 
 func (x *RetryProviderResponse) Reset() {
 	*x = RetryProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4524,7 @@ func (x *RetryProviderResponse) String() string {
 func (*RetryProviderResponse) ProtoMessage() {}
 
 func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4537,7 @@ func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderResponse.ProtoReflect.Descriptor instead.
 func (*RetryProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RetryProviderResponse) GetPenalties() int64 {
@@ -4477,7 +4576,7 @@ type PauseRecoveryRequest struct {
 
 func (x *PauseRecoveryRequest) Reset() {
 	*x = PauseRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4489,7 +4588,7 @@ func (x *PauseRecoveryRequest) String() string {
 func (*PauseRecoveryRequest) ProtoMessage() {}
 
 func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4502,7 +4601,7 @@ func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PauseRecoveryRequest) GetUntil() *timestamppb.Timestamp {
@@ -4536,7 +4635,7 @@ type PauseRecoveryResponse struct {
 
 func (x *PauseRecoveryResponse) Reset() {
 	*x = PauseRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +4647,7 @@ func (x *PauseRecoveryResponse) String() string {
 func (*PauseRecoveryResponse) ProtoMessage() {}
 
 func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4561,7 +4660,7 @@ func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PauseRecoveryResponse) GetUntil() *timestamppb.Timestamp {
@@ -4581,7 +4680,7 @@ type ResumeRecoveryRequest struct {
 
 func (x *ResumeRecoveryRequest) Reset() {
 	*x = ResumeRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4692,7 @@ func (x *ResumeRecoveryRequest) String() string {
 func (*ResumeRecoveryRequest) ProtoMessage() {}
 
 func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4705,7 @@ func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ResumeRecoveryRequest) GetReason() string {
@@ -4624,7 +4723,7 @@ type ResumeRecoveryResponse struct {
 
 func (x *ResumeRecoveryResponse) Reset() {
 	*x = ResumeRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4636,7 +4735,7 @@ func (x *ResumeRecoveryResponse) String() string {
 func (*ResumeRecoveryResponse) ProtoMessage() {}
 
 func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4649,7 +4748,7 @@ func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{66}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{68}
 }
 
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
@@ -4800,7 +4899,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x14ListProvidersRequest\x12\x1e\n" +
 	"\vkept_out_of\x18\x01 \x01(\tR\tkeptOutOf\"R\n" +
 	"\x15ListProvidersResponse\x129\n" +
-	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\xf6\x04\n" +
+	"\tproviders\x18\x01 \x03(\v2\x1b.ironherd.fleet.v1.ProviderR\tproviders\"\x92\x05\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +
@@ -4822,7 +4921,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"paused_why\x18\x0f \x01(\tR\tpausedWhy\x12\x16\n" +
 	"\x06pacing\x18\x10 \x01(\tR\x06pacing\x125\n" +
-	"\bkept_out\x18\x11 \x03(\v2\x1a.ironherd.fleet.v1.PenaltyR\akeptOut\"m\n" +
+	"\bkept_out\x18\x11 \x03(\v2\x1a.ironherd.fleet.v1.PenaltyR\akeptOut\x12\x1a\n" +
+	"\bunserved\x18\x12 \x03(\tR\bunserved\"m\n" +
 	"\aPenalty\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\tR\bcapacity\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
@@ -4986,6 +5086,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +
 	"\x15PauseProviderResponse\"K\n" +
+	"\x15ForgetProviderRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x18\n" +
+	"\x16ForgetProviderResponse\"K\n" +
 	"\x15ResumeProviderRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x18\n" +
@@ -5008,7 +5112,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"/\n" +
 	"\x15ResumeRecoveryRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x18\n" +
-	"\x16ResumeRecoveryResponse2\x81\x12\n" +
+	"\x16ResumeRecoveryResponse2\xe8\x12\n" +
 	"\fFleetService\x12^\n" +
 	"\n" +
 	"GetSummary\x12$.ironherd.fleet.v1.GetSummaryRequest\x1a%.ironherd.fleet.v1.GetSummaryResponse\"\x03\x90\x02\x01\x12d\n" +
@@ -5035,7 +5139,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\fAdoptMachine\x12&.ironherd.fleet.v1.AdoptMachineRequest\x1a'.ironherd.fleet.v1.AdoptMachineResponse\x12b\n" +
 	"\rPauseProvider\x12'.ironherd.fleet.v1.PauseProviderRequest\x1a(.ironherd.fleet.v1.PauseProviderResponse\x12e\n" +
 	"\x0eResumeProvider\x12(.ironherd.fleet.v1.ResumeProviderRequest\x1a).ironherd.fleet.v1.ResumeProviderResponse\x12b\n" +
-	"\rRetryProvider\x12'.ironherd.fleet.v1.RetryProviderRequest\x1a(.ironherd.fleet.v1.RetryProviderResponse\x12b\n" +
+	"\rRetryProvider\x12'.ironherd.fleet.v1.RetryProviderRequest\x1a(.ironherd.fleet.v1.RetryProviderResponse\x12e\n" +
+	"\x0eForgetProvider\x12(.ironherd.fleet.v1.ForgetProviderRequest\x1a).ironherd.fleet.v1.ForgetProviderResponse\x12b\n" +
 	"\rPauseRecovery\x12'.ironherd.fleet.v1.PauseRecoveryRequest\x1a(.ironherd.fleet.v1.PauseRecoveryResponse\x12e\n" +
 	"\x0eResumeRecovery\x12(.ironherd.fleet.v1.ResumeRecoveryRequest\x1a).ironherd.fleet.v1.ResumeRecoveryResponseB3Z1github.com/ironherd/ironherd/api/fleet/v1;fleetv1b\x06proto3"
 
@@ -5051,7 +5156,7 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
 	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
@@ -5112,20 +5217,22 @@ var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*AdoptMachineResponse)(nil),      // 56: ironherd.fleet.v1.AdoptMachineResponse
 	(*PauseProviderRequest)(nil),      // 57: ironherd.fleet.v1.PauseProviderRequest
 	(*PauseProviderResponse)(nil),     // 58: ironherd.fleet.v1.PauseProviderResponse
-	(*ResumeProviderRequest)(nil),     // 59: ironherd.fleet.v1.ResumeProviderRequest
-	(*ResumeProviderResponse)(nil),    // 60: ironherd.fleet.v1.ResumeProviderResponse
-	(*RetryProviderRequest)(nil),      // 61: ironherd.fleet.v1.RetryProviderRequest
-	(*RetryProviderResponse)(nil),     // 62: ironherd.fleet.v1.RetryProviderResponse
-	(*PauseRecoveryRequest)(nil),      // 63: ironherd.fleet.v1.PauseRecoveryRequest
-	(*PauseRecoveryResponse)(nil),     // 64: ironherd.fleet.v1.PauseRecoveryResponse
-	(*ResumeRecoveryRequest)(nil),     // 65: ironherd.fleet.v1.ResumeRecoveryRequest
-	(*ResumeRecoveryResponse)(nil),    // 66: ironherd.fleet.v1.ResumeRecoveryResponse
-	(*timestamppb.Timestamp)(nil),     // 67: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 68: google.protobuf.Duration
-	(*v1.HardwareReport)(nil),         // 69: ironherd.agent.v1.HardwareReport
-	(*v1.InstallProgress)(nil),        // 70: ironherd.agent.v1.InstallProgress
-	(*v1.Image)(nil),                  // 71: ironherd.agent.v1.Image
-	(*v1.DiskSelector)(nil),           // 72: ironherd.agent.v1.DiskSelector
+	(*ForgetProviderRequest)(nil),     // 59: ironherd.fleet.v1.ForgetProviderRequest
+	(*ForgetProviderResponse)(nil),    // 60: ironherd.fleet.v1.ForgetProviderResponse
+	(*ResumeProviderRequest)(nil),     // 61: ironherd.fleet.v1.ResumeProviderRequest
+	(*ResumeProviderResponse)(nil),    // 62: ironherd.fleet.v1.ResumeProviderResponse
+	(*RetryProviderRequest)(nil),      // 63: ironherd.fleet.v1.RetryProviderRequest
+	(*RetryProviderResponse)(nil),     // 64: ironherd.fleet.v1.RetryProviderResponse
+	(*PauseRecoveryRequest)(nil),      // 65: ironherd.fleet.v1.PauseRecoveryRequest
+	(*PauseRecoveryResponse)(nil),     // 66: ironherd.fleet.v1.PauseRecoveryResponse
+	(*ResumeRecoveryRequest)(nil),     // 67: ironherd.fleet.v1.ResumeRecoveryRequest
+	(*ResumeRecoveryResponse)(nil),    // 68: ironherd.fleet.v1.ResumeRecoveryResponse
+	(*timestamppb.Timestamp)(nil),     // 69: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 70: google.protobuf.Duration
+	(*v1.HardwareReport)(nil),         // 71: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 72: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 73: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 74: ironherd.agent.v1.DiskSelector
 }
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	5,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
@@ -5134,73 +5241,73 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	4,  // 3: ironherd.fleet.v1.GetSummaryResponse.concerns:type_name -> ironherd.fleet.v1.Concern
 	3,  // 4: ironherd.fleet.v1.GetSummaryResponse.recovery_hold:type_name -> ironherd.fleet.v1.RecoveryHold
 	2,  // 5: ironherd.fleet.v1.GetSummaryResponse.paused_providers:type_name -> ironherd.fleet.v1.ProviderPause
-	67, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
-	67, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
-	67, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
-	68, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
-	68, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
-	68, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
-	68, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
+	69, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
+	69, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
+	69, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
+	70, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
+	70, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
+	70, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
+	70, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
 	10, // 13: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
-	67, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
-	67, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
-	67, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
+	69, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
+	69, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
+	69, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
 	10, // 17: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	14, // 18: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
-	69, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
-	70, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	71, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
+	72, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
 	21, // 21: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	13, // 22: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
 	35, // 23: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
-	67, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
-	67, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
-	67, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	67, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	69, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
+	69, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
+	69, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	69, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
 	17, // 28: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	67, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	67, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	67, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	69, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	69, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	69, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
 	10, // 32: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	21, // 33: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	20, // 34: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
-	67, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
-	67, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	69, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
+	69, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
 	24, // 37: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	67, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	67, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	67, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
+	69, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	69, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	69, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
 	25, // 41: ironherd.fleet.v1.Provider.kept_out:type_name -> ironherd.fleet.v1.Penalty
-	67, // 42: ironherd.fleet.v1.Penalty.until:type_name -> google.protobuf.Timestamp
+	69, // 42: ironherd.fleet.v1.Penalty.until:type_name -> google.protobuf.Timestamp
 	28, // 43: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	67, // 44: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	67, // 45: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	67, // 46: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	69, // 44: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	69, // 45: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	69, // 46: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
 	29, // 47: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	67, // 48: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	69, // 48: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
 	32, // 49: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	67, // 50: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	69, // 50: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
 	35, // 51: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
-	71, // 52: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	72, // 53: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	73, // 52: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	74, // 53: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
 	44, // 54: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
-	67, // 55: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	69, // 55: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
 	44, // 56: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
-	67, // 57: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
-	67, // 58: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
+	69, // 57: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	69, // 58: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
 	38, // 59: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
-	68, // 60: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
+	70, // 60: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
 	53, // 61: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
 	53, // 62: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
 	53, // 63: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	67, // 64: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
-	67, // 65: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
-	67, // 66: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
-	67, // 67: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	69, // 64: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	69, // 65: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	69, // 66: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	69, // 67: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
 	54, // 68: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
 	2,  // 69: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
-	67, // 70: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
-	68, // 71: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
-	67, // 72: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
+	69, // 70: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	70, // 71: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
+	69, // 72: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
 	0,  // 73: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
 	8,  // 74: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
 	11, // 75: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
@@ -5220,35 +5327,37 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	51, // 89: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
 	55, // 90: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
 	57, // 91: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
-	59, // 92: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
-	61, // 93: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
-	63, // 94: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
-	65, // 95: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
-	1,  // 96: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	9,  // 97: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	12, // 98: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	16, // 99: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	19, // 100: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	23, // 101: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	27, // 102: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	31, // 103: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	37, // 104: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	34, // 105: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
-	39, // 106: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	41, // 107: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	43, // 108: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	46, // 109: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	48, // 110: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
-	50, // 111: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
-	52, // 112: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
-	56, // 113: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
-	58, // 114: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
-	60, // 115: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
-	62, // 116: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
-	64, // 117: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
-	66, // 118: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
-	96, // [96:119] is the sub-list for method output_type
-	73, // [73:96] is the sub-list for method input_type
+	61, // 92: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	63, // 93: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	59, // 94: ironherd.fleet.v1.FleetService.ForgetProvider:input_type -> ironherd.fleet.v1.ForgetProviderRequest
+	65, // 95: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	67, // 96: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 97: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	9,  // 98: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	12, // 99: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	16, // 100: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	19, // 101: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	23, // 102: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	27, // 103: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	31, // 104: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	37, // 105: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	34, // 106: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	39, // 107: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	41, // 108: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	43, // 109: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	46, // 110: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	48, // 111: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	50, // 112: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	52, // 113: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	56, // 114: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	58, // 115: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	62, // 116: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	64, // 117: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	60, // 118: ironherd.fleet.v1.FleetService.ForgetProvider:output_type -> ironherd.fleet.v1.ForgetProviderResponse
+	66, // 119: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	68, // 120: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	97, // [97:121] is the sub-list for method output_type
+	73, // [73:97] is the sub-list for method input_type
 	73, // [73:73] is the sub-list for extension type_name
 	73, // [73:73] is the sub-list for extension extendee
 	0,  // [0:73] is the sub-list for field type_name
@@ -5266,7 +5375,7 @@ func file_api_fleet_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_fleet_v1_fleet_proto_rawDesc), len(file_api_fleet_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,12 +1,15 @@
 package bmdbtest
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // missing checks which roles nobody has.
@@ -33,7 +36,141 @@ func (w *world) judgeMissing(role fleet.Role, want bool) {
 	}
 }
 
+// serves starts a session of a role that works at these providers.
+func (w *world) serves(role fleet.Role, providers ...fleet.ProviderName) *bmdb.Session {
+	w.Helper()
+	s, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{
+		Component: role.Component(), Host: "host1", PID: 1, Lease: interval, Providers: append([]fleet.ProviderName{}, providers...),
+	})
+	w.must(err)
+	w.Cleanup(func() { _ = s.Close(context.WithoutCancel(w.ctx), "test over") })
+	return s
+}
+
+// unserved checks for which roles nobody serves the provider.
+func (w *world) unserved(want ...fleet.Role) {
+	w.Helper()
+	rows, err := w.db.Providers(w.ctx)
+	w.must(err)
+	for _, p := range rows {
+		if p.Name == provider && fmt.Sprint(p.Unserved) != fmt.Sprint(want) {
+			w.Fatalf("unserved are %v, want %v", p.Unserved, want)
+		}
+	}
+}
+
 var roleTests = []test{
+	{"a provider is unserved in a role that others have when nobody served it for a minute", func(w *world) {
+		w.serves(fleet.RoleProvisioner, "p2")
+		w.unserved() // whoever starts together with this process needs a moment
+		w.shift.Advance(time.Hour)
+		w.unserved() // nobody has any role
+		w.serves(fleet.RoleProvisioner, "p2", "p11")
+		w.unserved(fleet.RoleProvisioner)
+		here := w.serves(fleet.RoleProvisioner, "p2", provider)
+		w.unserved()
+		w.must(here.Close(w.ctx, "its configuration changes"))
+		w.shift.Advance(time.Minute - margin)
+		w.unserved()
+		w.serves(fleet.RoleProvisioner)
+		w.serves(fleet.RoleUpdater, "p2")
+		w.shift.Advance(2 * margin)
+		w.unserved(fleet.RoleProvisioner, fleet.RoleUpdater)
+		w.has(fleet.RoleUpdater) // of a version that does not say at which providers it works
+		w.unserved(fleet.RoleProvisioner)
+	}},
+	{"what is due at an unserved provider is overdue nowhere, and said of its machines", func(w *world) {
+		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))
+		id := w.machines(nil, "c1")[0]
+		w.shift.Advance(time.Hour)
+		w.serves(fleet.RoleProvisioner, "p2")
+		w.serves(fleet.RoleInitializer, "p2")
+		s, err := w.db.Summary(w.ctx)
+		w.must(err)
+		if got := fmt.Sprint(s.OfRole(fleet.RoleProvisioner).Due, s.OfRole(fleet.RoleInitializer).Due, s.OfRole(fleet.RoleUpdater).Due); got != "1 0 2" {
+			w.Fatalf("due are %s, want 1 0 2: of p2 alone what somebody does there", got)
+		}
+		d, err := w.db.MachineDetails(w.ctx, id)
+		w.must(err)
+		if got := fmt.Sprint(d.Environment.Unserved); got != "[provisioner initializer]" {
+			w.Fatalf("unserved are %s", got)
+		}
+		plan := lifecycle.Decide(d.Record, d.Environment, d.Now)
+		if got := plan.For(fleet.ProcessAgentStart).Reason; !strings.HasSuffix(got, ", but no live control plane that has the role initializer serves provider p1") {
+			w.Fatalf("the reason is %s", got)
+		}
+	}},
+	{"a provider that somebody may serve is not forgotten, nor are its machines", func(w *world) {
+		id := w.machines(nil, "c1")[0]
+		refused := func(kind fleet.Kind, want string) {
+			w.Helper()
+			err := w.db.ForgetProvider(w.ctx, actor, provider, "sold")
+			if w.wantKind(err, kind); !strings.Contains(err.Error(), want) {
+				w.Fatalf("refused with %q, want %q", err, want)
+			}
+			w.wantKind(w.db.Forget(w.ctx, actor, id, "sold"), fleet.KindConflict)
+		}
+		refused(fleet.KindTemporary, "in the first minute")
+		w.shift.Advance(time.Hour)
+		refused(fleet.KindConflict, "no live control plane has the role provisioner")
+		w.serves(fleet.RoleProvisioner, "p2")
+		prober := w.serves(fleet.RoleProber, provider)
+		refused(fleet.KindConflict, "the role prober serves provider p1")
+		w.must(prober.Close(w.ctx, "its configuration changes"))
+		refused(fleet.KindConflict, "the role prober serves provider p1, or did within the last minute")
+		w.shift.Advance(time.Minute + margin)
+		w.serves(fleet.RoleProvisioner, "p2")
+		err := w.db.ForgetProvider(w.ctx, actor, provider, "sold")
+		if w.wantKind(err, fleet.KindConflict); !strings.HasPrefix(err.Error(), "1 machines of provider p1 are known") {
+			w.Fatalf("refused with %q", err)
+		}
+	}},
+	{"an unserved provider is forgotten with its machines, and begins anew", func(w *world) {
+		var intent fleet.MachineID
+		var epoch fleet.Epoch
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, newIntents("c2"), &opened)))
+			intent = opened[0].Machine
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(intent)))
+			epoch = work.Epoch
+		})
+		id := w.machines(nil, "c1")[0]
+		w.must(w.db.PauseProvider(w.ctx, actor, provider, "it is sold"))
+		w.shift.Advance(time.Hour)
+		w.serves(fleet.RoleProvisioner, "p2")
+		for _, machine := range []fleet.MachineID{id, intent} {
+			p := w.planned(fleet.VerbForget, machine)
+			if m := p.Machines[0]; m.Refused != "" || !strings.Contains(m.Destroys, "no control plane serves p1, which may have it still") {
+				w.Fatalf("the plan is %+v", m)
+			}
+			if o := w.confirmed(p.ID).Outcomes[0]; o.Outcome != bmdb.OutcomeDone {
+				w.Fatalf("the outcome is %+v", o)
+			}
+		}
+		w.must(w.db.ForgetProvider(w.ctx, actor, provider, "sold"))
+		w.wantKind(w.db.ForgetProvider(w.ctx, actor, provider, "again"), fleet.KindNotFound)
+		w.sound()
+		rows, err := w.db.ProviderEvents(w.ctx, provider, 1)
+		if w.must(err); len(rows) != 1 || rows[0].Event != fleet.EventForgotten || rows[0].Detail != "sold" {
+			w.Fatalf("its history ends with %+v", rows)
+		}
+		s, err := w.db.Summary(w.ctx)
+		if w.must(err); s.Machines != 0 || s.OfRole(fleet.RoleProvisioner).Due+s.OfRole(fleet.RoleUpdater).Due != 0 {
+			w.Fatalf("left are %+v", s)
+		}
+		w.must(w.db.RegisterProvider(w.ctx, provider, "other", 0))
+		w.provisioning(func(work *bmdb.Work) {
+			if work.Epoch <= epoch+1 {
+				w.Fatalf("epoch %d comes after %d", work.Epoch, epoch)
+			}
+			v, err := w.db.ViewProvider(w.ctx, provider)
+			if w.must(err); len(v.Machines)+len(v.Intents) != 0 {
+				w.Fatalf("it has %+v", v)
+			}
+		})
+	}},
+
 	{"a role is missing when nobody had it for a minute", func(w *world) {
 		all := fleet.Roles()[:8] // without the operator API
 		w.missing()              // whoever starts together with this process needs a moment

@@ -543,6 +543,7 @@ type Session struct {
 	Cause      string
 	Running    string
 	Freed      int64
+	Providers  string
 }
 
 type StateCount struct {

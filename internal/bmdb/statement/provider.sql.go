@@ -255,6 +255,61 @@ func (q *Queries) DeletePenalty(ctx context.Context, arg DeletePenaltyParams) er
 	return err
 }
 
+const deleteProvider = `-- name: DeleteProvider :exec
+DELETE FROM provider WHERE name = $1
+`
+
+// What a provider has of its own, but for its lanes: their epochs never come twice.
+func (q *Queries) DeleteProvider(ctx context.Context, name string) error {
+	_, err := q.db.ExecContext(ctx, deleteProvider, name)
+	return err
+}
+
+const dropAdoptions = `-- name: DropAdoptions :exec
+DELETE FROM adoption WHERE provider = $1
+`
+
+func (q *Queries) DropAdoptions(ctx context.Context, provider string) error {
+	_, err := q.db.ExecContext(ctx, dropAdoptions, provider)
+	return err
+}
+
+const dropConcurrencyLimits = `-- name: DropConcurrencyLimits :exec
+DELETE FROM concurrency_limit WHERE provider = $1
+`
+
+func (q *Queries) DropConcurrencyLimits(ctx context.Context, provider string) error {
+	_, err := q.db.ExecContext(ctx, dropConcurrencyLimits, provider)
+	return err
+}
+
+const dropDiscrepancies = `-- name: DropDiscrepancies :exec
+DELETE FROM discrepancy WHERE provider = $1
+`
+
+func (q *Queries) DropDiscrepancies(ctx context.Context, provider string) error {
+	_, err := q.db.ExecContext(ctx, dropDiscrepancies, provider)
+	return err
+}
+
+const dropPenalties = `-- name: DropPenalties :exec
+DELETE FROM penalty WHERE provider = $1
+`
+
+func (q *Queries) DropPenalties(ctx context.Context, provider string) error {
+	_, err := q.db.ExecContext(ctx, dropPenalties, provider)
+	return err
+}
+
+const dropStateCounts = `-- name: DropStateCounts :exec
+DELETE FROM state_count WHERE provider = $1
+`
+
+func (q *Queries) DropStateCounts(ctx context.Context, provider string) error {
+	_, err := q.db.ExecContext(ctx, dropStateCounts, provider)
+	return err
+}
+
 const getIntent = `-- name: GetIntent :one
 SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected FROM intent WHERE machine = $1
 `

@@ -73,7 +73,7 @@ func (q *Queries) ExtendSession(ctx context.Context, arg ExtendSessionParams) (i
 }
 
 const getSession = `-- name: GetSession :one
-SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session WHERE id = $1
+SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed, providers FROM session WHERE id = $1
 `
 
 func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
@@ -92,15 +92,16 @@ func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
 		&i.Cause,
 		&i.Running,
 		&i.Freed,
+		&i.Providers,
 	)
 	return i, err
 }
 
 const insertSession = `-- name: InsertSession :exec
 INSERT INTO session (id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause,
-  running, freed)
+  running, freed, providers)
 VALUES ($1, $2, $3, $4, $5, $6, $6,
-  $7, 0, '', '', 0)
+  $7, 0, '', '', 0, $8)
 `
 
 type InsertSessionParams struct {
@@ -111,6 +112,7 @@ type InsertSessionParams struct {
 	Lease      int64
 	StartedAt  int64
 	DeadlineAt int64
+	Providers  string
 }
 
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) error {
@@ -122,21 +124,24 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.Lease,
 		arg.StartedAt,
 		arg.DeadlineAt,
+		arg.Providers,
 	)
 	return err
 }
 
 const listLastSessions = `-- name: ListLastSessions :many
-SELECT component, CAST(MAX(CASE WHEN ended_at > 0 AND ended_at < deadline_at THEN ended_at ELSE deadline_at END) AS BIGINT) AS until
-FROM session GROUP BY component
+SELECT component, providers,
+  CAST(MAX(CASE WHEN ended_at > 0 AND ended_at < deadline_at THEN ended_at ELSE deadline_at END) AS BIGINT) AS until
+FROM session GROUP BY component, providers
 `
 
 type ListLastSessionsRow struct {
 	Component string
+	Providers string
 	Until     int64
 }
 
-// Until when each component had a session, or will have it.
+// Until when each component had a session, or will have it, by the providers at which it works.
 func (q *Queries) ListLastSessions(ctx context.Context) ([]ListLastSessionsRow, error) {
 	rows, err := q.db.QueryContext(ctx, listLastSessions)
 	if err != nil {
@@ -146,7 +151,7 @@ func (q *Queries) ListLastSessions(ctx context.Context) ([]ListLastSessionsRow, 
 	var items []ListLastSessionsRow
 	for rows.Next() {
 		var i ListLastSessionsRow
-		if err := rows.Scan(&i.Component, &i.Until); err != nil {
+		if err := rows.Scan(&i.Component, &i.Providers, &i.Until); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -161,7 +166,7 @@ func (q *Queries) ListLastSessions(ctx context.Context) ([]ListLastSessionsRow, 
 }
 
 const listLiveSessions = `-- name: ListLiveSessions :many
-SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session WHERE ended_at = 0 ORDER BY id
+SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed, providers FROM session WHERE ended_at = 0 ORDER BY id
 `
 
 func (q *Queries) ListLiveSessions(ctx context.Context) ([]Session, error) {
@@ -186,6 +191,7 @@ func (q *Queries) ListLiveSessions(ctx context.Context) ([]Session, error) {
 			&i.Cause,
 			&i.Running,
 			&i.Freed,
+			&i.Providers,
 		); err != nil {
 			return nil, err
 		}
@@ -228,7 +234,7 @@ func (q *Queries) ListOverdueSessions(ctx context.Context, now int64) ([]string,
 }
 
 const listSessions = `-- name: ListSessions :many
-SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed FROM session ORDER BY id DESC LIMIT CAST($1 AS BIGINT)
+SELECT id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause, running, freed, providers FROM session ORDER BY id DESC LIMIT CAST($1 AS BIGINT)
 `
 
 func (q *Queries) ListSessions(ctx context.Context, maxRows int64) ([]Session, error) {
@@ -253,6 +259,7 @@ func (q *Queries) ListSessions(ctx context.Context, maxRows int64) ([]Session, e
 			&i.Cause,
 			&i.Running,
 			&i.Freed,
+			&i.Providers,
 		); err != nil {
 			return nil, err
 		}

@@ -57,7 +57,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
 		missing(summary), refused(summary))
 	for _, p := range providers {
-		all = append(all, failing(p)...)
+		all = slices.Concat(all, unserved(p), failing(p))
 	}
 	for _, state := range fleet.States() {
 		switch n := summary.States[state]; {
@@ -262,6 +262,24 @@ func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 		s.neverDone[p.Process] = now
 	}
 	return s.neverDone[p.Process]
+}
+
+// unserved returns a concern for a provider that nobody serves in a role that somebody has, as when
+// it has left the configuration: what is due there is not overdue anywhere else.
+func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
+	if len(p.Unserved) == 0 {
+		return nil
+	}
+	what, remove := "", fmt.Sprintf("`ironherd provider forget %s --reason WHY`", p.Name)
+	if p.Machines > 0 {
+		what = fmt.Sprintf(", and %s there not looked after", counted(p.Machines, "machine is", "machines are"))
+		remove = fmt.Sprintf("`ironherd machine forget --provider %s --reason WHY`, and then %s,", p.Name, remove)
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernProvider, Subject: string(p.Name), Count: 1,
+		Text: fmt.Sprintf("%s%s: put it back into the configuration; where it is given up for good, %s removes it here",
+			lifecycle.NobodyServes(p.Name, p.Unserved...), what, remove),
+	}}
 }
 
 // failing returns a concern for a provider whose calls fail, until one succeeds.

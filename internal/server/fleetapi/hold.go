@@ -72,6 +72,21 @@ func (s *Service) ResumeProvider(ctx context.Context, req *fleetv1.ResumeProvide
 	})
 }
 
+// ForgetProvider implements fleetv1connect.FleetServiceHandler.
+func (s *Service) ForgetProvider(ctx context.Context, req *fleetv1.ForgetProviderRequest) (*fleetv1.ForgetProviderResponse, error) {
+	return answer(ctx, s, fleetv1connect.FleetServiceForgetProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.ForgetProviderResponse, error) {
+		name, err := s.providerOf(ctx, req.GetProvider())
+		if err != nil {
+			return nil, err
+		}
+		reason, err := reasonOf(req.GetReason())
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ForgetProviderResponse{}, s.db.ForgetProvider(ctx, actor, name, reason)
+	})
+}
+
 // RetryProvider implements fleetv1connect.FleetServiceHandler.
 func (s *Service) RetryProvider(ctx context.Context, req *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceRetryProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.RetryProviderResponse, error) {

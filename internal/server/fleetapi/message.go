@@ -82,7 +82,7 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	a := &fleetv1.Provider{
 		Name: string(p.Name), Kind: p.Kind, Machines: int64(p.Machines), MaxMachines: int64(p.MaxMachines),
 		OpenIntents: int64(p.OpenIntents), Discrepancies: int64(p.Discrepancies), LastPassAt: stamp(p.LastPassAt),
-		LastUpdateAt: stamp(p.LastUpdateAt), Penalties: int64(p.Penalties),
+		LastUpdateAt: stamp(p.LastUpdateAt), Penalties: int64(p.Penalties), Unserved: each(p.Unserved, roleName),
 	}
 	if p.Paused != nil {
 		a.PausedAt, a.PausedBy, a.PausedWhy = stamp(p.Paused.At), p.Paused.Actor, p.Paused.Reason
@@ -99,6 +99,8 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	}
 	return a
 }
+
+func roleName(r fleet.Role) string { return string(r) }
 
 func holdOf(h bmdb.HeldLane) *fleetv1.Hold {
 	return &fleetv1.Hold{Process: string(h.Process), Subject: h.Subject.String(), Epoch: int64(h.Epoch), Since: stamp(h.Since)}

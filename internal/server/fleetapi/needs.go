@@ -33,6 +33,7 @@ var needs = map[string]token.Role{
 	fleetv1connect.FleetServicePauseProviderProcedure:  token.Operator,
 	fleetv1connect.FleetServiceResumeProviderProcedure: token.Operator,
 	fleetv1connect.FleetServiceRetryProviderProcedure:  token.Operator,
+	fleetv1connect.FleetServiceForgetProviderProcedure: token.Operator,
 	fleetv1connect.FleetServicePauseRecoveryProcedure:  token.Operator,
 	fleetv1connect.FleetServiceResumeRecoveryProcedure: token.Operator,
 	// Whose key is accepted has the machine.

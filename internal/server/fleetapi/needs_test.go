@@ -39,6 +39,7 @@ var allowed = map[string]string{
 	"ConfirmPlan":       "operator admin",
 	"AdoptMachine":      "operator admin",
 	"PauseProvider":     "operator admin",
+	"ForgetProvider":    "operator admin",
 	"ResumeProvider":    "operator admin",
 	"RetryProvider":     "operator admin",
 	"PauseRecovery":     "operator admin",

@@ -22,6 +22,10 @@ const (
 
 // nextStep says who acts next on the machine, by when, and what a person would type.
 func (j judged) nextStep() *fleetv1.NextStep {
+	if role := j.unserved(); role != "" {
+		return &fleetv1.NextStep{Who: whoOperator, What: fmt.Sprintf("%s: put that provider back into the configuration; "+
+			"where it is given up for good, `ironherd machine forget` removes the machine here", lifecycle.NobodyServes(j.record.Provider, role))}
+	}
 	if command, what := j.operators(); what != "" {
 		return &fleetv1.NextStep{Who: whoOperator, What: what, Command: command}
 	}
@@ -48,6 +52,29 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		return &fleetv1.NextStep{Who: whoAgent, By: stamp(d.DueAt), What: d.Reason}
 	}
 	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
+}
+
+// unserved returns the role without which the machine does not get on, and that nobody has for its
+// provider; "" where there is none.
+func (j judged) unserved() fleet.Role {
+	d, wanted := j.plan.Next()
+	role := j.needed(d)
+	switch state := j.plan.State; {
+	case state == fleet.StateMissing, state == fleet.StateQuarantined:
+		return "" // a person decides, and needs nobody
+	case state == fleet.StateMaintenance:
+		role = fleet.RoleOperations // ends it
+	case wanted && slices.Contains(j.env.Unserved, role):
+	default:
+		if _, what := j.operators(); what == "" {
+			return ""
+		}
+		role = fleet.RoleOperations // does what a person asks for
+	}
+	if !slices.Contains(j.env.Unserved, role) {
+		return ""
+	}
+	return role
 }
 
 // needed is the role without which the process does not get on: where it waits for news of the

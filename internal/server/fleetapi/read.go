@@ -154,14 +154,7 @@ func (s *Service) history(ctx context.Context, req *fleetv1.ListHistoryRequest, 
 	case req.GetProvider() != "" && req.GetMachine() != "":
 		return nil, fleet.Errorf(fleet.KindInvalid, "history is that of a machine or of a provider: name one of them")
 	case req.GetProvider() != "":
-		name, err := s.providerOf(ctx, req.GetProvider())
-		if err != nil {
-			return nil, err
-		}
-		if req.GetWithoutFinished() {
-			return s.db.ProviderEvents(ctx, name, most)
-		}
-		return s.db.ProviderHistory(ctx, name, most)
+		return s.providerHistory(ctx, req, most)
 	case req.GetWithoutFinished():
 		return nil, fleet.Errorf(fleet.KindInvalid, "without_finished is for the history of a provider")
 	}
@@ -173,6 +166,23 @@ func (s *Service) history(ctx context.Context, req *fleetv1.ListHistoryRequest, 
 		return nil, err
 	}
 	return s.db.History(ctx, id, most)
+}
+
+// providerHistory is history of a provider, also of one that was forgotten.
+func (s *Service) providerHistory(ctx context.Context, req *fleetv1.ListHistoryRequest, most int) (rows []bmdb.HistoryRow, err error) {
+	name, err := fleet.ParseProviderName(req.GetProvider())
+	if err != nil {
+		return nil, err
+	}
+	if req.GetWithoutFinished() {
+		rows, err = s.db.ProviderEvents(ctx, name, most)
+	} else {
+		rows, err = s.db.ProviderHistory(ctx, name, most)
+	}
+	if err == nil && len(rows) == 0 {
+		err = s.mustExist(ctx, name)
+	}
+	return rows, err
 }
 
 // ListProviders implements fleetv1connect.FleetServiceHandler.

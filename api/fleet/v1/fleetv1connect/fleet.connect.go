@@ -95,6 +95,9 @@ const (
 	// FleetServiceRetryProviderProcedure is the fully-qualified name of the FleetService's
 	// RetryProvider RPC.
 	FleetServiceRetryProviderProcedure = "/ironherd.fleet.v1.FleetService/RetryProvider"
+	// FleetServiceForgetProviderProcedure is the fully-qualified name of the FleetService's
+	// ForgetProvider RPC.
+	FleetServiceForgetProviderProcedure = "/ironherd.fleet.v1.FleetService/ForgetProvider"
 	// FleetServicePauseRecoveryProcedure is the fully-qualified name of the FleetService's
 	// PauseRecovery RPC.
 	FleetServicePauseRecoveryProcedure = "/ironherd.fleet.v1.FleetService/PauseRecovery"
@@ -163,6 +166,9 @@ type FleetServiceClient interface {
 	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity that have
 	// an end. Those without end, which a release leaves, end only where their capacity is named.
 	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
+	// ForgetProvider removes a provider that no live control plane serves, with all that is known of it
+	// but its history. FAILED_PRECONDITION while one does, and while machines of it are known.
+	ForgetProvider(context.Context, *v1.ForgetProviderRequest) (*v1.ForgetProviderResponse, error)
 	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
 	// Agents are started as before.
 	PauseRecovery(context.Context, *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error)
@@ -319,6 +325,12 @@ func NewFleetServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(fleetServiceMethods.ByName("RetryProvider")),
 			connect.WithClientOptions(opts...),
 		),
+		forgetProvider: connect.NewClient[v1.ForgetProviderRequest, v1.ForgetProviderResponse](
+			httpClient,
+			baseURL+FleetServiceForgetProviderProcedure,
+			connect.WithSchema(fleetServiceMethods.ByName("ForgetProvider")),
+			connect.WithClientOptions(opts...),
+		),
 		pauseRecovery: connect.NewClient[v1.PauseRecoveryRequest, v1.PauseRecoveryResponse](
 			httpClient,
 			baseURL+FleetServicePauseRecoveryProcedure,
@@ -357,6 +369,7 @@ type fleetServiceClient struct {
 	pauseProvider     *connect.Client[v1.PauseProviderRequest, v1.PauseProviderResponse]
 	resumeProvider    *connect.Client[v1.ResumeProviderRequest, v1.ResumeProviderResponse]
 	retryProvider     *connect.Client[v1.RetryProviderRequest, v1.RetryProviderResponse]
+	forgetProvider    *connect.Client[v1.ForgetProviderRequest, v1.ForgetProviderResponse]
 	pauseRecovery     *connect.Client[v1.PauseRecoveryRequest, v1.PauseRecoveryResponse]
 	resumeRecovery    *connect.Client[v1.ResumeRecoveryRequest, v1.ResumeRecoveryResponse]
 }
@@ -550,6 +563,15 @@ func (c *fleetServiceClient) RetryProvider(ctx context.Context, req *v1.RetryPro
 	return nil, err
 }
 
+// ForgetProvider calls ironherd.fleet.v1.FleetService.ForgetProvider.
+func (c *fleetServiceClient) ForgetProvider(ctx context.Context, req *v1.ForgetProviderRequest) (*v1.ForgetProviderResponse, error) {
+	response, err := c.forgetProvider.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PauseRecovery calls ironherd.fleet.v1.FleetService.PauseRecovery.
 func (c *fleetServiceClient) PauseRecovery(ctx context.Context, req *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error) {
 	response, err := c.pauseRecovery.CallUnary(ctx, connect.NewRequest(req))
@@ -628,6 +650,9 @@ type FleetServiceHandler interface {
 	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity that have
 	// an end. Those without end, which a release leaves, end only where their capacity is named.
 	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
+	// ForgetProvider removes a provider that no live control plane serves, with all that is known of it
+	// but its history. FAILED_PRECONDITION while one does, and while machines of it are known.
+	ForgetProvider(context.Context, *v1.ForgetProviderRequest) (*v1.ForgetProviderResponse, error)
 	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
 	// Agents are started as before.
 	PauseRecovery(context.Context, *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error)
@@ -780,6 +805,12 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(fleetServiceMethods.ByName("RetryProvider")),
 		connect.WithHandlerOptions(opts...),
 	)
+	fleetServiceForgetProviderHandler := connect.NewUnaryHandlerSimple(
+		FleetServiceForgetProviderProcedure,
+		svc.ForgetProvider,
+		connect.WithSchema(fleetServiceMethods.ByName("ForgetProvider")),
+		connect.WithHandlerOptions(opts...),
+	)
 	fleetServicePauseRecoveryHandler := connect.NewUnaryHandlerSimple(
 		FleetServicePauseRecoveryProcedure,
 		svc.PauseRecovery,
@@ -836,6 +867,8 @@ func NewFleetServiceHandler(svc FleetServiceHandler, opts ...connect.HandlerOpti
 			fleetServiceResumeProviderHandler.ServeHTTP(w, r)
 		case FleetServiceRetryProviderProcedure:
 			fleetServiceRetryProviderHandler.ServeHTTP(w, r)
+		case FleetServiceForgetProviderProcedure:
+			fleetServiceForgetProviderHandler.ServeHTTP(w, r)
 		case FleetServicePauseRecoveryProcedure:
 			fleetServicePauseRecoveryHandler.ServeHTTP(w, r)
 		case FleetServiceResumeRecoveryProcedure:
@@ -931,6 +964,10 @@ func (UnimplementedFleetServiceHandler) ResumeProvider(context.Context, *v1.Resu
 
 func (UnimplementedFleetServiceHandler) RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.RetryProvider is not implemented"))
+}
+
+func (UnimplementedFleetServiceHandler) ForgetProvider(context.Context, *v1.ForgetProviderRequest) (*v1.ForgetProviderResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ironherd.fleet.v1.FleetService.ForgetProvider is not implemented"))
 }
 
 func (UnimplementedFleetServiceHandler) PauseRecovery(context.Context, *v1.PauseRecoveryRequest) (*v1.PauseRecoveryResponse, error) {

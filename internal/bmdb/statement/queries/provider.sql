@@ -49,6 +49,25 @@ SELECT l.process, l.epoch, l.session, l.since, l.why, l.note, l.revision, l.due_
 FROM provider_lane l LEFT JOIN session s ON s.id = l.session AND l.session <> ''
 WHERE l.provider = sqlc.arg(provider) ORDER BY l.process;
 
+-- What a provider has of its own, but for its lanes: their epochs never come twice.
+-- name: DeleteProvider :exec
+DELETE FROM provider WHERE name = sqlc.arg(name);
+
+-- name: DropPenalties :exec
+DELETE FROM penalty WHERE provider = sqlc.arg(provider);
+
+-- name: DropDiscrepancies :exec
+DELETE FROM discrepancy WHERE provider = sqlc.arg(provider);
+
+-- name: DropAdoptions :exec
+DELETE FROM adoption WHERE provider = sqlc.arg(provider);
+
+-- name: DropStateCounts :exec
+DELETE FROM state_count WHERE provider = sqlc.arg(provider);
+
+-- name: DropConcurrencyLimits :exec
+DELETE FROM concurrency_limit WHERE provider = sqlc.arg(provider);
+
 -- UpdateMachine for a provider.
 -- name: UpdateProviderLane :execrows
 UPDATE provider_lane SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), since = sqlc.arg(since), why = sqlc.arg(why),

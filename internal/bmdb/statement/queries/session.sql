@@ -1,8 +1,8 @@
 -- name: InsertSession :exec
 INSERT INTO session (id, component, host, pid, lease, started_at, extended_at, deadline_at, ended_at, cause,
-  running, freed)
+  running, freed, providers)
 VALUES (sqlc.arg(id), sqlc.arg(component), sqlc.arg(host), sqlc.arg(pid), sqlc.arg(lease), sqlc.arg(started_at), sqlc.arg(started_at),
-  sqlc.arg(deadline_at), 0, '', '', 0);
+  sqlc.arg(deadline_at), 0, '', '', 0, sqlc.arg(providers));
 
 -- name: ExtendSession :execrows
 UPDATE session SET extended_at = sqlc.arg(extended_at), deadline_at = sqlc.arg(deadline_at), running = sqlc.arg(running)
@@ -36,7 +36,8 @@ DELETE FROM session WHERE id IN (
   ORDER BY s.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
 );
 
--- Until when each component had a session, or will have it.
+-- Until when each component had a session, or will have it, by the providers at which it works.
 -- name: ListLastSessions :many
-SELECT component, CAST(MAX(CASE WHEN ended_at > 0 AND ended_at < deadline_at THEN ended_at ELSE deadline_at END) AS BIGINT) AS until
-FROM session GROUP BY component;
+SELECT component, providers,
+  CAST(MAX(CASE WHEN ended_at > 0 AND ended_at < deadline_at THEN ended_at ELSE deadline_at END) AS BIGINT) AS until
+FROM session GROUP BY component, providers;
