@@ -246,7 +246,7 @@ func (t *transaction) elsewhere(ctx context.Context, others []string, id fleet.P
 	}
 	for _, token := range tokens {
 		k, err := t.q.GetToken(ctx, string(token))
-		if absent(err) || err == nil && (!slices.Contains(others, k.Provider) || k.Outcome == outcomeReleased) {
+		if absent(err) || err == nil && (!slices.Contains(others, k.Provider) || k.Outcome == outcomeReleased || k.Outcome == outcomeForgotten) {
 			continue
 		}
 		if err != nil {

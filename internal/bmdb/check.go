@@ -175,6 +175,9 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Fin
 			return findings, err
 		}
 		p, err := t.loadProvider(ctx, name)
+		if fleet.KindOf(err) == fleet.KindNotFound { // it was forgotten meanwhile
+			return findings, nil
+		}
 		if err != nil {
 			return findings, err
 		}

@@ -223,7 +223,7 @@ func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
 		}
 		var err error
 		if c.gone {
-			err = t.removeFacts(ctx, c.machine)
+			err = t.removeFacts(ctx, c.machine, outcomeReleased)
 		} else if c.machine != nil {
 			t.buffer.machine(c.machine)
 			err = t.derive(ctx, c.machine)

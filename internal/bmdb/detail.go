@@ -54,6 +54,7 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 		}
 		parts, err := t.attendance(ctx)
 		d.Environment.Missing, d.Environment.Unserved = parts.missing(), parts.unserved(m.record.Provider)
+		d.Environment.Abandoned = parts.checkUnserved(m.record.Provider) == nil
 		if err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
 			return d, err
 		}

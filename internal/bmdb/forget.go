@@ -40,14 +40,16 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 	if err = cmp.Or(err, refused); err != nil {
 		return err
 	}
+	outcome := outcomeReleased
 	if unserved {
+		outcome = outcomeForgotten
 		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.record.Provider)
 	}
 	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventForgotten, detail: reason})
 	if _, err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
 		return err
 	}
-	if err := t.removeFacts(ctx, m); err != nil {
+	if err := t.removeFacts(ctx, m, outcome); err != nil {
 		return err
 	}
 	return t.rewriteProvider(ctx, m.record.Provider)
@@ -63,10 +65,11 @@ func (t *transaction) forgettable(ctx context.Context, r fleet.Record) (unserved
 	if err != nil {
 		return false, nil, err
 	}
-	if parts.checkUnserved(r.Provider) == nil {
-		return true, nil, nil
+	if parts.serves(fleet.RoleOperations, r.Provider) {
+		return false, mayBeThere(r), nil
 	}
-	return false, mayBeThere(r), nil
+	refused = parts.checkUnserved(r.Provider)
+	return refused == nil, refused, nil
 }
 
 func gone(r fleet.Record) bool {
@@ -147,9 +150,9 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 	return nil
 }
 
-// removeFacts removes a machine with all that is known of it. Nobody holds its lane. The rows of
-// the machine and of its provider are locked.
-func (t *transaction) removeFacts(ctx context.Context, m *machineRecord) error {
+// removeFacts removes a machine with all that is known of it, and closes its token with that
+// outcome. Nobody holds its lane. The rows of the machine and of its provider are locked.
+func (t *transaction) removeFacts(ctx context.Context, m *machineRecord, outcome string) error {
 	id := string(m.record.ID)
 	t.recordNames(m.record)
 	for _, drop := range []func(context.Context, string) error{
@@ -172,7 +175,7 @@ func (t *transaction) removeFacts(ctx context.Context, m *machineRecord) error {
 	if err != nil {
 		return err
 	}
-	if err := t.q.ReleaseToken(ctx, statement.ReleaseTokenParams{Machine: id, ClosedAt: micros(t.Now()), Outcome: outcomeReleased}); err != nil {
+	if err := t.q.ReleaseToken(ctx, statement.ReleaseTokenParams{Machine: id, ClosedAt: micros(t.Now()), Outcome: outcome}); err != nil {
 		return err
 	}
 	return t.removeMachine(ctx, m)

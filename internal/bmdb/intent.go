@@ -29,6 +29,7 @@ const (
 	outcomeOtherOwner = "other-owner"
 	outcomeAdopted    = "adopted"
 	outcomeReleased   = "released"
+	outcomeForgotten  = "forgotten" // while its provider may have had the machine still
 )
 
 // ErrPaused is returned, with nothing changed, by what would let the pass under way create machines

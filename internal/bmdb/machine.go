@@ -168,7 +168,7 @@ func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject)
 	for _, s := range slices.Compact(list) {
 		if s.Machine != "" {
 			ids = append(ids, s.Machine)
-		} else if err := t.rewriteProvider(ctx, s.Provider); err != nil {
+		} else if err := t.rewriteProvider(ctx, s.Provider); err != nil && fleet.KindOf(err) != fleet.KindNotFound { // it was forgotten
 			return err
 		}
 	}

@@ -30,12 +30,14 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	if r.Operation != nil {
 		planned.Operation, planned.Operating = r.Operation.Number, r.OpenOperation() != nil
 	}
-	parts, err := t.attendance(ctx)
-	if err != nil {
-		return PlannedMachine{}, nil, err
-	}
-	if _, is := p.Verb.Operation(); is && slices.Contains(parts.unserved(r.Provider), fleet.RoleOperations) {
-		planned.Does += fmt.Sprintf(", when a control plane serves %s again", r.Provider)
+	if role := doer(p.Verb); role != "" {
+		parts, err := t.attendance(ctx)
+		if err != nil {
+			return PlannedMachine{}, nil, err
+		}
+		if slices.Contains(parts.unserved(r.Provider), role) {
+			planned.Does += fmt.Sprintf(", when a control plane that has the role %s serves %s", role, r.Provider)
+		}
 	}
 	switch refused = possible(p, r); {
 	case refused != nil:
@@ -44,8 +46,8 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	case p.Verb == fleet.VerbForget:
 		var unserved bool
 		if unserved, refused, err = t.forgettable(ctx, r); unserved {
-			planned.Destroys = fmt.Sprintf("our hold on it: no control plane serves %s, which may have it still; it is not given back, and what runs on it goes on",
-				r.Provider)
+			planned.Destroys = fmt.Sprintf("our hold on it: no control plane serves %s, which may have it still; it is not given back, and what runs on it "+
+				"goes on, unless another provider lists that host and takes it in anew", r.Provider)
 		}
 	}
 	if err != nil {
@@ -55,6 +57,18 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 		planned.Refused = refused.Error()
 	}
 	return planned, refused, nil
+}
+
+// doer is the role that does what the verb asks for; "" where nothing is left to do.
+func doer(verb fleet.Verb) fleet.Role {
+	if _, is := verb.Operation(); is {
+		return fleet.RoleOperations
+	}
+	switch verb {
+	case fleet.VerbReinstall, fleet.VerbUnquarantine, fleet.VerbEndMaintenance: // begins with an agent
+		return fleet.RoleInitializer
+	}
+	return ""
 }
 
 // marked changes with every maintenance, quarantine and cancel.

@@ -420,8 +420,8 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 // ClosedToken is what became of a token whose intent is not open any more.
 type ClosedToken struct {
 	Machine fleet.MachineID
-	// Released: the machine was given back, or forgotten.
-	Released bool
+	// Released: the machine was given back. Forgotten: it was not, and nobody wants to know of it.
+	Released, Forgotten bool
 }
 
 // ClosedTokens returns those of the tokens that are of intents of the provider which are not open
@@ -435,7 +435,7 @@ func (db *DB) ClosedTokens(ctx context.Context, name fleet.ProviderName, tokens 
 				return closed, err
 			}
 			if err == nil && k.Provider == string(name) && k.ClosedAt > 0 {
-				closed[token] = ClosedToken{Machine: fleet.MachineID(k.Machine), Released: k.Outcome == outcomeReleased}
+				closed[token] = ClosedToken{Machine: fleet.MachineID(k.Machine), Released: k.Outcome == outcomeReleased, Forgotten: k.Outcome == outcomeForgotten}
 			}
 		}
 		return closed, nil

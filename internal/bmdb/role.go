@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,8 +87,8 @@ func (a attendance) serves(role fleet.Role, provider fleet.ProviderName) bool {
 
 // unserved returns the roles of loops that somebody has, but nobody for that provider.
 func (a attendance) unserved(provider fleet.ProviderName) (unserved []fleet.Role) {
-	for _, role := range loops() {
-		if !a.early && a.until[role.Component()] >= a.since && !a.serves(role, provider) {
+	for _, role := range fleet.Roles() {
+		if role.AtProviders() && !a.early && a.until[role.Component()] >= a.since && !a.serves(role, provider) {
 			unserved = append(unserved, role)
 		}
 	}
@@ -99,26 +98,23 @@ func (a attendance) unserved(provider fleet.ProviderName) (unserved []fleet.Role
 // checkUnserved fails unless control planes are up, and none of them serves the provider in any
 // role. While none is up, all providers look alike.
 func (a attendance) checkUnserved(provider fleet.ProviderName) error {
-	if a.early {
-		return fleet.Errorf(fleet.KindTemporary, "who serves provider %s is not known in the first minute of a control plane: try again", provider)
-	}
-	for _, role := range loops() {
-		if a.serves(role, provider) {
-			return fleet.Errorf(fleet.KindConflict, "a live control plane that has the role %s serves provider %s, or did within the last minute: "+
-				"take it out of the configuration of all of them first", role, provider)
+	for _, role := range fleet.Roles() {
+		switch until := a.at[role.Component()]; {
+		case !role.AtProviders():
+		case until[string(provider)] >= a.since:
+			return fleet.Errorf(fleet.KindConflict, "a control plane that has the role %s serves provider %s, or did within the last minute: "+
+				"`ironherd session list` tells which; take the provider out of the configuration of all of them first", role, provider)
+		case until[everywhere] >= a.since:
+			return fleet.Errorf(fleet.KindConflict, "a control plane that has the role %s does not say whether it serves provider %s, because its "+
+				"version is an older one: upgrade it first", role, provider)
 		}
 	}
-	if a.until[fleet.RoleProvisioner.Component()] < a.since {
+	switch {
+	case a.early:
+		return fleet.Errorf(fleet.KindConflict, "who serves provider %s is not known in the first minute of a control plane: try again", provider)
+	case a.until[fleet.RoleProvisioner.Component()] < a.since:
 		return fleet.Errorf(fleet.KindConflict, "no live control plane has the role %s, so who serves provider %s is not known: start one first",
 			fleet.RoleProvisioner, provider)
 	}
 	return nil
-}
-
-// loops are the roles that work at providers.
-func loops() []fleet.Role {
-	return slices.DeleteFunc(fleet.Roles(), func(role fleet.Role) bool {
-		_, works := role.Process()
-		return !works || role == fleet.RoleAgentAPI
-	})
 }

@@ -22,7 +22,7 @@ type SessionOptions struct {
 	Component string
 	Host      string
 	PID       int
-	// Providers are those that the component serves; nil: all.
+	// Providers are those that the component serves, which must be registered; nil: all.
 	Providers []fleet.ProviderName
 	// Lease is how long the session lasts from each extension. At least one second. Everything done
 	// under the session is cancelled a fifth of it before its end.
@@ -68,6 +68,9 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()
 	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
+		if err := t.checkProviders(ctx, opts.Providers); err != nil {
+			return err
+		}
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
 			ID: string(s.id), Component: opts.Component, Host: opts.Host, Pid: int64(opts.PID), Lease: opts.Lease.Microseconds(),
 			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)), Providers: opts.providers(),
@@ -79,6 +82,24 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	s.window = trust.NewWindow(ctx, db.clock, start, trust.Options{Interval: opts.Lease, Expired: fleet.ErrLeaseLost})
 	db.logger.DebugContext(ctx, "session started", slog.String("session", string(s.id)), slog.String("component", opts.Component))
 	return s, nil
+}
+
+// checkProviders fails where one of them is not registered any more. They stay locked, because
+// ForgetProvider asks, under that lock, who serves one.
+func (t *transaction) checkProviders(ctx context.Context, providers []fleet.ProviderName) error {
+	l := locks{providers: slices.Clone(providers)}
+	if err := l.take(ctx, t); err != nil {
+		return err
+	}
+	for _, name := range providers {
+		if _, err := t.q.GetProvider(ctx, string(name)); absent(err) {
+			return fleet.Errorf(fleet.KindNotFound, "provider %s was forgotten here: start this control plane again to have it looked after, "+
+				"or take it out of the configuration", name)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // providers is how a session's row says which providers the component serves.

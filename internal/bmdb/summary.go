@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -137,9 +138,7 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 		}
 	}
 	for _, process := range fleet.Processes() {
-		due, err := t.q.CountDue(ctx, statement.CountDueParams{
-			Process: string(process), Now: micros(t.Now()), Without: without[process.Role()], MaxRows: CountedAtMost,
-		})
+		due, err := t.countDue(ctx, process, without[process.Role()])
 		if err != nil {
 			return nil, err
 		}
@@ -152,6 +151,19 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 		list = append(list, p)
 	}
 	return list, nil
+}
+
+// countDue counts what is due of a process, but for the providers that without names.
+func (t *transaction) countDue(ctx context.Context, process fleet.Process, without string) (statement.CountDueRow, error) {
+	if without == "" {
+		return t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
+	}
+	// What nobody does is the oldest, and stays there: it must not hide all else.
+	const most = 10 * CountedAtMost
+	row, err := t.q.CountDueElsewhere(ctx, statement.CountDueElsewhereParams{
+		Process: string(process), Now: micros(t.Now()), Without: without, MaxRows: most,
+	})
+	return statement.CountDueRow{N: min(row.N, CountedAtMost), Since: row.Since}, err
 }
 
 // encodeRunning and decodeRunning store how many works of each process a session has.
@@ -288,8 +300,10 @@ type ProviderRow struct {
 	// Backoffs of the processes that failed last, also while they are tried again.
 	Backoffs map[fleet.Process]fleet.BackoffState
 	// Unserved are the roles that live control planes have, but none of them for this provider, as
-	// when it has left the configuration.
-	Unserved []fleet.Role
+	// when it has left the configuration. Abandoned: nobody has any role for it, so that it can be
+	// forgotten.
+	Unserved  []fleet.Role
+	Abandoned bool
 }
 
 // Failing returns the failures in a row of a process of the provider; zero when it succeeded last.
@@ -320,7 +334,7 @@ func (db *DB) Providers(ctx context.Context) ([]ProviderRow, error) {
 			if err != nil {
 				return list, err
 			}
-			row.Unserved = parts.unserved(row.Name)
+			row.Unserved, row.Abandoned = parts.unserved(row.Name), parts.checkUnserved(row.Name) == nil
 			for i, d := range row.Decisions {
 				if role := d.Process.Role(); slices.Contains(row.Unserved, role) {
 					row.Decisions[i].Reason += ", but " + lifecycle.NobodyServes(row.Name, role)
@@ -370,6 +384,8 @@ type SessionRow struct {
 	// EndedAt is zero while the session lives; Cause says why it ended.
 	EndedAt time.Time
 	Cause   string
+	// Providers are the names of those that it serves; * stands for all.
+	Providers []string
 	// Held are its leases, at most a thousand: those of providers, then those of machines, in the
 	// order of their IDs.
 	Held []HeldLane
@@ -418,6 +434,7 @@ func (db *DB) Sessions(ctx context.Context, all bool) ([]SessionRow, error) {
 			list = append(list, SessionRow{
 				ID: fleet.SessionID(s.ID), Component: s.Component, Host: s.Host, PID: int(s.Pid), StartedAt: instant(s.StartedAt),
 				ExtendedAt: instant(s.ExtendedAt), Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: held[s.ID],
+				Providers: strings.Fields(s.Providers),
 			})
 		}
 		return list, nil

@@ -121,9 +121,11 @@ func (a *app) providerForgetCommand() *cobra.Command {
 		Use:   "forget PROVIDER",
 		Short: "Remove a provider that has left the configuration",
 		Long: `Forget removes a provider that no live control plane serves, with all that is known of it but its history: its discrepancies, and the penalties
-of its capacity. It is refused while a control plane has it in its configuration, and for a minute after that; and while machines of it are known.
-Those are removed first with ironherd machine forget --provider PROVIDER: nothing is done to them, they are not given back, and what runs on
-them goes on. A provider that is configured again begins anew: a list of hosts takes its hosts in as new machines.`,
+of its capacity. It is refused while a live control plane works at it, and for a minute after that; and while machines of it are known. Those are
+removed first with ironherd machine forget --provider PROVIDER: nothing is done to them, and they are not given back. Take the provider out of
+the configuration of every control plane before: one that starts with it has it again. A provider that is configured again begins anew: a list
+of hosts takes its hosts in as new machines, also where it has another name now, and does with them what it is configured for; what was bought is
+a discrepancy until it is adopted. Where a provider was renamed, give it its old name again instead.`,
 		Example: `  ironherd machine forget --provider oldlab --reason "the lab is closed"
   ironherd provider forget oldlab --reason "the lab is closed"`,
 		Args:              exactly,

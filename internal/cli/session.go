@@ -52,10 +52,19 @@ func sessionTable(w *screen, sessions []*fleetv1.Session) {
 			ends = strings.TrimSuffix("ended "+age(s.GetEndedAt())+" ago: "+s.GetEndCause(), ": ")
 		}
 		rows[i] = []string{
-			s.GetComponent(), s.GetHost(), fmt.Sprint(s.GetPid()), age(s.GetStartedAt()), ends, holds(s.GetHolds()), s.GetId(),
+			s.GetComponent(), s.GetHost(), fmt.Sprint(s.GetPid()), serves(s.GetProviders()), age(s.GetStartedAt()), ends, holds(s.GetHolds()), s.GetId(),
 		}
 	}
-	w.table([]string{"COMPONENT", "HOST", "PID", "AGE", "DEADLINE", "HOLDS", "ID"}, rows)
+	w.table([]string{"COMPONENT", "HOST", "PID", "PROVIDERS", "AGE", "DEADLINE", "HOLDS", "ID"}, rows)
+}
+
+// serves names the providers that a session serves, the first few of many.
+func serves(providers []string) string {
+	const shown = 3
+	if rest := len(providers) - shown; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(providers[:shown], " "), rest)
+	}
+	return strings.Join(providers, " ")
 }
 
 func holds(all []*fleetv1.Hold) string {

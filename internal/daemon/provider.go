@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
@@ -59,8 +60,8 @@ func sources[C any](providers []instance, configOf func(instance) C) []shepherd.
 	return all
 }
 
-// openProviders makes the configured providers and registers them in the database. It asks no
-// provider anything.
+// openProviders makes the configured providers, and registers them in the database where this
+// process works at them. It asks no provider anything.
 func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instance, error) {
 	var all []instance
 	for _, c := range d.config.Providers {
@@ -89,6 +90,9 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 		if i.install, err = c.Install.Request(fleet.ConfigurationOf(i.name), d.config.Catalogue()); err != nil {
 			return i, fmt.Errorf("install: %w", err)
 		}
+	}
+	if !slices.ContainsFunc(fleet.Roles(), func(r fleet.Role) bool { return r.AtProviders() && d.config.Has(r) }) {
+		return i, nil // who does not work at it does not bring back what was forgotten
 	}
 	err = d.retryAtStart(ctx, func() (err error) {
 		if i.readAt, err = d.db.Now(ctx); err != nil {

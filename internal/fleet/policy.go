@@ -230,8 +230,9 @@ type Environment struct {
 	// explained, and changes no decision, only its reason.
 	Missing []Role
 	// Unserved are the roles that live control planes have, but none of them for the provider of that
-	// machine. It is set as Missing is.
-	Unserved []Role
+	// machine. Abandoned: nobody has any role for it. They are set as Missing is.
+	Unserved  []Role
+	Abandoned bool
 	// Paused says why nothing is created at the provider of a machine that is to be created. It is set
 	// only where a machine is explained, and changes no decision, only its reason.
 	Paused *Pause

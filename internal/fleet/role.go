@@ -34,9 +34,16 @@ func (r Role) Process() (Process, bool) {
 	return "", false
 }
 
+// AtProviders reports whether the role is that of a loop, which works at the providers of its
+// process's configuration.
+func (r Role) AtProviders() bool {
+	_, works := r.Process()
+	return works && r != RoleAgentAPI
+}
+
 // Component names the sessions of the role: a loop's are named after its process.
 func (r Role) Component() string {
-	if p, does := r.Process(); does && r != RoleAgentAPI {
+	if p, _ := r.Process(); r.AtProviders() {
 		return string(p)
 	}
 	return string(r)

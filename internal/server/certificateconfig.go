@@ -34,10 +34,15 @@ func (c CertificateConfig) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Open loads the configured certificate, or makes one under dir for the hosts.
+// Open loads the configured certificate, or makes one under dir for the hosts. The last of these is
+// the one that agents are told to call.
 func (c CertificateConfig) Open(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if c.Certificate == "" {
 		return OpenCertificates(ForAgents, dir, hosts, logger)
 	}
-	return LoadCertificates(ForAgents, c.Certificate, c.Key, c.CACertificate, logger)
+	loaded, err := LoadCertificates(ForAgents, c.Certificate, c.Key, c.CACertificate, logger)
+	if err == nil && len(hosts) > 0 {
+		loaded.told = hosts[len(hosts)-1]
+	}
+	return loaded, err
 }

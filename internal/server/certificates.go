@@ -51,6 +51,8 @@ type Certificates struct {
 	authority []byte // PEM, without the key
 	// renewal replaces the certificate in use when it is due.
 	renewal func() error
+	// told is the host that clients are told to call; "": what is not known, or carried anyway.
+	told string
 
 	// The rest is set for certificates that are made here.
 	dir    string
@@ -127,8 +129,8 @@ func (c *Certificates) Expires() time.Time {
 // Listener names the server whose certificates they are, as its role is named.
 func (c *Certificates) Listener() string { return string(c.purpose) + "-api" }
 
-// Fault says why no client accepts the certificate at that time, as far as its time tells; "" when
-// it does not.
+// Fault says why clients do not accept the certificate at that time, as far as its time and its
+// hosts tell; "" when they do not.
 func (c *Certificates) Fault(now time.Time) string {
 	pair, _ := c.get(nil)
 	switch leaf := pair.Leaf; {
@@ -137,6 +139,8 @@ func (c *Certificates) Fault(now time.Time) string {
 	case now.Before(leaf.NotBefore):
 		return fmt.Sprintf("the certificate of the %s API is not valid before %s: is the clock of this host right?", c.purpose,
 			fleet.Instant(leaf.NotBefore))
+	case c.told != "" && leaf.VerifyHostname(bracketed(c.told)) != nil:
+		return fmt.Sprintf("the certificate of the %s API is not for %s, which agents are told to call", c.purpose, c.told)
 	}
 	return ""
 }

@@ -239,6 +239,19 @@ func TestLoadedCertificates(t *testing.T) {
 	if err := verify(t, c, c.Authority(), "localhost"); err != nil {
 		t.Error(err)
 	}
+	for hosts, want := range map[string]string{
+		"": "", "localhost": "", "old.example localhost": "",
+		"localhost fleet.example": "the certificate of the agent API is not for fleet.example, which agents are told to call",
+		"192.0.2.1":               "the certificate of the agent API is not for 192.0.2.1, which agents are told to call",
+	} {
+		c, err := config.Open("", strings.Fields(hosts), discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Fault(time.Now()); got != want {
+			t.Errorf("told %q: %q, want %q", hosts, got, want)
+		}
+	}
 	for _, bad := range []server.CertificateConfig{{Certificate: "a"}, {Key: "a"}, {CACertificate: "a"}} {
 		if err := bad.Validate(); err == nil {
 			t.Errorf("%+v is accepted", bad)

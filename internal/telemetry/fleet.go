@@ -39,7 +39,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
-		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has an expired certificate, or did minutes ago. Meanwhile no silence counts."),
+		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has a certificate that they refuse, or did minutes ago. Meanwhile no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
 		refused:       describe("host_keys_refused", "How many machines in the state provided get no agent because their host shows a key that is not the known one."),
 		unserved:      describe("provider_unserved", "Whether no live control plane serves a provider in a role that some of them have, as when it has left the configuration.", "provider"),

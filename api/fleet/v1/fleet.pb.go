@@ -333,11 +333,11 @@ func (x *RecoveryHold) GetSuspects() []string {
 type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
-	// long), provider (its calls fail, or nobody serves it), overdue (work that nobody does), discrepancy, listener (no
-	// agent listener is up), restored (the database looks restored or copied),
-	// finding (a check of the database has found a fault), role (no live control plane has a role
-	// that has something to do), certificate (one of the answering process has expired, or expires
-	// soon).
+	// long), provider (its calls fail, or nobody serves it), overdue (work that nobody does),
+	// discrepancy, listener (no agent listener is up), restored (the database looks restored or
+	// copied), finding (a check of the database has found a fault), role (no live control plane has a
+	// role that has something to do), certificate (one of the answering process has expired, expires
+	// soon, or is not for the host that agents are told to call).
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The state, provider, process or role, or agent-api or operator-api for a certificate; empty for
 	// the others.
@@ -2220,7 +2220,9 @@ type Session struct {
 	EndedAt  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	EndCause string                 `protobuf:"bytes,8,opt,name=end_cause,json=endCause,proto3" json:"end_cause,omitempty"`
 	// The leases that it holds, at most 1000 of them.
-	Holds         []*Hold `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"`
+	Holds []*Hold `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"`
+	// The names of the providers that it serves; * stands for all.
+	Providers     []string `protobuf:"bytes,10,rep,name=providers,proto3" json:"providers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2314,6 +2316,13 @@ func (x *Session) GetEndCause() string {
 func (x *Session) GetHolds() []*Hold {
 	if x != nil {
 		return x.Holds
+	}
+	return nil
+}
+
+func (x *Session) GetProviders() []string {
+	if x != nil {
+		return x.Providers
 	}
 	return nil
 }
@@ -4930,7 +4939,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x13ListSessionsRequest\x12\x10\n" +
 	"\x03all\x18\x01 \x01(\bR\x03all\"N\n" +
 	"\x14ListSessionsResponse\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.SessionR\bsessions\"\xd3\x02\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.SessionR\bsessions\"\xf1\x02\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tcomponent\x18\x02 \x01(\tR\tcomponent\x12\x12\n" +
@@ -4941,7 +4950,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\bdeadline\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x125\n" +
 	"\bended_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x1b\n" +
 	"\tend_cause\x18\b \x01(\tR\bendCause\x12-\n" +
-	"\x05holds\x18\t \x03(\v2\x17.ironherd.fleet.v1.HoldR\x05holds\"\x82\x01\n" +
+	"\x05holds\x18\t \x03(\v2\x17.ironherd.fleet.v1.HoldR\x05holds\x12\x1c\n" +
+	"\tproviders\x18\n" +
+	" \x03(\tR\tproviders\"\x82\x01\n" +
 	"\x04Hold\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +

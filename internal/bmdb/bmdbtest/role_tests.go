@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,15 +53,16 @@ func (w *world) unserved(want ...fleet.Role) {
 	w.Helper()
 	rows, err := w.db.Providers(w.ctx)
 	w.must(err)
-	for _, p := range rows {
-		if p.Name == provider && fmt.Sprint(p.Unserved) != fmt.Sprint(want) {
-			w.Fatalf("unserved are %v, want %v", p.Unserved, want)
-		}
+	if p := rows[slices.IndexFunc(rows, func(p bmdb.ProviderRow) bool { return p.Name == provider })]; fmt.Sprint(p.Unserved) != fmt.Sprint(want) {
+		w.Fatalf("unserved are %v, want %v", p.Unserved, want)
 	}
 }
 
 var roleTests = []test{
 	{"a provider is unserved in a role that others have when nobody served it for a minute", func(w *world) {
+		for _, other := range []fleet.ProviderName{"p2", "p11"} {
+			w.must(w.db.RegisterProvider(w.ctx, other, "test", 0))
+		}
 		w.serves(fleet.RoleProvisioner, "p2")
 		w.unserved() // whoever starts together with this process needs a moment
 		w.shift.Advance(time.Hour)
@@ -101,23 +103,39 @@ var roleTests = []test{
 		}
 	}},
 	{"a provider that somebody may serve is not forgotten, nor are its machines", func(w *world) {
+		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))
 		id := w.machines(nil, "c1")[0]
-		refused := func(kind fleet.Kind, want string) {
+		refused := func(want, machine string) {
 			w.Helper()
 			err := w.db.ForgetProvider(w.ctx, actor, provider, "sold")
-			if w.wantKind(err, kind); !strings.Contains(err.Error(), want) {
+			if w.wantKind(err, fleet.KindConflict); !strings.Contains(err.Error(), want) {
 				w.Fatalf("refused with %q, want %q", err, want)
 			}
-			w.wantKind(w.db.Forget(w.ctx, actor, id, "sold"), fleet.KindConflict)
+			err = w.db.Forget(w.ctx, actor, id, "sold")
+			if w.wantKind(err, fleet.KindConflict); !strings.Contains(err.Error(), cmp.Or(machine, want)) {
+				w.Fatalf("the machine is refused with %q, want %q", err, cmp.Or(machine, want))
+			}
 		}
-		refused(fleet.KindTemporary, "in the first minute")
+		refused("in the first minute", "")
 		w.shift.Advance(time.Hour)
-		refused(fleet.KindConflict, "no live control plane has the role provisioner")
+		refused("no live control plane has the role provisioner", "")
 		w.serves(fleet.RoleProvisioner, "p2")
+		operations := w.serves(fleet.RoleOperations, provider)
+		refused("the role operations serves provider p1", "cannot be asked to take it back") // by who would give it back
+		w.must(operations.Close(w.ctx, "its configuration changes"))
 		prober := w.serves(fleet.RoleProber, provider)
-		refused(fleet.KindConflict, "the role prober serves provider p1")
+		w.shift.Advance(time.Minute - margin)
+		w.serves(fleet.RoleProvisioner, "p2")
+		w.shift.Advance(2 * margin)
+		refused("the role prober serves provider p1", "")
 		w.must(prober.Close(w.ctx, "its configuration changes"))
-		refused(fleet.KindConflict, "the role prober serves provider p1, or did within the last minute")
+		refused("the role prober serves provider p1, or did within the last minute", "")
+		old := w.has(fleet.RoleUpdater)
+		w.shift.Advance(time.Minute + margin)
+		w.serves(fleet.RoleProvisioner, "p2")
+		w.must(old.Extend(w.ctx))
+		refused("the role updater does not say whether it serves provider p1", "")
+		w.must(old.Close(w.ctx, "it is upgraded"))
 		w.shift.Advance(time.Minute + margin)
 		w.serves(fleet.RoleProvisioner, "p2")
 		err := w.db.ForgetProvider(w.ctx, actor, provider, "sold")
@@ -136,6 +154,7 @@ var roleTests = []test{
 			epoch = work.Epoch
 		})
 		id := w.machines(nil, "c1")[0]
+		w.must(w.db.RegisterProvider(w.ctx, "p2", "test", 0))
 		w.must(w.db.PauseProvider(w.ctx, actor, provider, "it is sold"))
 		w.shift.Advance(time.Hour)
 		w.serves(fleet.RoleProvisioner, "p2")
@@ -151,12 +170,18 @@ var roleTests = []test{
 		w.must(w.db.ForgetProvider(w.ctx, actor, provider, "sold"))
 		w.wantKind(w.db.ForgetProvider(w.ctx, actor, provider, "again"), fleet.KindNotFound)
 		w.sound()
+		_, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{
+			Component: "provision", Host: "host1", Lease: interval, Providers: []fleet.ProviderName{"p2", provider},
+		})
+		if w.wantKind(err, fleet.KindNotFound); !strings.Contains(err.Error(), "provider p1 was forgotten here") { // it was paused meanwhile
+			w.Fatalf("a control plane that serves it wakes, and is told %q", err)
+		}
 		rows, err := w.db.ProviderEvents(w.ctx, provider, 1)
 		if w.must(err); len(rows) != 1 || rows[0].Event != fleet.EventForgotten || rows[0].Detail != "sold" {
 			w.Fatalf("its history ends with %+v", rows)
 		}
 		s, err := w.db.Summary(w.ctx)
-		if w.must(err); s.Machines != 0 || s.OfRole(fleet.RoleProvisioner).Due+s.OfRole(fleet.RoleUpdater).Due != 0 {
+		if w.must(err); s.Machines != 0 || s.OfRole(fleet.RoleProvisioner).Due+s.OfRole(fleet.RoleUpdater).Due != 2 { // those of p2
 			w.Fatalf("left are %+v", s)
 		}
 		w.must(w.db.RegisterProvider(w.ctx, provider, "other", 0))

@@ -68,16 +68,13 @@ func (q *Queries) CountBackoffs(ctx context.Context, arg CountBackoffsParams) ([
 
 const countDue = `-- name: CountDue :one
 SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
-  SELECT a.due_at FROM agenda AS a WHERE a.process = $1 AND a.due_at <= $2
-    AND (CAST($3 AS TEXT) = ''
-      OR replace(CAST($3 AS TEXT), '⟨' || a.provider || '⟩', '') = CAST($3 AS TEXT))
-  ORDER BY a.due_at, a.subject LIMIT CAST($4 AS BIGINT)) AS d
+  SELECT due_at FROM agenda WHERE process = $1 AND due_at <= $2
+  ORDER BY due_at, subject LIMIT CAST($3 AS BIGINT)) AS d
 `
 
 type CountDueParams struct {
 	Process string
 	Now     int64
-	Without string
 	MaxRows int64
 }
 
@@ -86,16 +83,43 @@ type CountDueRow struct {
 	Since int64
 }
 
-// What is due of a process, counted as far as to the limit, and since when the first entry is. Left
-// out is what is due at the providers that without names, each as ⟨provider⟩.
+// What is due of a process, counted as far as to the limit, and since when the first entry is.
 func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow, error) {
-	row := q.db.QueryRowContext(ctx, countDue,
+	row := q.db.QueryRowContext(ctx, countDue, arg.Process, arg.Now, arg.MaxRows)
+	var i CountDueRow
+	err := row.Scan(&i.N, &i.Since)
+	return i, err
+}
+
+const countDueElsewhere = `-- name: CountDueElsewhere :one
+SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
+  SELECT due_at, provider FROM agenda WHERE process = $1 AND due_at <= $2
+  ORDER BY due_at, subject LIMIT CAST($3 AS BIGINT)) AS d
+WHERE replace(CAST($4 AS TEXT), '⟨' || d.provider || '⟩', '') = CAST($4 AS TEXT)
+`
+
+type CountDueElsewhereParams struct {
+	Process string
+	Now     int64
+	MaxRows int64
+	Without string
+}
+
+type CountDueElsewhereRow struct {
+	N     int64
+	Since int64
+}
+
+// CountDue without what is due at the providers that without names, each as ⟨provider⟩. It counts
+// among as many entries as the limit says.
+func (q *Queries) CountDueElsewhere(ctx context.Context, arg CountDueElsewhereParams) (CountDueElsewhereRow, error) {
+	row := q.db.QueryRowContext(ctx, countDueElsewhere,
 		arg.Process,
 		arg.Now,
-		arg.Without,
 		arg.MaxRows,
+		arg.Without,
 	)
-	var i CountDueRow
+	var i CountDueElsewhereRow
 	err := row.Scan(&i.N, &i.Since)
 	return i, err
 }

@@ -270,16 +270,18 @@ func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
 	if len(p.Unserved) == 0 {
 		return nil
 	}
-	what, remove := "", fmt.Sprintf("`ironherd provider forget %s --reason WHY`", p.Name)
+	text := lifecycle.NobodyServes(p.Name, p.Unserved...)
 	if p.Machines > 0 {
-		what = fmt.Sprintf(", and %s there not looked after", counted(p.Machines, "machine is", "machines are"))
-		remove = fmt.Sprintf("`ironherd machine forget --provider %s --reason WHY`, and then %s,", p.Name, remove)
+		text += fmt.Sprintf(", and %s there not looked after", counted(p.Machines, "machine is", "machines are"))
 	}
-	return []*fleetv1.Concern{{
-		Kind: concernProvider, Subject: string(p.Name), Count: 1,
-		Text: fmt.Sprintf("%s%s: put it back into the configuration; where it is given up for good, %s removes it here",
-			lifecycle.NobodyServes(p.Name, p.Unserved...), what, remove),
-	}}
+	text += ": start the control plane that has it in its configuration, or put it back there (under its old name, where it was renamed)"
+	if remove := fmt.Sprintf("`ironherd provider forget %s --reason WHY`", p.Name); p.Abandoned && p.Machines == 0 {
+		text += fmt.Sprintf("; where it is given up for good, %s removes it here", remove)
+	} else if p.Abandoned {
+		text += fmt.Sprintf("; where it is given up for good, `ironherd machine forget --provider %s --limit %d --reason WHY` removes its machines here, and then %s the rest",
+			p.Name, min(p.Machines, bmdb.MaxPlanned), remove)
+	}
+	return []*fleetv1.Concern{{Kind: concernProvider, Subject: string(p.Name), Count: 1, Text: text}}
 }
 
 // failing returns a concern for a provider whose calls fail, until one succeeds.

@@ -23,8 +23,11 @@ const (
 // nextStep says who acts next on the machine, by when, and what a person would type.
 func (j judged) nextStep() *fleetv1.NextStep {
 	if role := j.unserved(); role != "" {
-		return &fleetv1.NextStep{Who: whoOperator, What: fmt.Sprintf("%s: put that provider back into the configuration; "+
-			"where it is given up for good, `ironherd machine forget` removes the machine here", lifecycle.NobodyServes(j.record.Provider, role))}
+		what := lifecycle.NobodyServes(j.record.Provider, role) + ": start the control plane that has it in its configuration, or put it back there"
+		if j.env.Abandoned {
+			what += fmt.Sprintf("; where it is given up for good, `ironherd machine forget %s --reason WHY` removes the machine here", j.record.ID)
+		}
+		return &fleetv1.NextStep{Who: whoOperator, What: what}
 	}
 	if command, what := j.operators(); what != "" {
 		return &fleetv1.NextStep{Who: whoOperator, What: what, Command: command}
@@ -55,26 +58,30 @@ func (j judged) nextStep() *fleetv1.NextStep {
 }
 
 // unserved returns the role without which the machine does not get on, and that nobody has for its
-// provider; "" where there is none.
+// provider; "" where there is none, or where a person comes first.
 func (j judged) unserved() fleet.Role {
 	d, wanted := j.plan.Next()
 	role := j.needed(d)
-	switch state := j.plan.State; {
-	case state == fleet.StateMissing, state == fleet.StateQuarantined:
-		return "" // a person decides, and needs nobody
-	case state == fleet.StateMaintenance:
-		role = fleet.RoleOperations // ends it
-	case wanted && slices.Contains(j.env.Unserved, role):
-	default:
-		if _, what := j.operators(); what == "" {
-			return ""
-		}
-		role = fleet.RoleOperations // does what a person asks for
+	command, what := j.operators()
+	switch {
+	case j.plan.State == fleet.StateMaintenance && j.record.Maintenance.Until != nil, operation(command):
+		role = fleet.RoleOperations
+	case what != "" || !wanted:
+		return ""
 	}
 	if !slices.Contains(j.env.Unserved, role) {
 		return ""
 	}
 	return role
+}
+
+// operation reports whether a command asks for an operation of a machine, which somebody who has
+// the role operations carries out.
+func operation(command string) bool {
+	return slices.ContainsFunc(fleet.Verbs(), func(v fleet.Verb) bool {
+		_, is := v.Operation()
+		return is && strings.HasPrefix(command, "ironherd machine "+strings.ReplaceAll(string(v), "-", " ")+" ")
+	})
 }
 
 // needed is the role without which the process does not get on: where it waits for news of the

@@ -181,6 +181,10 @@ func TestBadPlans(t *testing.T) {
 	o := newFixture(t)
 	o.levered()
 	o.machines(2)
+	_, err := o.db.StartSession(t.Context(), bmdb.SessionOptions{
+		Component: fleet.RoleOperations.Component(), Lease: time.Hour, Providers: []fleet.ProviderName{"lab"},
+	})
+	o.must(err)
 	client := o.client(token.Operator)
 	ok := func() *fleetv1.CreatePlanRequest {
 		return &fleetv1.CreatePlanRequest{Verb: "quarantine", Machines: []string{"host-0"}, Reason: "because"}
@@ -373,9 +377,9 @@ func TestHolds(t *testing.T) {
 		t.Errorf("paused without a reason: %v", err)
 	}
 	for want, asked := range map[connect.Code]*fleetv1.ForgetProviderRequest{
-		connect.CodeNotFound:        {Provider: "nowhere", Reason: "r"},
-		connect.CodeInvalidArgument: {Provider: "lab"},
-		connect.CodeUnavailable:     {Provider: "lab", Reason: "it is sold"}, // in the first minute
+		connect.CodeNotFound:           {Provider: "nowhere", Reason: "r"},
+		connect.CodeInvalidArgument:    {Provider: "lab"},
+		connect.CodeFailedPrecondition: {Provider: "lab", Reason: "it is sold"}, // in the first minute
 	} {
 		if _, err := client.ForgetProvider(t.Context(), asked); code(err) != want {
 			t.Errorf("%v: %v", asked, err)

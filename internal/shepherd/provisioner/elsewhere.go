@@ -95,6 +95,9 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 			continue
 		}
 		view, err := p.db.ViewProvider(ctx, row.Name)
+		if fleet.KindOf(err) == fleet.KindNotFound { // it was forgotten meanwhile
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("look for hosts at provider %s: %w", row.Name, err)
 		}

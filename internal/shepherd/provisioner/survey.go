@@ -221,7 +221,7 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 			return true
 		}
 		was, closed := s.closed[token]
-		if !closed {
+		if !closed || was.Forgotten {
 			continue
 		}
 		machine := was.Machine

@@ -111,14 +111,19 @@ SELECT count(*) FROM installed WHERE at >= sqlc.arg(since);
 -- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
 
--- What is due of a process, counted as far as to the limit, and since when the first entry is. Left
--- out is what is due at the providers that without names, each as ⟨provider⟩.
+-- What is due of a process, counted as far as to the limit, and since when the first entry is.
 -- name: CountDue :one
 SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
-  SELECT a.due_at FROM agenda AS a WHERE a.process = sqlc.arg(process) AND a.due_at <= sqlc.arg(now)
-    AND (CAST(sqlc.arg(without) AS TEXT) = ''
-      OR replace(CAST(sqlc.arg(without) AS TEXT), '⟨' || a.provider || '⟩', '') = CAST(sqlc.arg(without) AS TEXT))
-  ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
+  SELECT due_at FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
+  ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
+
+-- CountDue without what is due at the providers that without names, each as ⟨provider⟩. It counts
+-- among as many entries as the limit says.
+-- name: CountDueElsewhere :one
+SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
+  SELECT due_at, provider FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
+  ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d
+WHERE replace(CAST(sqlc.arg(without) AS TEXT), '⟨' || d.provider || '⟩', '') = CAST(sqlc.arg(without) AS TEXT);
 
 -- Backoffs that are not over, by process, among as many as the limit says.
 -- name: CountBackoffs :many
