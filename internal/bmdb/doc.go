@@ -110,8 +110,8 @@
 //     told, and whatever touches a machine waits for `ironherd db accept-restore`.
 //   - The machine's row goes (a rejected intent): its token keeps the epoch. A device that surfaces
 //     with the token comes back under the same UUID.
-//   - A provider leaves the configuration: its sessions say that nobody serves it, so that what is due
-//     there is told as that. Its row goes by ForgetProvider; its lanes stay, and keep their epochs.
+//   - A provider leaves the configuration: no session names it, and what is due there is told as
+//     that. Its row goes by ForgetProvider; its lanes stay, and keep their epochs.
 //
 // # What grows with the fleet
 //

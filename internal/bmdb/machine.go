@@ -168,8 +168,8 @@ func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject)
 	for _, s := range slices.Compact(list) {
 		if s.Machine != "" {
 			ids = append(ids, s.Machine)
-		} else if err := t.rewriteProvider(ctx, s.Provider); err != nil && fleet.KindOf(err) != fleet.KindNotFound { // it was forgotten
-			return err
+		} else if err := t.rewriteProvider(ctx, s.Provider); err != nil && fleet.KindOf(err) != fleet.KindNotFound {
+			return err // one that is not found was forgotten
 		}
 	}
 	if len(ids) == 0 {

@@ -32,9 +32,10 @@ type Holder struct {
 // Open starts a session. Nobody extends it: Loop.Run does that for its own; others call KeepAlive,
 // or Extend.
 func (l *Loop) Open(ctx context.Context) (*Holder, error) {
+	// No providers are not nil, which means all.
+	providers := append([]fleet.ProviderName{}, l.scope.Providers...)
 	session, err := l.db.StartSession(ctx, bmdb.SessionOptions{
-		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Lease: l.options.SessionLease,
-		Providers: append([]fleet.ProviderName{}, l.scope.Providers...), // none is not nil, which means all
+		Component: string(l.scope.Process), Host: l.options.Host, PID: l.options.PID, Providers: providers, Lease: l.options.SessionLease,
 	})
 	if err != nil {
 		return nil, err

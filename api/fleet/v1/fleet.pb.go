@@ -1893,8 +1893,8 @@ type Provider struct {
 	// The capacity that is not used, those without end first; the first 10,000. Only of the provider
 	// that ListProvidersRequest.kept_out_of names.
 	KeptOut []*Penalty `protobuf:"bytes,17,rep,name=kept_out,json=keptOut,proto3" json:"kept_out,omitempty"`
-	// The roles that live control planes have, but none of them for this provider, as when it has left
-	// the configuration.
+	// The roles that live control planes have, but none of them for this provider, as when it has
+	// left the configuration.
 	Unserved      []string `protobuf:"bytes,18,rep,name=unserved,proto3" json:"unserved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

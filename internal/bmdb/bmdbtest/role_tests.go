@@ -121,7 +121,7 @@ var roleTests = []test{
 		refused("no live control plane has the role provisioner", "")
 		w.serves(fleet.RoleProvisioner, "p2")
 		operations := w.serves(fleet.RoleOperations, provider)
-		refused("the role operations serves provider p1", "cannot be asked to take it back") // by who would give it back
+		refused("the role operations serves provider p1", "cannot be asked to take it back")
 		w.must(operations.Close(w.ctx, "its configuration changes"))
 		prober := w.serves(fleet.RoleProber, provider)
 		w.shift.Advance(time.Minute - margin)
@@ -173,7 +173,7 @@ var roleTests = []test{
 		_, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{
 			Component: "provision", Host: "host1", Lease: interval, Providers: []fleet.ProviderName{"p2", provider},
 		})
-		if w.wantKind(err, fleet.KindNotFound); !strings.Contains(err.Error(), "provider p1 was forgotten here") { // it was paused meanwhile
+		if w.wantKind(err, fleet.KindNotFound); !strings.Contains(err.Error(), "provider p1 was forgotten here") {
 			w.Fatalf("a control plane that serves it wakes, and is told %q", err)
 		}
 		rows, err := w.db.ProviderEvents(w.ctx, provider, 1)
@@ -181,7 +181,7 @@ var roleTests = []test{
 			w.Fatalf("its history ends with %+v", rows)
 		}
 		s, err := w.db.Summary(w.ctx)
-		if w.must(err); s.Machines != 0 || s.OfRole(fleet.RoleProvisioner).Due+s.OfRole(fleet.RoleUpdater).Due != 2 { // those of p2
+		if w.must(err); s.Machines != 0 || s.OfRole(fleet.RoleProvisioner).Due+s.OfRole(fleet.RoleUpdater).Due != 2 {
 			w.Fatalf("left are %+v", s)
 		}
 		w.must(w.db.RegisterProvider(w.ctx, provider, "other", 0))

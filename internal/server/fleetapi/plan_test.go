@@ -376,15 +376,6 @@ func TestHolds(t *testing.T) {
 	if _, err := client.PauseProvider(t.Context(), &fleetv1.PauseProviderRequest{Provider: "lab"}); code(err) != connect.CodeInvalidArgument {
 		t.Errorf("paused without a reason: %v", err)
 	}
-	for want, asked := range map[connect.Code]*fleetv1.ForgetProviderRequest{
-		connect.CodeNotFound:           {Provider: "nowhere", Reason: "r"},
-		connect.CodeInvalidArgument:    {Provider: "lab"},
-		connect.CodeFailedPrecondition: {Provider: "lab", Reason: "it is sold"}, // in the first minute
-	} {
-		if _, err := client.ForgetProvider(t.Context(), asked); code(err) != want {
-			t.Errorf("%v: %v", asked, err)
-		}
-	}
 	_, err = client.PauseProvider(t.Context(), &fleetv1.PauseProviderRequest{Provider: "lab", Reason: "a bill"})
 	o.must(err)
 	if p := lab(); p.GetPausedBy() != "token operator" || p.GetPausedWhy() != "a bill" || p.GetPausedAt() == nil {

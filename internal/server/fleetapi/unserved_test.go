@@ -30,7 +30,8 @@ func TestAProviderThatLeavesTheConfiguration(t *testing.T) {
 			sessions = append(sessions, session)
 		}
 		time.Sleep(time.Hour)
-		for _, process := range []fleet.Process{fleet.ProcessProvision, fleet.ProcessUpdate} { // what is due at rack is being done
+		// What is due at rack is being done.
+		for _, process := range []fleet.Process{fleet.ProcessProvision, fleet.ProcessUpdate} {
 			claim, err := sessions[0].Claim(t.Context(), bmdb.ClaimRequest{Process: process, Providers: []fleet.ProviderName{"rack"}, Limit: 1})
 			if must(err); len(claim.Works) != 1 {
 				t.Fatalf("claimed %v", claim)

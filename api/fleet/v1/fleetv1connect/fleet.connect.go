@@ -166,8 +166,8 @@ type FleetServiceClient interface {
 	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity that have
 	// an end. Those without end, which a release leaves, end only where their capacity is named.
 	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
-	// ForgetProvider removes a provider that no live control plane serves, with all that is known of it
-	// but its history. FAILED_PRECONDITION while one does, and while machines of it are known.
+	// ForgetProvider removes a provider that no live control plane serves, with all that is known of
+	// it but its history. FAILED_PRECONDITION while one does, and while machines of it are known.
 	ForgetProvider(context.Context, *v1.ForgetProviderRequest) (*v1.ForgetProviderResponse, error)
 	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
 	// Agents are started as before.
@@ -650,8 +650,8 @@ type FleetServiceHandler interface {
 	// RetryProvider forgets the backoffs of a provider, and the penalties of its capacity that have
 	// an end. Those without end, which a release leaves, end only where their capacity is named.
 	RetryProvider(context.Context, *v1.RetryProviderRequest) (*v1.RetryProviderResponse, error)
-	// ForgetProvider removes a provider that no live control plane serves, with all that is known of it
-	// but its history. FAILED_PRECONDITION while one does, and while machines of it are known.
+	// ForgetProvider removes a provider that no live control plane serves, with all that is known of
+	// it but its history. FAILED_PRECONDITION while one does, and while machines of it are known.
 	ForgetProvider(context.Context, *v1.ForgetProviderRequest) (*v1.ForgetProviderResponse, error)
 	// PauseRecovery stops the line: no machine is rebooted, power-cycled or reinstalled by recovery.
 	// Agents are started as before.
