@@ -1,11 +1,9 @@
 package static
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -18,77 +16,88 @@ const (
 	// half of what it is to become, and may change without a new size or time: file systems count
 	// time in steps, some of a second or two.
 	settled = 2 * time.Second
-	// unsettled is how long the last good list stands in for a file that is written all the time.
+	// unsettled is for how long a reading waits for a file that is written all the time.
 	unsettled = 10 * time.Second
 )
 
 // file is a list in a file, which people edit and programs rewrite in place.
 //
-// It is read again when its size, its time or its inode is another one. While it is being written
-// (settled), what is empty, malformed or lacks a host that was on the list before does not count:
-// the last good list does. So a list that was read when half of it was written makes no host gone.
+// It is read again when its size, its time or its inode is another one. Nothing counts that is new
+// in it until it has not been written for a while (settled): half of a list makes no host gone, and
+// half of an address is not taken for a host's. A reading waits for that.
+//
+// At most one reading is under way; all who ask meanwhile wait for it, or for their context. One
+// that hangs, as on a network file system, is not begun again.
 type file struct {
-	path   string
-	logger *slog.Logger
+	path string
+	load func(path string) ([]byte, os.FileInfo, error)
 
 	mu sync.Mutex
-	// info is that of the last reading, and at when that began; nil: there was none.
+	// under is the reading that is under way; nil: none is. It alone touches what follows.
+	under *flight
+	// info is that of the last reading which counted, and at when that began; nil: there was none.
 	info os.FileInfo
 	at   time.Time
-	// data is what was read, and says what it says, or why it cannot be understood.
-	data  []byte
+	// says is what it says, or fault why it cannot be understood.
 	says  *list
 	fault error
-	// good is the last list that counted, and doubt since when it stands in for a newer one.
-	good  *list
-	doubt time.Time
 }
 
 // read returns the list as of now.
 func (f *file) read(ctx context.Context) (*list, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := time.Now()
-	info, err := statFile(f.path)
-	if err != nil {
-		return nil, err
+	under := f.under
+	if under == nil {
+		under = &flight{done: make(chan struct{})}
+		f.under = under
+		go func() {
+			under.says, under.fault = f.look()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.under = nil
+			close(under.done)
+		}()
 	}
-	if f.info == nil || !unchanged(f.info, info) || f.at.Sub(info.ModTime()) < settled {
-		data, read, err := readFile(f.path)
-		if errors.Is(err, errWritten) && f.good != nil && f.beingWritten(now, read) {
-			return f.good, nil
-		}
+	f.mu.Unlock()
+	return under.wait(ctx, "read host list "+f.path)
+}
+
+// look looks whether the file has changed, and returns what counts.
+func (f *file) look() (*list, error) {
+	for begin := time.Now(); ; {
+		now := time.Now()
+		info, err := statFile(f.path)
 		if err != nil {
 			return nil, err
 		}
-		if f.info == nil || !bytes.Equal(data, f.data) {
-			f.data = data
-			f.says, f.fault = newList(f.path, data)
+		if f.info != nil && unchanged(f.info, info) && f.at.Sub(info.ModTime()) >= settled {
+			return f.says, f.fault
 		}
-		f.info, f.at = read, now
+		data, info, err := f.load(f.path)
+		if err != nil && !errors.Is(err, errWritten) {
+			return nil, err
+		}
+		if err == nil {
+			says, fault := f.parse(data)
+			if now.Sub(info.ModTime()).Abs() >= settled || says.same(f.says) {
+				f.info, f.at, f.says, f.fault = info, now, says, fault
+				return says, fault
+			}
+			err = fleet.Errorf(fleet.KindTemporary, "host list %s may be unfinished: it counts when nobody has written it for %s", f.path, settled)
+		}
+		if now.Sub(begin) >= unsettled {
+			return nil, err
+		}
+		<-time.After(settled)
 	}
-	switch finished := f.fault == nil && (f.good == nil || f.says == f.good || f.says.hasAll(f.good)); {
-	case !finished && f.good != nil && f.beingWritten(now, f.info):
-		f.logger.DebugContext(ctx, "host list is being written: what it said before counts", slog.String("path", f.path))
-		return f.good, nil
-	case f.fault != nil:
-		return nil, f.fault
-	}
-	f.good, f.doubt = f.says, time.Time{}
-	return f.good, nil
 }
 
-// beingWritten reports whether what a file holds may be unfinished, and notes since when that is
-// so.
-func (f *file) beingWritten(now time.Time, info os.FileInfo) bool {
-	if now.Sub(info.ModTime()).Abs() >= settled {
-		f.doubt = time.Time{}
-		return false
+// parse returns what the data says, or why it cannot be understood.
+func (f *file) parse(data []byte) (*list, error) {
+	if f.says.holds(data) {
+		return f.says, nil
 	}
-	if f.doubt.IsZero() {
-		f.doubt = now
-	}
-	return now.Sub(f.doubt) < unsettled
+	return newList(f.path, data)
 }
 
 // errWritten is the error for a file that was written while it was read.

@@ -1,10 +1,14 @@
 package static
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,77 +40,131 @@ func since(t *testing.T, path, content string, ago time.Duration) {
 }
 
 // TestAListThatIsBeingWritten: what an editor has written of it so far does not count, until it
-// stays like that.
+// stays like that. Whoever asks meanwhile waits.
 func TestAListThatIsBeingWritten(t *testing.T) {
 	t.Parallel()
-	whole := hosts(20)
+	const last = "  - id: node20\n    address: 10.0.0.189\n    port: 2201\n"
+	const key = "    host_key: " + hostKey + "\n    jump: {address: 192.0.2.1, host_key: " + hostKey + "}\n"
+	whole := hosts(20) + last + key
 	for name, half := range map[string]string{
-		"empty":           "",
-		"cut in a host":   whole[:len(whole)/2],
-		"cut at a line":   whole[:strings.Index(whole, "  - {id: node9,")],
-		"without a host":  strings.Replace(whole, "id: node19,", "id: other,", 1),
-		"only its header": "hosts: []\n",
+		"empty":                  "",
+		"cut in a host":          whole[:len(whole)/2],
+		"cut at a line":          whole[:strings.Index(whole, "  - {id: node9,")],
+		"without a host":         strings.Replace(whole, "id: node19,", "id: other,", 1),
+		"only its header":        "hosts: []\n",
+		"cut in the last's port": strings.TrimSuffix(hosts(20)+last, "01\n"),
+		"cut after its port":     hosts(20) + last,
+		"cut before its jump":    whole[:strings.Index(whole, "    jump:")],
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "hosts.yaml")
-				since(t, path, whole, time.Hour)
-				p := newProvider(t, Config{Path: path})
-				if entries, err := p.List(t.Context()); err != nil || len(entries) != 20 {
-					t.Fatalf("%d hosts, %v", len(entries), err)
-				}
-				since(t, path, half, 0)
-				for range 2 {
-					if entries, err := p.List(t.Context()); err != nil || len(entries) != 20 {
-						t.Errorf("while it is written: %d hosts, %v", len(entries), err)
+		for when, known := range map[string]bool{"known": true, "new": false} {
+			t.Run(name+", of a list that is "+when, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "hosts.yaml")
+					p := newProvider(t, Config{Path: path})
+					if known {
+						since(t, path, whole, time.Hour)
+						if entries, err := p.List(t.Context()); err != nil || len(entries) != 21 {
+							t.Fatalf("%d hosts, %v", len(entries), err)
+						}
 					}
-					if got, err := p.Get(t.Context(), "node19"); err != nil || got.ID != "node19" {
+					since(t, path, half, 0)
+					begin := time.Now()
+					time.AfterFunc(time.Second, func() { since(t, path, whole, 0) })
+					got, err := p.Get(t.Context(), "node20")
+					if err != nil || got.Access.Port != 2201 || len(got.HostKeys) != 1 || got.Access.Jump == nil {
 						t.Errorf("while it is written: %+v, %v", got, err)
 					}
-					time.Sleep(settled - time.Millisecond)
+					if took := time.Since(begin); !known && took < settled {
+						t.Errorf("it counts after %s", took)
+					}
+					begin = time.Now()
+					since(t, path, half, 0)
+					if got, err := p.Get(t.Context(), "node20"); err == nil && got.Access.Jump != nil && name != "without a host" {
+						t.Errorf("it stays like that: %+v", got)
+					} else if took := time.Since(begin); took != settled {
+						t.Errorf("it counts after %s", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestAListThatIsAlwaysBeingWritten: what is new in it never counts, and whoever asks is told why.
+func TestAListThatIsAlwaysBeingWritten(t *testing.T) {
+	t.Parallel()
+	for _, known := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "hosts.yaml")
+			since(t, path, hosts(2), time.Hour)
+			p := newProvider(t, Config{Path: path})
+			if known {
+				if _, err := p.Get(t.Context(), "node1"); err != nil {
+					t.Fatal(err)
 				}
-				time.Sleep(time.Millisecond)
-				if _, err := p.Get(t.Context(), "node19"); fleet.KindOf(err) != fleet.KindNotFound && fleet.KindOf(err) != fleet.KindInvalid {
-					t.Errorf("it stays like that: %v (%s)", err, fleet.KindOf(err))
-				}
-				since(t, path, whole+"  - {id: other, address: 192.0.2.2}\n  - {id: new, address: 192.0.2.1}\n", 0)
-				if got, err := p.Get(t.Context(), "new"); err != nil || got.ID != "new" {
-					t.Errorf("what is added counts at once: %+v, %v", got, err)
+			}
+			var written atomic.Value
+			written.Store(hosts(1))
+			ctx, cancel := context.WithCancel(t.Context())
+			var writer sync.WaitGroup
+			defer writer.Wait()
+			defer cancel()
+			writer.Go(func() {
+				for ctx.Err() == nil {
+					since(t, path, written.Load().(string), 0)
+					time.Sleep(300 * time.Millisecond)
 				}
 			})
+			time.Sleep(time.Millisecond) // never at the instant of a write
+			begin := time.Now()
+			_, err := p.Get(t.Context(), "node1")
+			if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "it counts when nobody has written it for 2s") {
+				t.Errorf("known: %t: %v (%s)", known, err, fleet.KindOf(err))
+			}
+			if took := time.Since(begin); took != unsettled {
+				t.Errorf("it took %s", took)
+			}
+			written.Store(hosts(2)) // nothing is new
+			time.Sleep(time.Second)
+			if _, err := p.Get(t.Context(), "node1"); known != (err == nil) {
+				t.Errorf("known: %t, and the list says what it said: %v", known, err)
+			}
 		})
 	}
 }
 
-// TestAListThatIsAlwaysBeingWritten: one list stands in for another for a while, and not for ever.
-func TestAListThatIsAlwaysBeingWritten(t *testing.T) {
+// TestAFileThatHangs, as on a network file system, keeps nobody beyond their context, and is asked
+// for once, however many ask.
+func TestAFileThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "hosts.yaml")
 		since(t, path, hosts(2), time.Hour)
 		p := newProvider(t, Config{Path: path})
-		if _, err := p.Get(t.Context(), "node1"); err != nil {
-			t.Fatal(err)
+		hang, loads := make(chan struct{}), 0
+		p.file.load = func(path string) ([]byte, os.FileInfo, error) {
+			loads++
+			<-hang
+			return readFile(path)
 		}
-		for begin := time.Now(); time.Since(begin) < 2*unsettled; time.Sleep(time.Second) {
-			since(t, path, "", 0)
-			_, err := p.Get(t.Context(), "node1")
-			if over := time.Since(begin) >= unsettled; over != (err != nil) || over && fleet.KindOf(err) != fleet.KindInvalid {
-				t.Errorf("after %s: %v", time.Since(begin), err)
-			}
+		cause := errors.New("the control plane stops")
+		var callers sync.WaitGroup
+		for range 3 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, cause)
+				defer cancel()
+				begin := time.Now()
+				_, err := p.Get(ctx, "node1")
+				if fleet.KindOf(err) != fleet.KindTimeout || !errors.Is(err, cause) || time.Since(begin) != time.Second {
+					t.Errorf("%v (%s) after %s", err, fleet.KindOf(err), time.Since(begin))
+				}
+			})
+			callers.Wait()
 		}
-	})
-}
-
-// TestAFirstReadingNeedsAWholeList: nothing stands in for a list that was never read.
-func TestAFirstReadingNeedsAWholeList(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "hosts.yaml")
-		since(t, path, "", 0)
-		if entries, err := newProvider(t, Config{Path: path}).List(t.Context()); fleet.KindOf(err) != fleet.KindInvalid || entries != nil {
-			t.Errorf("%v, %v", entries, err)
+		time.AfterFunc(time.Minute, func() { close(hang) })
+		if _, err := p.Get(t.Context(), "node1"); err != nil || loads != 1 {
+			t.Errorf("when it answers: %v, after %d readings", err, loads)
 		}
 	})
 }
@@ -153,11 +211,11 @@ func TestAQuestionAboutOneHostReadsNoList(t *testing.T) {
 	if _, err := p.Get(t.Context(), "node7"); err != nil {
 		t.Fatal(err)
 	}
-	data := &p.file.data[0]
+	data := &p.file.says.data[0]
 	if n := testing.AllocsPerRun(100, func() { _, _ = p.Get(t.Context(), "node7") }); n > 20 {
 		t.Errorf("a question took %.0f allocations", n)
 	}
-	if data != &p.file.data[0] {
+	if data != &p.file.says.data[0] {
 		t.Error("the list was read again")
 	}
 	// A file of another inode, with the size and the time of this one.

@@ -1,6 +1,8 @@
 package static
 
 import (
+	"bytes"
+	"reflect"
 	"slices"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -9,6 +11,7 @@ import (
 
 // list is what one reading of a list says. It never changes.
 type list struct {
+	data []byte
 	// entries in the order of Provider.List.
 	entries []provider.Entry
 	byID    map[fleet.ProviderID]int
@@ -22,7 +25,7 @@ func newList(name string, data []byte) (*list, error) {
 		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", name, err)
 	}
 	slices.SortStableFunc(entries, provider.CompareEntries)
-	l := &list{entries: entries, byID: make(map[fleet.ProviderID]int, len(entries))}
+	l := &list{data: data, entries: entries, byID: make(map[fleet.ProviderID]int, len(entries))}
 	for i, entry := range entries {
 		l.byID[entry.ID] = i
 	}
@@ -38,12 +41,10 @@ func (l *list) get(id fleet.ProviderID) (provider.Entry, bool) {
 	return l.entries[i], true
 }
 
-// hasAll reports whether every host of the other list is on this one.
-func (l *list) hasAll(other *list) bool {
-	for id := range other.byID {
-		if _, there := l.byID[id]; !there {
-			return false
-		}
-	}
-	return true
+// holds reports whether the list was read from this very data; nil was not.
+func (l *list) holds(data []byte) bool { return l != nil && bytes.Equal(l.data, data) }
+
+// same reports whether both lists say the same; nil says nothing.
+func (l *list) same(other *list) bool {
+	return l != nil && other != nil && (l == other || reflect.DeepEqual(l.entries, other.entries))
 }

@@ -20,10 +20,14 @@
 // FindByToken ignores the token, because two creations of one host do not differ in anything.
 //
 // Each call looks whether the file has changed, so a change needs no restart. (The provider does
-// not fetch a URL again for a single host within fetchAge.) A list that it cannot read answers
-// nothing; the error names the line. A host that it does not understand becomes an entry that says
-// what is wrong; the others are not affected. A host is gone only when a complete list does not
-// have it; a file that is being written is not complete.
+// not fetch a URL again for a single host within fetchAge.) What is new in a list counts when that
+// is complete, as far as can be told: when nobody has written the file for a moment (settled), or
+// when the URL says the same twice, a moment apart. A call waits for that, and fails with kind
+// Temporary where it takes too long. So half of a list makes no host gone, and no other host out of
+// one.
+//
+// A list that it cannot read answers nothing; the error names the line. A host that it does not
+// understand becomes an entry that says what is wrong; the others are not affected.
 package static
 
 import (
@@ -64,9 +68,9 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	p := &Provider{
 		config: config,
 		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options), CheckRedirect: followed},
-		file:   file{path: config.Path, logger: options.Log()},
+		file:   file{path: config.Path, load: readFile},
 	}
-	p.remote.name, p.remote.fetch = p.name(), p.fetch
+	p.remote.name, p.remote.fetch, p.remote.pause = p.name(), p.fetch, settled
 	return p, nil
 }
 

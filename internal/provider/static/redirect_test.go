@@ -61,6 +61,7 @@ func TestAnHTTPSListComesOverHTTPS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			p.remote.pause = 0
 			entries, err := p.List(t.Context())
 			if test.says == "" {
 				if err != nil || len(entries) != 5 {

@@ -1,7 +1,6 @@
 package static
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -17,34 +16,29 @@ const (
 	failureAge = 2 * time.Second
 	// fetchLimit bounds one fetch, with its retries.
 	fetchLimit = time.Minute
+	// fetches is how often a list is fetched that says something else each time.
+	fetches = 3
 )
 
-// remote is a list behind a URL. At most one fetch is under way; all who ask meanwhile wait for it.
+// remote is a list behind a URL. At most one reading is under way; all who ask meanwhile wait for
+// it.
+//
+// A server may serve half of a file that is being written. So what is new in a list counts when it
+// was fetched again, a moment later (pause), and says the same.
 type remote struct {
 	name  string
 	fetch func(context.Context) ([]byte, error)
+	pause time.Duration
 
 	mu sync.Mutex
-	// data is the list that was fetched last, says what it says, and at when it was fetched.
-	data []byte
+	// says is the last list that counted, and at when it was fetched.
 	says *list
 	at   time.Time
-	// fault is how the last fetch failed; nil when it did not.
+	// fault is how the last reading failed; nil when it did not.
 	fault  error
 	failed time.Time
-	// under is the fetch that is under way; nil: none is.
+	// under is the reading that is under way; nil: none is.
 	under *flight
-}
-
-// flight is one fetch. It has a context of its own: who began it may give up before the others.
-type flight struct {
-	cancel context.CancelFunc
-	// waiting counts those who wait for it. The last one who gives up ends it.
-	waiting int
-	done    chan struct{}
-	// Set before done is closed.
-	says  *list
-	fault error
 }
 
 // read returns the list as of now, or as of a moment ago where that is recent enough.
@@ -64,51 +58,75 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	f := r.under
 	f.waiting++
 	r.mu.Unlock()
-	select {
-	case <-f.done:
-		return f.says, f.fault
-	case <-ctx.Done():
-		r.leave(f)
-		return nil, &fleet.Error{Kind: fleet.KindTimeout, Message: "fetch host list " + r.name, Err: fleet.ContextError(ctx)}
-	}
+	defer r.leave(f)
+	return f.wait(ctx, "fetch host list "+r.name)
 }
 
-// begin begins a fetch. The caller has the lock.
+// begin begins a reading. The caller has the lock.
 func (r *remote) begin(ctx context.Context) {
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchLimit)
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &flight{cancel: cancel, done: make(chan struct{})}
 	r.under = f
+	was := r.says
 	go func() {
 		defer cancel()
-		data, err := r.fetch(own)
+		says, at, err := r.look(own, was)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		f.says, f.fault = r.take(data, err)
+		f.says, f.fault = says, err
 		close(f.done)
 		if r.under != f { // nobody waits for it any more
 			return
 		}
-		r.under, r.fault = nil, f.fault
-		if f.fault == nil {
-			r.data, r.says, r.at = data, f.says, time.Now()
+		r.under, r.fault = nil, err
+		if err == nil {
+			r.says, r.at = says, at
 		} else {
 			r.failed = time.Now()
 		}
 	}()
 }
 
-// take returns what the answer of a fetch says. The caller has the lock.
-func (r *remote) take(data []byte, err error) (*list, error) {
-	switch {
-	case err != nil:
-		return nil, err
-	case r.says != nil && bytes.Equal(data, r.data):
-		return r.says, nil
+// look fetches the list until it says what counted before, or the same twice. It comes with when it
+// was fetched.
+func (r *remote) look(ctx context.Context, was *list) (says *list, at time.Time, err error) {
+	var before *list // what the fetch before this one said
+	for i := range fetches {
+		if i > 0 {
+			select {
+			case <-time.After(r.pause):
+			case <-ctx.Done():
+				return nil, at, fleet.ContextError(ctx)
+			}
+		}
+		data, err := r.once(ctx)
+		at = time.Now()
+		if err != nil {
+			return nil, at, err
+		}
+		switch {
+		case was.holds(data):
+			return was, at, nil
+		case before.holds(data):
+			return before, at, nil
+		}
+		says, err := newList(r.name, data)
+		if err != nil || says.same(was) || says.same(before) {
+			return says, at, err
+		}
+		before = says
 	}
-	return newList(r.name, data)
+	return nil, at, fleet.Errorf(fleet.KindTemporary, "host list %s says something else each time that it is fetched", r.name)
 }
 
-// leave has one less wait for a fetch.
+// once fetches the list once.
+func (r *remote) once(ctx context.Context) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, fetchLimit)
+	defer cancel()
+	return r.fetch(limited)
+}
+
+// leave has one less wait for a reading. The last one to leave ends it.
 func (r *remote) leave(f *flight) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

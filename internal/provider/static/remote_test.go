@@ -3,6 +3,7 @@ package static
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -48,6 +49,11 @@ func TestOneFetchServesAllWhoWait(t *testing.T) {
 			time.Sleep(takes)
 			return answered(r, http.StatusOK, fiveHosts), nil
 		})
+		if _, err := p.Get(t.Context(), "a"); err != nil { // what is new in a list is fetched twice
+			t.Fatal(err)
+		}
+		fetches.Store(0)
+		time.Sleep(fetchAge)
 		begin := time.Now()
 		var workers sync.WaitGroup
 		var longest atomic.Int64
@@ -90,6 +96,11 @@ func TestWhoeverBeganAFetchMayGiveUp(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		})
+		if _, err := p.Get(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(fetchAge)
+		fetches = 0
 		cause := errors.New("the control plane stops")
 		var callers sync.WaitGroup
 		for i := range 3 {
@@ -149,10 +160,72 @@ func TestAFailedFetchIsRemembered(t *testing.T) {
 		time.Sleep(failureAge)
 		ask(2)
 		status = http.StatusOK
-		if entries, err := p.List(t.Context()); err != nil || len(entries) != 5 || fetches != 3 {
+		// What is new is fetched twice.
+		if entries, err := p.List(t.Context()); err != nil || len(entries) != 5 || fetches != 4 {
 			t.Errorf("%d hosts, %v, after %d fetches", len(entries), err, fetches)
 		}
-		ask(3)
+		ask(4)
+	})
+}
+
+// TestAServerThatServesHalfOfAList, because that is being written: it does not count, neither at
+// first nor later, until the server says the same twice.
+func TestAServerThatServesHalfOfAList(t *testing.T) {
+	t.Parallel()
+	whole := hosts(20) + "  - id: node20\n    address: 10.0.0.189\n"
+	for name, half := range map[string]string{
+		"without hosts":         hosts(7),
+		"cut in the last's":     strings.TrimSuffix(whole, "89\n"),
+		"before the last's key": whole,
+	} {
+		whole := whole + "    host_key: " + hostKey + "\n"
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var body atomic.Value
+				p := behind(t, func(r *http.Request) (*http.Response, error) {
+					return answered(r, http.StatusOK, body.Load().(string)), nil
+				})
+				ask := func(when string, sound bool, want time.Duration) {
+					t.Helper()
+					time.Sleep(fetchAge)
+					begin := time.Now()
+					got, err := p.Get(t.Context(), "node20")
+					if is := err == nil && got.Address.String() == "10.0.0.189" && len(got.HostKeys) == 1; is != sound || time.Since(begin) != want {
+						t.Errorf("%s: %+v, %v, after %s", when, got, err, time.Since(begin))
+					}
+				}
+				body.Store(half)
+				time.AfterFunc(fetchAge+settled/2, func() { body.Store(whole) })
+				ask("at first", true, 2*settled)
+				ask("nothing is new", true, 0)
+				body.Store(half)
+				time.AfterFunc(fetchAge+settled/2, func() { body.Store(whole) })
+				ask("later", true, settled)
+				body.Store(half)
+				ask("it stays like that", false, settled)
+			})
+		})
+	}
+}
+
+// TestAListThatIsAnotherEachTime is told as that, and what it was before does not stand in for it.
+func TestAListThatIsAnotherEachTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, comments := 20, 0
+		p := behind(t, func(r *http.Request) (*http.Response, error) {
+			comments++
+			return answered(r, http.StatusOK, fmt.Sprintf("# made for request %d\n%s", comments, hosts(n))), nil
+		})
+		if entries, err := p.List(t.Context()); err != nil || len(entries) != 20 || comments != 2 {
+			t.Errorf("%d hosts, %v, after %d fetches: a comment is no host", len(entries), err, comments)
+		}
+		transport := p.remote.fetch
+		p.remote.fetch = func(ctx context.Context) ([]byte, error) { n--; return transport(ctx) }
+		if entries, err := p.List(t.Context()); fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "says something else each time") || comments != 2+fetches {
+			t.Errorf("%d hosts, %v, after %d fetches", len(entries), err, comments)
+		}
 	})
 }
 
