@@ -207,6 +207,10 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 	if was == nil || was.Status != p.Status {
 		c.record(t, machine, fleet.EventProviderStatus, p.Says())
 	}
+	// An agent start waits long where the provider does not have the machine.
+	if was != nil && was.Status == fleet.ProviderStatusGone && p.Status != fleet.ProviderStatusGone {
+		t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+	}
 	return nil
 }
 

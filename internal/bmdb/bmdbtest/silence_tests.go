@@ -339,4 +339,19 @@ var silenceTests = []test{
 			}
 		}
 	}},
+	{"an agent start does not wait for a machine that is back", func(w *world) {
+		id := w.machine("c1")
+		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "not known", Backoff: hours}))
+		update := w.claimOne(w.session("updater"), fleet.ProcessUpdate)
+		for _, status := range []fleet.ProviderStatus{fleet.ProviderStatusOff, fleet.ProviderStatusActive, fleet.ProviderStatusGone, fleet.ProviderStatusActive} {
+			if b := w.record(id).Backoffs[fleet.ProcessAgentStart]; b.Failures != 1 {
+				w.Fatalf("before the provider says %s, the backoff is %+v", status, b)
+			}
+			w.must(update.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(status, "c1"))))
+		}
+		if r := w.record(id); len(r.Backoffs) != 0 {
+			w.Fatalf("backoffs %+v", r.Backoffs)
+		}
+		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Finish(w.ctx))
+	}},
 }
