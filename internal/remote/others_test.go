@@ -22,12 +22,25 @@ func TestOtherVersionsAreRemoved(t *testing.T) {
 	if err := os.Remove(filepath.Join(blind, "ls")); err != nil {
 		t.Fatal(err)
 	}
+	// As where nobody answers who the users are.
+	nameless := fewPrograms(t)
+	ls, err := exec.LookPath("ls")
+	if err == nil {
+		err = os.Remove(filepath.Join(nameless, "ls"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(nameless, "ls"), []byte("#!/bin/sh\ncase $1 in *n*) exec "+ls+" \"$@\" ;; esac\nexit 1\n"), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		environment string
 		removes     bool
 		runs        string // what processes run is told by its name: each case has one of its own
 	}{
 		"over SFTP": {"", true, "a"}, "without SFTP": {withoutSFTP, true, "b"}, "the host does not say": {"PATH=" + blind, false, "c"},
+		"the host knows no names": {"PATH=" + nameless, true, "d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,5 +135,19 @@ func wantFiles(t *testing.T, directory string, want []string) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("there are other files than those that should stay:\n%s", diff)
+	}
+}
+
+// leaveLongAgo makes a file, and an hour old what is in its directory.
+func leaveLongAgo(t *testing.T, name string) {
+	t.Helper()
+	err := os.WriteFile(name, []byte("left by another"), 0o600)
+	entries, errRead := os.ReadDir(filepath.Dir(name))
+	hour := time.Now().Add(-time.Hour)
+	for _, entry := range entries {
+		err = errors.Join(err, os.Chtimes(filepath.Join(filepath.Dir(name), entry.Name()), hour, hour))
+	}
+	if err = errors.Join(err, errRead); err != nil {
+		t.Fatal(err)
 	}
 }

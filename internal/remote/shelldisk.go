@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path"
 	"strconv"
 	"strings"
@@ -191,25 +192,52 @@ func (d shellDisk) digest(ctx context.Context, name string, size int64) (string,
 // explain has nothing to add: the commands say why they fail.
 func (d shellDisk) explain(_ context.Context, _ string, _ int64, err error) error { return err }
 
-// removeStale removes what uploads to base have left that nobody goes on with: of other contents,
-// and files that were about to be renamed. For root it also removes those other contents that no
-// process runs. It goes by the time of the host, and leaves what came just now. A file that stays
-// is harmless. A host with SFTP is asked the same way: a list of its files would be as long as it
-// likes.
-func (d shellDisk) removeStale(ctx context.Context, content *Content, base string, uid uint32) error {
-	name, old := path.Base(base), fmt.Sprintf("find . ! -name . -prune -type f -mmin +%d ", staleAfter/time.Minute)
-	script := "cd " + quoteAlways(path.Dir(base)) + " || exit\n" + old +
+// removeStale removes what uploads to the same base have left that nobody goes on with: of other
+// contents, and files that were about to be renamed. What has arrived of this content stays, unless
+// the content is there. For root it also removes those other contents that no process runs. It goes
+// by the time of the host, and leaves what came just now. A host with SFTP is asked the same way: a
+// list of its files would be as long as it likes.
+//
+// A file that stays is harmless, so a failure is only logged. A host that does not finish it in the
+// time of one step is left to it, and the connection goes on.
+func (d shellDisk) removeStale(ctx context.Context, u *upload, there bool) {
+	name, old := path.Base(u.base), fmt.Sprintf("find . ! -name . -prune -type f -mmin +%d ", staleAfter/time.Minute)
+	unfinished := old
+	if !there {
+		for _, packed := range []bool{true, false} {
+			unfinished += "! -name " + quoteAlways(path.Base(u.content.partial(u.base, packed))) + " "
+		}
+	}
+	script := "cd " + quoteAlways(path.Dir(u.base)) + " || exit\n" + unfinished +
 		`\( -name ` + quoteAlways(name+"-*"+partSuffix) + " -o -name " + quoteAlways(name+"-*"+temporarySuffix) + ` \) -exec rm -f {} \;`
-	if uid == 0 { // who is told what all processes run
-		// The links are read, not followed: one to a file system that does not answer would hang. Where
-		// the shell itself is missing, there may be others that are.
-		script += "\nused=$(ls -l /proc/[0-9]*/exe 2>/dev/null)\n" + `case $used in *" /proc/$$/exe -> "*) ;; *) exit ;; esac` + "\n" + old +
-			"-name " + quoteAlways(name+"-"+strings.Repeat("[0-9a-f]", len(content.Digest()))) + " ! -name " + quoteAlways(path.Base(content.Path(base))) +
+	if u.uid == 0 { // who is told what all processes run
+		// The links are read, not followed: one to a file system that does not answer would hang. Nobody
+		// is asked for the names of users, which may be a server that does not answer either. Where the
+		// shell itself is missing, there may be others that are.
+		script += "\nused=$(ls -ln /proc/[0-9]*/exe 2>/dev/null)\n" + `case $used in *" /proc/$$/exe -> "*) ;; *) exit ;; esac` + "\n" + old +
+			"-name " + quoteAlways(name+"-"+strings.Repeat("[0-9a-f]", len(u.content.Digest()))) + " ! -name " + quoteAlways(path.Base(u.path)) +
 			` | while read -r file; do case $used in *"${file#./}"*) ;; *) rm -f "$file" ;; esac; done`
 	}
-	_, err := d.run(ctx, "remove what was left", script, Command{})
-	if _, exited := errors.AsType[*ExitError](err); exited {
-		return nil // there is no find, or none that knows minutes
+	outcome := make(chan error, 1)
+	go func() {
+		outcome <- d.host.bounded(context.WithoutCancel(ctx), "remove what was left", func() error {
+			_, err := d.host.execute("exec sh -c "+quoteAlways(script), Command{OnStderr: func(string) {}})
+			return err
+		})
+	}()
+	limit := time.NewTimer(d.host.step)
+	defer limit.Stop()
+	var err error
+	select {
+	case err = <-outcome:
+	case <-limit.C:
+		err = fleet.Errorf(fleet.KindTimeout, "the host did not finish it within %s", d.host.step)
+	case <-ctx.Done():
+		_ = d.host.end()
+		return
 	}
-	return err
+	// Where the script has failed, there is no find, or none that knows minutes.
+	if _, exited := errors.AsType[*ExitError](err); err != nil && !exited {
+		d.host.logger.Warn("what earlier uploads have left on the host was not removed", slog.Any("host", d.host.address), slog.Any("err", err))
+	}
 }

@@ -61,8 +61,9 @@ type upload struct {
 // file. What an upload that was interrupted has left is what the next one goes on from. Any number
 // of uploads may run at once. A host without SFTP gets the content through its shell.
 //
-// Other contents that were uploaded to base before are removed, unless a process runs them. Only
-// root sees which these are: for another user they stay.
+// Other contents that were uploaded to base before are removed, and so is what interrupted uploads
+// have left and this one does not go on from. What a process runs stays. Only root sees what that
+// is: for another user all other contents stay.
 //
 // The error is a *DirectoryError if another directory may do. A program for another architecture
 // than the host's is refused, with an error of kind Unsupported.
@@ -110,13 +111,15 @@ func (u *upload) run(ctx context.Context, base string) error {
 	u.base = path.Join(directory, path.Base(base))
 	u.path = u.content.Path(u.base)
 	there, err := u.present(ctx)
-	if err == nil && !there {
-		err = u.send(ctx)
-	}
 	if err != nil {
 		return err
 	}
-	return shellDisk{u.host}.removeStale(ctx, u.content, u.base, u.uid)
+	// First: what earlier uploads have left may be what fills the disk.
+	shellDisk{u.host}.removeStale(ctx, u, there)
+	if there {
+		return nil
+	}
+	return u.send(ctx)
 }
 
 func (u *upload) explain(ctx context.Context, directory string, err error) error {
@@ -201,7 +204,7 @@ func (u *upload) sendAs(ctx context.Context, packed bool) error {
 		err = u.explain(ctx, path.Dir(part), err)
 	}
 	// Where the connection has ended they stay, for the next upload to go on from or to remove.
-	u.disk.remove(ctx, part, whole)
+	u.disk.remove(ctx, part, u.content.partial(u.base, !packed), whole)
 	return err
 }
 

@@ -107,8 +107,8 @@ func incompressible(size int) *Content {
 	return NewContent(data)
 }
 
-// An upload that is interrupted goes on where it was, and leaves one file however often that
-// happens.
+// An upload that is interrupted goes on where it was, however long ago that was. It leaves one file
+// however often that happens, and takes away what else uploads have left although it fails.
 func testInterruptedUploadsAreResumed(t *testing.T, s *sshd) {
 	t.Helper()
 	content := incompressible(12 << 20)
@@ -128,6 +128,7 @@ func testInterruptedUploadsAreResumed(t *testing.T, s *sshd) {
 		return host.Upload(t.Context(), content, base, 0o700)
 	}
 	for i := range 6 {
+		leaveLongAgo(t, content.Path(base)+".0123456789ab.tmp")
 		if _, err := try(3 << 19); fleet.KindOf(err) != fleet.KindTemporary {
 			t.Fatalf("attempt %d: %v (%s)", i+1, err, fleet.KindOf(err))
 		}
