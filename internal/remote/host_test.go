@@ -212,7 +212,13 @@ func program(size int) []byte {
 
 func TestUpload(t *testing.T) {
 	t.Parallel()
-	for name, environment := range map[string][]string{"compressed": nil, "without gzip": {"PATH=/nowhere"}} {
+	forbidden := t.TempDir()
+	if err := os.WriteFile(filepath.Join(forbidden, "gzip"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, environment := range map[string][]string{
+		"compressed": nil, "without gzip": {"PATH=/nowhere"}, "gzip must not be executed": {"PATH=" + forbidden},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := startSSHD(t, environment...).dial(t)

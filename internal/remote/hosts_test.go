@@ -278,3 +278,25 @@ func loopback(t *testing.T) (client, server net.Conn) {
 	t.Cleanup(func() { client.Close(); server.Close() })
 	return client, server
 }
+
+// TestAHostSaysInItsOwnLanguageThatItExecutesNothing and so do security modules, in other words.
+func TestAHostSaysInItsOwnLanguageThatItExecutesNothing(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		exit ExitError
+		want bool
+	}{
+		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: Permission denied"}, true},
+		{ExitError{Status: 126, Stderr: "bash: Zeile 1: /root/agent: Keine Berechtigung"}, true},
+		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: Operation not permitted"}, true},
+		{ExitError{Status: 126}, true},
+		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: cannot execute binary file: Exec format error"}, false},
+		{ExitError{Status: 126, Stderr: "/usr/local/bin/forced: Permission denied", other: true}, false},
+		{ExitError{Status: 127, Stderr: "sh: 1: /root/agent: Permission denied"}, false},
+		{ExitError{Status: 1, Stderr: "open /root/state: permission denied"}, false},
+	} {
+		if got := test.exit.NoExec(); got != test.want || (Unusable(&test.exit) != "") != test.want {
+			t.Errorf("%v: %t, %q", &test.exit, got, Unusable(&test.exit))
+		}
+	}
+}

@@ -157,7 +157,7 @@ func (u *upload) send(ctx context.Context) error {
 	if err != nil && !exited {
 		return err
 	}
-	if !exited || exit.Status != notFound {
+	if !exited || exit.Status != notFound && exit.Status != notExecutable {
 		forms = append([]bool{true}, forms...)
 	}
 	for _, packed := range forms {

@@ -81,7 +81,9 @@ const (
 	hintFormat   = "the program is not built for the host's architecture"
 )
 
-// notExecutable is the exit status with which a shell says that it cannot execute a file.
+// notExecutable is the exit status with which a shell says that it cannot execute a file. It tells
+// the reason in the language of the host. A wrong format is the one that no directory mends, and
+// unlikely: the host was asked for its architecture before it was sent the program.
 const notExecutable = 126
 
 // hint returns what is known of the cause of a command's failure; empty: nothing.
@@ -101,10 +103,10 @@ func (e *ExitError) hint() string {
 		}
 	}
 	switch {
-	case e.Status == notExecutable && strings.Contains(words, "permission denied"):
-		return hintNoExec
 	case e.other:
 		return hintOtherCommand
+	case e.Status == notExecutable:
+		return hintNoExec
 	}
 	return ""
 }

@@ -188,6 +188,15 @@ func TestHostsThatMisbehaveGetTheirAgent(t *testing.T) {
 			b.config.TargetPath, b.config.OtherTargetPaths = smallDisk(b.t, syscall.MS_RDONLY)+"/agent",
 				[]string{full(b), smallDisk(b.t, syscall.MS_NOEXEC), open, b.config.TargetPath}
 		},
+		"one in which nothing is executed, in words of its own": func(b *bench) {
+			b.onOpenSSH()
+			agent, err := os.ReadFile(b.config.AgentExecutable)
+			check(b.t, err)
+			forbidden := b.config.TargetPath + "/forbidden"
+			b.config.TargetPath, b.config.OtherTargetPaths = forbidden, []string{b.config.TargetPath}
+			check(b.t, os.WriteFile(b.config.AgentExecutable, bytes.Replace(agent, []byte("exec "),
+				[]byte("case $0 in "+forbidden+"/*) echo bash: $0: Keine Berechtigung >&2; exit 126 ;; esac\nexec "), 1), 0o600))
+		},
 		"no SFTP, read-only, full, noexec": func(b *bench) {
 			b.onOpenSSH("Subsystem other /bin/true")
 			b.config.TargetPath, b.config.OtherTargetPaths = smallDisk(b.t, syscall.MS_RDONLY)+"/agent",
