@@ -125,6 +125,7 @@ func (d *Daemon) buildLoops(
 ) error {
 	c := d.config
 	var starter *initializer.Initializer
+	jumpHosts := new(remote.JumpHosts)
 	for _, l := range []struct {
 		role   fleet.Role
 		config shepherd.Config
@@ -134,7 +135,7 @@ func (d *Daemon) buildLoops(
 			return provisioner.New(d.db, sources(providers, instance.forProvisioner), provisioner.Options{Logger: logger, HostKey: hostKeys(key)})
 		}},
 		{fleet.RoleInitializer, c.Loops.Initializer, func(logger *slog.Logger) (shepherd.Handler, error) {
-			options := initializer.Options{Logger: logger}
+			options := initializer.Options{Logger: logger, JumpHosts: jumpHosts}
 			if certificates != nil { // the agent API's own, unless the configuration names others
 				options.Authority = certificates.Authority()
 			}
@@ -159,7 +160,7 @@ func (d *Daemon) buildLoops(
 		}},
 		{fleet.RoleProber, c.Loops.Prober, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return prober.New(d.db, sources(providers, instance.forProber), c.Prober, key, prober.Options{
-				Port: c.Initializer.Port, User: c.Initializer.User, Logger: logger, Observer: probeObserver{d.metrics},
+				Port: c.Initializer.Port, User: c.Initializer.User, Logger: logger, Observer: probeObserver{d.metrics}, JumpHosts: jumpHosts,
 			})
 		}},
 	} {

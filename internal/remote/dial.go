@@ -26,6 +26,8 @@ type Options struct {
 	// StepTimeout bounds each thing that a host is asked to do: a command that names no limit of its
 	// own, each operation on files, and how long an upload may go without progress. Zero: 15 s.
 	StepTimeout time.Duration
+	// JumpHosts are those of the process. Nil: no other dialer uses the same.
+	JumpHosts *JumpHosts
 	// Dial makes the connection below SSH. Nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -34,7 +36,6 @@ type Options struct {
 type Dialer struct {
 	key     *Key
 	options Options
-	jumps   jumpHosts
 }
 
 // NewDialer returns a dialer that authenticates with the key.
@@ -51,6 +52,9 @@ func NewDialer(key *Key, options Options) *Dialer {
 	if options.StepTimeout <= 0 {
 		options.StepTimeout = 15 * time.Second
 	}
+	if options.JumpHosts == nil {
+		options.JumpHosts = new(JumpHosts)
+	}
 	if options.Dial == nil {
 		options.Dial = new(net.Dialer).DialContext
 	}
@@ -60,6 +64,20 @@ func NewDialer(key *Key, options Options) *Dialer {
 // Dial connects, verifies the host key and authenticates. The context bounds the dialing only. The
 // caller closes the host.
 func (d *Dialer) Dial(ctx context.Context, target Target) (*Host, error) {
+	host, err := d.login(ctx, target)
+	if err == nil && target.Silence > 0 {
+		if err = host.answers(ctx, target.Silence); err != nil {
+			_ = host.Close()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return host, nil
+}
+
+// login is Dial without a first command.
+func (d *Dialer) login(ctx context.Context, target Target) (*Host, error) {
 	if !target.Address.IsValid() || target.Address.Port() == 0 || target.User == "" {
 		return nil, fleet.Errorf(fleet.KindInvalid, "a host needs an address, a port and a user, not %q, %q", target.Address, target.User)
 	}
@@ -75,12 +93,6 @@ func (d *Dialer) Dial(ctx context.Context, target Target) (*Host, error) {
 	if err != nil {
 		_ = connection.Close()
 		return nil, err
-	}
-	if target.Silence > 0 {
-		if err := host.answers(ctx, target.Silence); err != nil {
-			_ = host.Close()
-			return nil, err
-		}
 	}
 	return host, nil
 }

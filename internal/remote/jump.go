@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -22,38 +24,57 @@ func (e *JumpHostError) Error() string { return "jump host: " + e.Err.Error() }
 // Unwrap returns the fault.
 func (e *JumpHostError) Unwrap() error { return e.Err }
 
-// loginsAtOnce is how many logins to one jump host a dialer has under way at once. OpenSSH turns
-// away every third one while ten are not done (MaxStartups), and there are several dialers.
-const loginsAtOnce = 4
+const (
+	// loginsAtOnce is how many logins to one jump host are under way at once. OpenSSH turns away every
+	// third one while ten are not done (MaxStartups), Dropbear all above five from one address, and
+	// there may be several control planes.
+	loginsAtOnce = 4
+	// answerTime is more than a jump host's answer takes on its way.
+	answerTime = time.Second
+)
 
-// jumpHosts counts the logins to jump hosts that are under way.
-type jumpHosts struct {
+// JumpHosts are the jump hosts of one process, and who is at their doors. All dialers of a process
+// share them. It is safe for concurrent use, and the zero value is ready.
+type JumpHosts struct {
 	mu    sync.Mutex
-	slots map[netip.AddrPort]chan struct{}
+	doors map[netip.AddrPort]*door
 }
 
-// of returns what has an element for each login to one jump host.
-func (j *jumpHosts) of(address netip.AddrPort) chan struct{} {
+// door is where one jump host is entered.
+type door struct {
+	// slots has an element for each login that is under way.
+	slots chan struct{}
+	// failed is why the last login failed that is over; nil: it did not.
+	failed atomic.Pointer[error]
+}
+
+// of returns the door of one jump host.
+func (j *JumpHosts) of(address netip.AddrPort) *door {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.slots == nil {
-		j.slots = make(map[netip.AddrPort]chan struct{})
+	if j.doors == nil {
+		j.doors = make(map[netip.AddrPort]*door)
 	}
-	if j.slots[address] == nil {
-		j.slots[address] = make(chan struct{}, loginsAtOnce)
+	if j.doors[address] == nil {
+		j.doors[address] = &door{slots: make(chan struct{}, loginsAtOnce)}
 	}
-	return j.slots[address]
+	return j.doors[address]
 }
 
 // through connects to the target from its jump host. Once that has let us in, it leads to the
-// target: what then hangs, or is refused, is the target.
+// target: what then hangs, or is refused, is the target. Where the target may well hang, so may its
+// jump host.
 func (d *Dialer) through(ctx context.Context, target Target) (net.Conn, error) {
-	jump, err := d.enter(ctx, *target.Via)
+	via, limit := *target.Via, d.options.ConnectTimeout+d.options.StepTimeout
+	if via.Silence = target.Silence; via.Silence > 0 {
+		limit = d.options.ConnectTimeout + answerTime
+	}
+	jump, err := d.enter(ctx, via)
 	if err != nil {
 		return nil, &JumpHostError{err}
 	}
 	var connection net.Conn
-	err = jump.within(ctx, d.options.ConnectTimeout+d.options.StepTimeout, "connect from jump host "+target.Via.Address.String(), func() (err error) {
+	err = jump.within(ctx, limit, "connect from jump host "+via.Address.String(), func() (err error) {
 		connection, err = jump.client.Dial("tcp", target.Address.String())
 		return err
 	})
@@ -71,25 +92,40 @@ func (d *Dialer) through(ctx context.Context, target Target) (net.Conn, error) {
 	return nil, &JumpHostError{err}
 }
 
-// enter logs in to a jump host when its turn has come.
+// enter logs in to a jump host when its turn has come. Nobody waits for long for one that may well
+// hang, and has let the last one not in.
 func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
-	slots, patience := d.jumps.of(via.Address), d.options.ConnectTimeout+d.options.HandshakeTimeout
+	door, patience := d.options.JumpHosts.of(via.Address), d.options.ConnectTimeout+d.options.HandshakeTimeout
+	if via.Silence > 0 && door.failed.Load() != nil {
+		patience = d.options.ConnectTimeout + via.Silence
+	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
+	case door.slots <- struct{}{}:
+		defer func() { <-door.slots }()
 	case <-waiting.Done():
 		if ctx.Err() != nil {
 			return nil, ended(ctx, "log in to "+via.Address.String())
 		}
+		if last := door.failed.Load(); last != nil {
+			return nil, fleet.Errorf(fleet.KindTemporary, "the last login to %s failed: %v (%d more were under way, and within %s this one's turn did not come)",
+				via.Address, *last, loginsAtOnce, patience)
+		}
 		return nil, fleet.Errorf(fleet.KindTemporary, "%s is busy: %d logins were under way, and within %s this one's turn did not come",
 			via.Address, loginsAtOnce, patience)
 	}
-	jump, err := d.Dial(ctx, via)
+	// It may let nobody run commands, so none is asked for.
+	jump, err := d.login(ctx, via)
 	if wrong, ok := errors.AsType[*HostKeyError](err); ok {
 		// Not wrapped: it is not the key of the target that is wrong.
-		return nil, fleet.Errorf(fleet.KindForbidden, "%v; if the new key is right, put it into the list of hosts", wrong)
+		err = fleet.Errorf(fleet.KindForbidden, "%v; if the new key is right, put it into the list of hosts", wrong)
+	}
+	switch {
+	case err == nil:
+		door.failed.Store(nil)
+	case ctx.Err() == nil: // else it was given up
+		door.failed.Store(&err)
 	}
 	return jump, err
 }

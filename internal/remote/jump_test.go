@@ -69,15 +69,17 @@ func startSilent(t *testing.T) netip.AddrPort {
 	return listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// TestFewLoginsToOneJumpHostAtOnce: OpenSSH would turn some of many away. Who waits for too long
-// says so, and nobody waits for another jump host.
+// TestFewLoginsToOneJumpHostAtOnce: OpenSSH would turn some of many away, whichever dialer they are
+// from. Who waits for too long says so, and why the last login failed; nobody waits for another
+// jump host.
 func TestFewLoginsToOneJumpHostAtOnce(t *testing.T) {
 	t.Parallel()
 	key := newTestKey(t)
 	synctest.Test(t, func(t *testing.T) {
 		busy, other := netip.MustParseAddrPort("192.0.2.1:22"), netip.MustParseAddrPort("192.0.2.2:22")
 		var under, most atomic.Int32
-		dialer := NewDialer(key, Options{ConnectTimeout: 6 * time.Second, HandshakeTimeout: time.Second, Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+		jumpHosts, next := new(JumpHosts), new(atomic.Int32)
+		options := Options{JumpHosts: jumpHosts, ConnectTimeout: 6 * time.Second, HandshakeTimeout: time.Second, Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
 			if address == other.String() {
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 			}
@@ -85,9 +87,10 @@ func TestFewLoginsToOneJumpHostAtOnce(t *testing.T) {
 			defer under.Add(-1)
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}})
+		}}
+		dialers := []*Dialer{NewDialer(key, options), NewDialer(key, options)}
 		probe := func(ctx context.Context, via netip.AddrPort) error {
-			_, err := dialer.Reach(ctx, Target{Address: netip.MustParseAddrPort("10.0.0.1:22"), Via: &Target{Address: via, User: "root", Trust: Trust{FirstUse: true}}})
+			_, err := dialers[next.Add(1)%2].Reach(ctx, Target{Address: netip.MustParseAddrPort("10.0.0.1:22"), Via: &Target{Address: via, User: "root", Trust: Trust{FirstUse: true}}})
 			return err
 		}
 		const machines = 5 * loginsAtOnce
@@ -113,8 +116,11 @@ func TestFewLoginsToOneJumpHostAtOnce(t *testing.T) {
 			if Answered(err) != fleet.AnswerUnknown {
 				t.Errorf("it says something of the machine: %v", err)
 			}
-			if strings.Contains(err.Error(), "192.0.2.1:22 is busy") {
+			if strings.Contains(err.Error(), "turn did not come") {
 				waited++
+				if !strings.Contains(err.Error(), "the last login to 192.0.2.1:22 failed: 192.0.2.1:22 did not accept a connection") {
+					t.Errorf("it does not say why: %v", err)
+				}
 			}
 		}
 		// Twice four are tried, each for 6 s. The others leave after 7 s.

@@ -15,8 +15,8 @@ type Target struct {
 	Via *Target
 	// Silence is how long the host may say nothing during the handshake, and how long it may take to
 	// answer a first command that does nothing. It is for hosts that may well hang: a slow one says
-	// something now and then, however long it takes as a whole. Zero: no such limit, and no such
-	// command.
+	// something now and then, however long it takes as a whole. A jump host is not borne with for
+	// longer, and is asked for no command. Zero: no such limit, and no such command.
 	Silence time.Duration
 }
 

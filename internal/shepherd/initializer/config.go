@@ -66,10 +66,10 @@ type Config struct {
 	Port uint16 `yaml:"port"`
 	// ConnectTimeout bounds the TCP connect.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
-	// FirstSilence is how long a machine may say nothing during the SSH handshake, and how long it
-	// may take to answer a first command that does nothing, unless a start failed there lately. So
-	// machines that hang leave their slots early, and are tried with more patience later. 0: no such
-	// limit.
+	// FirstSilence is how long a machine, or its jump host, may say nothing during the SSH handshake,
+	// and how long the machine may take to answer a first command that does nothing, unless a start
+	// failed there lately. So machines that hang leave their slots early, and are tried with more
+	// patience later. 0: no such limit.
 	FirstSilence time.Duration `yaml:"first_silence"`
 	// StepTimeout bounds each other step on the machine: the SSH handshake, each command, each
 	// operation on files, and how long the upload may go without progress.

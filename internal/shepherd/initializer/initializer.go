@@ -41,6 +41,8 @@ type Options struct {
 	// Logger receives what an operator should know, the agents' standard error included. Nil: nothing
 	// is logged.
 	Logger *slog.Logger
+	// JumpHosts are those of the process. Nil: nobody else uses them.
+	JumpHosts *remote.JumpHosts
 	// Dial takes the place of SSH where no machine is to be reached: in a simulation. Then there need
 	// be no key.
 	Dial func(context.Context, remote.Target) (Host, error)
@@ -75,6 +77,7 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 	if i.dial == nil {
 		dialer := remote.NewDialer(key, remote.Options{
 			Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.StepTimeout, StepTimeout: config.StepTimeout,
+			JumpHosts: options.JumpHosts,
 		})
 		i.dial = func(ctx context.Context, target remote.Target) (Host, error) {
 			host, err := dialer.Dial(ctx, target)

@@ -92,6 +92,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer may be nil.
 	Observer Observer
+	// JumpHosts are those of the process. Nil: nobody else uses them.
+	JumpHosts *remote.JumpHosts
 	// Dial makes the connections below SSH and HTTP. Nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Ask takes the place of SSH and HTTP where there is no network: in a rehearsal. It returns nil
@@ -123,7 +125,7 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 	}
 	dialer := remote.NewDialer(key, remote.Options{
 		Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.Timeout, StepTimeout: config.Timeout,
-		Dial: options.Dial,
+		JumpHosts: options.JumpHosts, Dial: options.Dial,
 	})
 	return &Prober{db: db, sources: kept, config: config, options: options, dialer: dialer}, nil
 }
