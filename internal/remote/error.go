@@ -72,6 +72,9 @@ type DirectoryError struct {
 	// Directory as it was asked for.
 	Directory string
 	Err       error
+	// NotRoot says who wants to use it without root's rights, as "user NAME (uid N)"; empty: root
+	// does.
+	NotRoot string
 	// hint is what is known of the cause; empty: nothing.
 	hint string
 }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -108,4 +109,26 @@ func TestAnUploadDoesNotFailByWhatIsLeft(t *testing.T) {
 			t.Errorf("the connection is of no use after that: %v", err)
 		}
 	})
+}
+
+// TestWhoHasNotRootsRightsIsNamed where a directory cannot be used.
+func TestWhoHasNotRootsRightsIsNamed(t *testing.T) {
+	t.Parallel()
+	for uid, want := range map[string]string{"0": "", "1000": "user admin (uid 1000)"} {
+		t.Run(uid, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				host := startAnswering(t, func(line string) (string, bool) {
+					if strings.Contains(line, "uname -m") {
+						return "x86_64\n" + uid + "\n", true
+					}
+					return "/a\ndrwxrwxrwx 2 0 0 60 Jan 1 00:00 /a\ndrwxr-xr-x 2 0 0 60 Jan 1 00:00 /\n", true
+				})
+				_, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/a/agent", 0o700)
+				if wrong, ok := errors.AsType[*DirectoryError](err); !ok || wrong.NotRoot != want {
+					t.Errorf("%v: %+v", err, wrong)
+				}
+			})
+		})
+	}
 }

@@ -83,7 +83,11 @@ func (h *Host) Upload(ctx context.Context, content *Content, base string, mode f
 		return Uploaded{}, err
 	}
 	if err := u.run(ctx, base); err != nil {
-		return Uploaded{}, ofDirectory(path.Dir(base), err)
+		err = ofDirectory(path.Dir(base), err)
+		if wrong, ok := errors.AsType[*DirectoryError](err); ok && u.uid != 0 {
+			wrong.NotRoot = fmt.Sprintf("user %s (uid %d)", h.user, u.uid)
+		}
+		return Uploaded{}, err
 	}
 	return Uploaded{Path: u.path, Sent: u.sent}, nil
 }

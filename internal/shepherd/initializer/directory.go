@@ -2,6 +2,7 @@ package initializer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path"
@@ -28,6 +29,7 @@ func (i *Initializer) withAgent(ctx context.Context, host Host, logger *slog.Log
 		return err
 	}
 	var reasons []string
+	notRoot := ""
 	directories := i.config.directories()
 	for _, directory := range directories {
 		err = i.runIn(ctx, host, agent, directory, logger, run)
@@ -37,12 +39,21 @@ func (i *Initializer) withAgent(ctx context.Context, host Host, logger *slog.Log
 		}
 		logger.InfoContext(ctx, "agent cannot be started from a directory", slog.String("directory", directory), slog.Any("err", err))
 		reasons = append(reasons, directory+" ("+why+")")
+		if wrong, ok := errors.AsType[*remote.DirectoryError](err); ok && wrong.NotRoot != "" {
+			notRoot = wrong.NotRoot
+		}
 	}
-	if len(directories) == 1 {
-		return err // it says more
+	if len(directories) > 1 { // else the error says more
+		err = fleet.Errorf(fleet.KindTemporary, "no directory of the host can be used for the agent: %s", strings.Join(reasons, ", "))
 	}
-	return fleet.Errorf(fleet.KindTemporary, "no directory of the host can be used for the agent: %s; "+
-		"make one usable, or name another in initializer.other_target_paths", strings.Join(reasons, ", "))
+	switch {
+	case notRoot != "":
+		return fmt.Errorf("%s has not root's rights, and sudo is never used: let root log in, or another user of uid 0 "+
+			"(initializer.user, or `user` of the host in a list); %w", notRoot, err)
+	case len(directories) > 1:
+		return fmt.Errorf("%w; make one usable, or name another in initializer.other_target_paths", err)
+	}
+	return err
 }
 
 func (i *Initializer) runIn(
