@@ -33,32 +33,33 @@ const (
 	answerTime = time.Second
 )
 
-// JumpHosts are the jump hosts of one process, and who is at their doors. All dialers of a process
-// share them. It is safe for concurrent use, and the zero value is ready.
+// JumpHosts are the jump hosts of one process: how many logins to each are under way, and how the
+// last one went. All dialers of a process share them. It is safe for concurrent use, and the zero
+// value is ready.
 type JumpHosts struct {
-	mu    sync.Mutex
-	doors map[netip.AddrPort]*door
+	mu sync.Mutex
+	by map[netip.AddrPort]*jumpHost
 }
 
-// door is where one jump host is entered.
-type door struct {
+// jumpHost is one of them.
+type jumpHost struct {
 	// slots has an element for each login that is under way.
 	slots chan struct{}
 	// failed is why the last login failed that is over; nil: it did not.
 	failed atomic.Pointer[error]
 }
 
-// of returns the door of one jump host.
-func (j *JumpHosts) of(address netip.AddrPort) *door {
+// of returns the jump host of that address.
+func (j *JumpHosts) of(address netip.AddrPort) *jumpHost {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.doors == nil {
-		j.doors = make(map[netip.AddrPort]*door)
+	if j.by == nil {
+		j.by = make(map[netip.AddrPort]*jumpHost)
 	}
-	if j.doors[address] == nil {
-		j.doors[address] = &door{slots: make(chan struct{}, loginsAtOnce)}
+	if j.by[address] == nil {
+		j.by[address] = &jumpHost{slots: make(chan struct{}, loginsAtOnce)}
 	}
-	return j.doors[address]
+	return j.by[address]
 }
 
 // through connects to the target from its jump host. Once that has let us in, it leads to the
@@ -95,20 +96,20 @@ func (d *Dialer) through(ctx context.Context, target Target) (net.Conn, error) {
 // enter logs in to a jump host when its turn has come. Nobody waits for long for one that may well
 // hang, and has let the last one not in.
 func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
-	door, patience := d.options.JumpHosts.of(via.Address), d.options.ConnectTimeout+d.options.HandshakeTimeout
-	if via.Silence > 0 && door.failed.Load() != nil {
+	host, patience := d.options.JumpHosts.of(via.Address), d.options.ConnectTimeout+d.options.HandshakeTimeout
+	if via.Silence > 0 && host.failed.Load() != nil {
 		patience = d.options.ConnectTimeout + via.Silence
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
-	case door.slots <- struct{}{}:
-		defer func() { <-door.slots }()
+	case host.slots <- struct{}{}:
+		defer func() { <-host.slots }()
 	case <-waiting.Done():
 		if ctx.Err() != nil {
 			return nil, ended(ctx, "log in to "+via.Address.String())
 		}
-		if last := door.failed.Load(); last != nil {
+		if last := host.failed.Load(); last != nil {
 			return nil, fleet.Errorf(fleet.KindTemporary, "the last login to %s failed: %v (%d more were under way, and within %s this one's turn did not come)",
 				via.Address, *last, loginsAtOnce, patience)
 		}
@@ -123,9 +124,9 @@ func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
 	}
 	switch {
 	case err == nil:
-		door.failed.Store(nil)
+		host.failed.Store(nil)
 	case ctx.Err() == nil: // else it was given up
-		door.failed.Store(&err)
+		host.failed.Store(&err)
 	}
 	return jump, err
 }

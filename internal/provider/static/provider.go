@@ -6,7 +6,7 @@
 //	    hostname: db3                       # the machine's name; the id where there is none
 //	    address: 192.0.2.17
 //	    port: 2222                          # the initializer's port and user where there are none
-//	    user: admin
+//	    user: root                          # or another with root's rights: sudo is never used
 //	    host_key: ssh-ed25519 AAAA…
 //	    location: rack 1
 //	    labels: {role: database}            # shown with the machine
