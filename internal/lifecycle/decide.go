@@ -304,7 +304,7 @@ func (c judgement) agentAgain() want {
 	}
 	// The effect of a step is waited for. Where the start of an agent has failed, and provider and
 	// policy allow no step at all, there is nothing else than to start it again (onlyStarts).
-	if _, failed := c.r.Backoffs[fleet.ProcessAgentStart]; c.repairing() != nil && !(failed && c.nextRung(nil) == fleet.RungQuarantine) {
+	if _, failed := c.r.Backoffs[fleet.ProcessAgentStart]; c.repairing() != nil && (!failed || c.nextRung(nil) != fleet.RungQuarantine) {
 		return started
 	}
 	t, any := c.trouble()

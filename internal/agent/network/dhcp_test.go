@@ -62,11 +62,11 @@ func prefix(text string) *net.IPNet {
 }
 
 // acknowledge returns a server's answer as it was on the wire.
-func acknowledge(t testing.TB, address string, options []dhcpv4.Option) *dhcpv4.DHCPv4 {
-	t.Helper()
+func acknowledge(tb testing.TB, address string, options []dhcpv4.Option) *dhcpv4.DHCPv4 {
+	tb.Helper()
 	ip, network, err := net.ParseCIDR(address)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	modifiers := []dhcpv4.Modifier{dhcpv4.WithYourIP(ip), dhcpv4.WithNetmask(network.Mask)}
 	for _, option := range options {
@@ -74,11 +74,11 @@ func acknowledge(t testing.TB, address string, options []dhcpv4.Option) *dhcpv4.
 	}
 	made, err := dhcpv4.New(modifiers...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ack, err := dhcpv4.FromBytes(made.ToBytes())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return ack
 }
