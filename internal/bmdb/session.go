@@ -22,7 +22,7 @@ type SessionOptions struct {
 	Component string
 	Host      string
 	PID       int
-	// Providers are those that the component serves, which must be registered; nil: all.
+	// Providers are those that the component serves, as far as they are registered; nil: all.
 	Providers []fleet.ProviderName
 	// Lease is how long the session lasts from each extension. At least one second. Everything done
 	// under the session is cancelled a fifth of it before its end.
@@ -37,6 +37,8 @@ type Session struct {
 	opts   SessionOptions
 	window *trust.Window
 	ends   batch.Queue[*commit]
+	// serves are those of its providers that are registered.
+	serves []fleet.ProviderName
 
 	mu    sync.Mutex
 	works map[workKey]*Work
@@ -67,13 +69,13 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	}
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()
-	err := db.transact(ctx, "start session", db.engine.Extend, func(ctx context.Context, t *transaction) error {
-		if err := t.checkProviders(ctx, opts.Providers); err != nil {
+	err := db.update(ctx, "start session", func(ctx context.Context, t *transaction) (err error) {
+		if s.serves, err = t.registered(ctx, opts.Providers); err != nil {
 			return err
 		}
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
 			ID: string(s.id), Component: opts.Component, Host: opts.Host, Pid: int64(opts.PID), Lease: opts.Lease.Microseconds(),
-			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)), Providers: opts.providers(),
+			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)), Providers: served(s.serves),
 		})
 	})
 	if err != nil {
@@ -84,31 +86,41 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	return s, nil
 }
 
-// checkProviders fails where one of them is not registered any more. They stay locked, because
-// ForgetProvider asks, under that lock, who serves one.
-func (t *transaction) checkProviders(ctx context.Context, providers []fleet.ProviderName) error {
+// registered returns those of the providers that have a row; nil stays nil. They stay locked,
+// because ForgetProvider asks, under that lock, who serves one.
+func (t *transaction) registered(ctx context.Context, providers []fleet.ProviderName) ([]fleet.ProviderName, error) {
+	if len(providers) == 0 {
+		return providers, nil
+	}
 	l := locks{providers: slices.Clone(providers)}
 	if err := l.take(ctx, t); err != nil {
-		return err
+		return nil, err
 	}
+	there := []fleet.ProviderName{}
 	for _, name := range providers {
-		if _, err := t.q.GetProvider(ctx, string(name)); absent(err) {
-			return fleet.Errorf(fleet.KindNotFound, "provider %s was forgotten here: start this control plane again to have it looked after, "+
-				"or take it out of the configuration", name)
-		} else if err != nil {
-			return err
+		switch _, err := t.q.GetProvider(ctx, string(name)); {
+		case err == nil:
+			there = append(there, name)
+		case !absent(err):
+			return nil, err
 		}
 	}
-	return nil
+	return there, nil
 }
 
-// providers is how a session's row says which providers the component serves.
-func (o SessionOptions) providers() string {
-	if o.Providers == nil {
+// Unregistered returns those of its providers that are not registered, so that the session does not
+// serve them: they were forgotten, or the database is an older one.
+func (s *Session) Unregistered() []fleet.ProviderName {
+	return slices.DeleteFunc(slices.Clone(s.opts.Providers), func(name fleet.ProviderName) bool { return slices.Contains(s.serves, name) })
+}
+
+// served is how a session's row says which providers it serves.
+func served(providers []fleet.ProviderName) string {
+	if providers == nil {
 		return everywhere
 	}
-	names := make([]string, len(o.Providers))
-	for i, name := range o.Providers {
+	names := make([]string, len(providers))
+	for i, name := range providers {
 		names[i] = string(name)
 	}
 	return strings.Join(names, " ")

@@ -32,6 +32,8 @@ func Unusable(err error) string {
 	wrong, refused := errors.AsType[*DirectoryError](err)
 	why := ""
 	switch {
+	case exited && exit.hint() == hintNotRun && exit.words() != "": // only the host knows the reason
+		return "the host did not execute it: " + Quote(exit.words())
 	case exited && (refused || exit.NoExec()):
 		why = exit.hint()
 	case refused:
@@ -43,9 +45,9 @@ func Unusable(err error) string {
 	return why
 }
 
-// NoExec reports whether the host forbids to execute anything in the directory of the command. Then
-// the command did not run.
-func (e *ExitError) NoExec() bool { return e.hint() == hintNoExec }
+// NoExec reports whether the host did not execute the command, which another directory may mend, as
+// where the file system is mounted noexec.
+func (e *ExitError) NoExec() bool { return e.hint() == hintNoExec || e.hint() == hintNotRun }
 
 // Error tells how the command ended, what it said, and what that means where it is known.
 func (e *ExitError) Error() string {

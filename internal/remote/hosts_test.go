@@ -282,21 +282,23 @@ func loopback(t *testing.T) (client, server net.Conn) {
 // TestAHostSaysInItsOwnLanguageThatItExecutesNothing and so do security modules, in other words.
 func TestAHostSaysInItsOwnLanguageThatItExecutesNothing(t *testing.T) {
 	t.Parallel()
+	const noexec = "the file system is mounted noexec, or a security module forbids it"
 	for _, test := range []struct {
 		exit ExitError
-		want bool
+		want string // why another directory may do
 	}{
-		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: Permission denied"}, true},
-		{ExitError{Status: 126, Stderr: "bash: Zeile 1: /root/agent: Keine Berechtigung"}, true},
-		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: Operation not permitted"}, true},
-		{ExitError{Status: 126}, true},
-		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: cannot execute binary file: Exec format error"}, false},
-		{ExitError{Status: 126, Stderr: "/usr/local/bin/forced: Permission denied", other: true}, false},
-		{ExitError{Status: 127, Stderr: "sh: 1: /root/agent: Permission denied"}, false},
-		{ExitError{Status: 1, Stderr: "open /root/state: permission denied"}, false},
+		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: Permission denied"}, noexec},
+		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: Operation not permitted"}, noexec},
+		{ExitError{Status: 126, Stderr: "bash: Zeile 1: /root/agent: Keine Berechtigung"}, `the host did not execute it: "bash: Zeile 1: /root/agent: Keine Berechtigung"`},
+		{ExitError{Status: 126, Stderr: "sh: 1: /root/agent: Input/output error"}, `the host did not execute it: "sh: 1: /root/agent: Input/output error"`},
+		{ExitError{Status: 126}, "the host did not execute it, as where the file system is mounted noexec"},
+		{ExitError{Status: 126, Stderr: "bash: line 1: /root/agent: cannot execute binary file: Exec format error"}, ""},
+		{ExitError{Status: 126, Stderr: "/usr/local/bin/forced: Permission denied", other: true}, ""},
+		{ExitError{Status: 127, Stderr: "sh: 1: /root/agent: Permission denied"}, ""},
+		{ExitError{Status: 1, Stderr: "open /root/state: permission denied"}, ""},
 	} {
-		if got := test.exit.NoExec(); got != test.want || (Unusable(&test.exit) != "") != test.want {
-			t.Errorf("%v: %t, %q", &test.exit, got, Unusable(&test.exit))
+		if got := Unusable(&test.exit); got != test.want || test.exit.NoExec() != (test.want != "") {
+			t.Errorf("%v: %t, %q", &test.exit, test.exit.NoExec(), got)
 		}
 	}
 }

@@ -45,7 +45,8 @@ type JumpHosts struct {
 type jumpHost struct {
 	// slots has an element for each login that is under way.
 	slots chan struct{}
-	// failed is why the last login failed that is over; nil: it did not.
+	// failed is why the last login failed by the fault of the jump host, or of the way; nil: it did
+	// not.
 	failed atomic.Pointer[error]
 }
 
@@ -122,10 +123,11 @@ func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
 		// Not wrapped: it is not the key of the target that is wrong.
 		err = fleet.Errorf(fleet.KindForbidden, "%v; if the new key is right, put it into the list of hosts", wrong)
 	}
-	switch {
+	switch kind := fleet.KindOf(err); {
 	case err == nil:
 		host.failed.Store(nil)
-	case ctx.Err() == nil: // else it was given up
+	case ctx.Err() != nil: // it was given up
+	case kind == fleet.KindTimeout, kind == fleet.KindTemporary: // else it is this login's own fault
 		host.failed.Store(&err)
 	}
 	return jump, err

@@ -77,6 +77,7 @@ const (
 	hintNoLogin  = "the user's login shell is nologin: give it a shell, or use another user"
 	hintFull     = "no space left on the host: make room, or use a directory on another file system"
 	hintNoExec   = "the file system is mounted noexec, or a security module forbids it: use another directory"
+	hintNotRun   = "the host did not execute it, as where the file system is mounted noexec: use another directory"
 	hintReadOnly = "the file system is mounted read-only, as it is after a fault of the disk: use another directory, or repair it"
 	hintFormat   = "the program is not built for the host's architecture"
 )
@@ -105,8 +106,10 @@ func (e *ExitError) hint() string {
 	switch {
 	case e.other:
 		return hintOtherCommand
-	case e.Status == notExecutable:
+	case e.Status == notExecutable && (strings.Contains(words, "permission denied") || strings.Contains(words, "operation not permitted")):
 		return hintNoExec
+	case e.Status == notExecutable:
+		return hintNotRun
 	}
 	return ""
 }

@@ -40,6 +40,10 @@ func (l *Loop) Open(ctx context.Context) (*Holder, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range session.Unregistered() {
+		l.logger.ErrorContext(ctx, "provider is not registered in the database (it was forgotten there, or the database is an older one), and is not looked after "+
+			"until this control plane starts again", slog.String("provider", string(name)), slog.String("session", string(session.ID())))
+	}
 	return &Holder{loop: l, session: session}, nil
 }
 

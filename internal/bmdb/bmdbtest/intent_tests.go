@@ -107,6 +107,7 @@ var intentTests = []test{
 				w.Fatalf("intent %+v, want the call at %s", i, lost)
 			}
 			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
+			w.has(fleet.RoleOperations)
 			err := w.db.Forget(w.ctx, actor, id, "it hangs")
 			if fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "is not created yet") || strings.Contains(err.Error(), "machine release") {
 				w.Errorf("forget says %v", err)

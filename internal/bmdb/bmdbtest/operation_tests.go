@@ -174,6 +174,7 @@ var operationTests = []test{
 		w.pulls(everyLever...)
 		w.ask(a, fleet.OperationRelease)
 		refused(fleet.OperationReboot, fleet.KindConflict)
+		w.has(fleet.RoleOperations)
 		err := w.db.Forget(w.ctx, actor, a.Machine, "why not")
 		w.wantKind(err, fleet.KindConflict)
 		if !strings.Contains(err.Error(), "its release is under way") {
@@ -371,6 +372,7 @@ var operationTests = []test{
 		releasing(false)
 	}},
 	{"what the provider lost is forgotten by a person's word", func(w *world) {
+		w.has(fleet.RoleOperations)
 		a := w.ready("c1", false)
 		for command, levers := range map[string][]fleet.Lever{"remove it there": nil, "`ironherd machine release`": {fleet.LeverRelease}} {
 			w.must(w.db.SetLevers(w.ctx, provider, levers))
