@@ -337,6 +337,7 @@ func (f *fakeFleet) ListProviders(_ context.Context, r *fleetv1.ListProvidersReq
 			Pacing:   "one call each 2s, of all control planes together",
 			Unusable: []string{`line 7: host "c": address must be an IPv4 or IPv6 address, not "node3\x1b[2J"`},
 		},
+		{Name: "oldlab", Kind: "static", Machines: 1, LastPass: "1 used", Unserved: []string{"provisioner", "updater"}},
 	}}, nil
 }
 
@@ -344,7 +345,7 @@ func (f *fakeFleet) ListSessions(_ context.Context, r *fleetv1.ListSessionsReque
 	sessions := []*fleetv1.Session{{
 		Id: "0199d3a0-1111-7000-8000-000000000001", Component: "initializer", Host: "ctl1", Pid: 42, StartedAt: ago(26 * time.Hour),
 		Deadline: timestamppb.New(time.Now().Add(time.Hour * 3)),
-		Holds:    []*fleetv1.Hold{{Process: "agent-start", Subject: firstID, Epoch: 7, Since: at(9, 0)}},
+		Holds:    []*fleetv1.Hold{{Process: "agent-start", Subject: firstID, Epoch: 7, Since: at(9, 0)}}, Providers: []string{"a", "b", "c", "d"},
 	}}
 	if r.GetAll() {
 		sessions = append(sessions, &fleetv1.Session{Id: "0199d3a0-1111-7000-8000-000000000000", Component: "updater", Host: "ctl1", Pid: 41, StartedAt: ago(27 * time.Hour), EndedAt: ago(3 * time.Hour), EndCause: "expired"})

@@ -151,6 +151,7 @@ func TestMetricValues(t *testing.T) {
 		`ironherd_certificate_expires_timestamp_seconds{listener="agent-api"} 1.8e+09`, `ironherd_certificate_expires_soon{listener="agent-api"} 1`,
 		`ironherd_tokens_expire_soon 1`, `ironherd_database_writable 0`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
 		`ironherd_provider_failures{process="provision",provider="lab"} 1`, `ironherd_provider_failures{process="update",provider="lab"} 0`,
+		`ironherd_provider_unserved{provider="lab"} 0`,
 		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {

@@ -42,7 +42,7 @@ func smallFleet() *stubFleet {
 				Name: "metal", Kind: "equinix", Machines: 1230, MaxMachines: 1300, OpenIntents: 20, Penalties: 2, Discrepancies: 1,
 				LastPassAt: stampAt("03:11:00"), LastPass: "created 20 machines", LastUpdateAt: stampAt("03:10:00"), LastUpdate: "14 changed",
 			},
-			{Name: "garage", Kind: "static", Machines: 4},
+			{Name: "garage", Kind: "static", Machines: 4, Unserved: []string{"provisioner", "updater"}},
 		},
 		sessions: []*fleetv1.Session{
 			{
