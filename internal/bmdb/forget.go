@@ -65,7 +65,7 @@ func (t *transaction) forgettable(ctx context.Context, r fleet.Record) (unserved
 	if err != nil {
 		return false, nil, err
 	}
-	if parts.serves(fleet.RoleOperations, r.Provider) {
+	if parts.servedUntil(fleet.RoleOperations, r.Provider) >= parts.now { // by who would give it back
 		return false, mayBeThere(r), nil
 	}
 	refused = parts.checkUnserved(r.Provider)

@@ -30,8 +30,9 @@ func (db *DB) Missing(ctx context.Context) ([]fleet.Role, error) {
 type attendance struct {
 	// early: this process has been up for less than absence.
 	early bool
-	// since is the instant before which a part must have ended to be missing.
-	since int64
+	// since is the instant before which a part must have ended to be missing, and now that of the
+	// snapshot.
+	since, now int64
 	until map[string]int64
 	// at is the same for each provider, under everywhere for all of them.
 	at map[string]map[string]int64
@@ -42,7 +43,7 @@ func (t *transaction) attendance(ctx context.Context) (attendance, error) {
 		return *t.parts, nil
 	}
 	a := attendance{
-		early: t.Now().Sub(t.db.opened) < absence, since: micros(t.Now().Add(-absence)),
+		early: t.Now().Sub(t.db.opened) < absence, since: micros(t.Now().Add(-absence)), now: micros(t.Now()),
 		until: make(map[string]int64), at: make(map[string]map[string]int64),
 	}
 	sessions, err := t.q.ListLastSessions(ctx)
@@ -81,8 +82,13 @@ func (a attendance) missing() (missing []fleet.Role) {
 // serves reports whether somebody has the role for that provider. A session that does not say at
 // which providers it works, as those of versions before, counts for all.
 func (a attendance) serves(role fleet.Role, provider fleet.ProviderName) bool {
+	return a.servedUntil(role, provider) >= a.since
+}
+
+// servedUntil is until when somebody had the role for that provider, or will have it.
+func (a attendance) servedUntil(role fleet.Role, provider fleet.ProviderName) int64 {
 	at := a.at[role.Component()]
-	return max(at[string(provider)], at[everywhere]) >= a.since
+	return max(at[string(provider)], at[everywhere])
 }
 
 // unserved returns the roles of loops that somebody has, but nobody for that provider.

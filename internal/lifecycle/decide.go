@@ -129,13 +129,19 @@ func (c judgement) attended(d *Decision) {
 	case role == fleet.RoleAgentAPI && c.awaitingBoot() && c.probed(): // the prober sees it
 	case slices.Contains(c.env.Missing, role):
 		d.Reason += ", but " + Nobody(role)
+	case c.env.Abandoned && slices.Contains(c.env.Unserved, role):
+		d.Reason += ", but " + NobodyServes(c.r.Provider)
 	case slices.Contains(c.env.Unserved, role):
 		d.Reason += ", but " + NobodyServes(c.r.Provider, role)
 	}
 }
 
-// NobodyServes says that nobody who has one of the roles has it for that provider.
+// NobodyServes says that nobody who has one of the roles has it for that provider, or, without
+// roles, that nobody has any for it.
 func NobodyServes(provider fleet.ProviderName, roles ...fleet.Role) string {
+	if len(roles) == 0 {
+		return fmt.Sprintf("no live control plane serves provider %s", provider)
+	}
 	words := make([]string, len(roles))
 	for i, role := range roles {
 		words[i] = string(role)

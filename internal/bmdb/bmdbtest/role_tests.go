@@ -98,7 +98,7 @@ var roleTests = []test{
 			w.Fatalf("unserved are %s", got)
 		}
 		plan := lifecycle.Decide(d.Record, d.Environment, d.Now)
-		if got := plan.For(fleet.ProcessAgentStart).Reason; !strings.HasSuffix(got, ", but no live control plane that has the role initializer serves provider p1") {
+		if got := plan.For(fleet.ProcessAgentStart).Reason; !strings.HasSuffix(got, ", but no live control plane serves provider p1") {
 			w.Fatalf("the reason is %s", got)
 		}
 	}},
@@ -123,6 +123,7 @@ var roleTests = []test{
 		operations := w.serves(fleet.RoleOperations, provider)
 		refused("the role operations serves provider p1", "cannot be asked to take it back")
 		w.must(operations.Close(w.ctx, "its configuration changes"))
+		refused("the role operations serves provider p1, or did within the last minute", "")
 		prober := w.serves(fleet.RoleProber, provider)
 		w.shift.Advance(time.Minute - margin)
 		w.serves(fleet.RoleProvisioner, "p2")

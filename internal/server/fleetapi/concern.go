@@ -271,8 +271,11 @@ func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
 		return nil
 	}
 	text := lifecycle.NobodyServes(p.Name, p.Unserved...)
+	if p.Abandoned {
+		text = lifecycle.NobodyServes(p.Name)
+	}
 	if p.Machines > 0 {
-		text += fmt.Sprintf(", and %s there not looked after", counted(p.Machines, "machine is", "machines are"))
+		text += fmt.Sprintf(", and %s not looked after", counted(p.Machines, "machine there is", "machines there are"))
 	}
 	text += ": start the control plane that has it in its configuration, or put it back there (under its old name, where it was renamed)"
 	if remove := fmt.Sprintf("`ironherd provider forget %s --reason WHY`", p.Name); p.Abandoned && p.Machines == 0 {

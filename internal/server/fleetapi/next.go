@@ -23,7 +23,11 @@ const (
 // nextStep says who acts next on the machine, by when, and what a person would type.
 func (j judged) nextStep() *fleetv1.NextStep {
 	if role := j.unserved(); role != "" {
-		what := lifecycle.NobodyServes(j.record.Provider, role) + ": start the control plane that has it in its configuration, or put it back there"
+		nobody := lifecycle.NobodyServes(j.record.Provider, role)
+		if j.env.Abandoned {
+			nobody = lifecycle.NobodyServes(j.record.Provider)
+		}
+		what := nobody + ": start the control plane that has it in its configuration, or put it back there"
 		if j.env.Abandoned {
 			what += fmt.Sprintf("; where it is given up for good, `ironherd machine forget %s --reason WHY` removes the machine here", j.record.ID)
 		}
