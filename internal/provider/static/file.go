@@ -78,7 +78,7 @@ func (f *file) look() (*list, error) {
 			return nil, err
 		}
 		if err == nil {
-			says, fault := f.parse(data)
+			says, fault := newList(f.path, data, f.says)
 			if now.Sub(info.ModTime()).Abs() >= settled || says.same(f.says) {
 				f.info, f.at, f.says, f.fault = info, now, says, fault
 				return says, fault
@@ -90,14 +90,6 @@ func (f *file) look() (*list, error) {
 		}
 		<-time.After(settled)
 	}
-}
-
-// parse returns what the data says, or why it cannot be understood.
-func (f *file) parse(data []byte) (*list, error) {
-	if f.says.holds(data) {
-		return f.says, nil
-	}
-	return newList(f.path, data)
 }
 
 // errWritten is the error for a file that was written while it was read.

@@ -17,9 +17,14 @@ type list struct {
 	byID    map[fleet.ProviderID]int
 }
 
-// newList reads a list; name is how errors name it. An error is one of the whole list, of kind
-// Invalid.
-func newList(name string, data []byte) (*list, error) {
+// newList reads a list; name is how errors name it. One of the known lists is returned where that
+// was read from this very data. An error is one of the whole list, of kind Invalid.
+func newList(name string, data []byte, known ...*list) (*list, error) {
+	for _, l := range known {
+		if l != nil && bytes.Equal(l.data, data) {
+			return l, nil
+		}
+	}
 	entries, _, err := parse(data)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "host list %s: %w", name, err)
@@ -41,10 +46,17 @@ func (l *list) get(id fleet.ProviderID) (provider.Entry, bool) {
 	return l.entries[i], true
 }
 
-// holds reports whether the list was read from this very data; nil was not.
-func (l *list) holds(data []byte) bool { return l != nil && bytes.Equal(l.data, data) }
-
-// same reports whether both lists say the same; nil says nothing.
+// same reports whether both lists say the same, in whatever order; nil says nothing. Of a host that
+// cannot be used a list says that it is there, and no more: the reason names lines, and the rest is
+// that of the first one where a host is listed twice.
 func (l *list) same(other *list) bool {
-	return l != nil && other != nil && (l == other || reflect.DeepEqual(l.entries, other.entries))
+	if l == nil || other == nil {
+		return false
+	}
+	return l == other || slices.EqualFunc(l.entries, other.entries, func(a, b provider.Entry) bool {
+		if a.Invalid != "" && b.Invalid != "" {
+			return a.ID == b.ID
+		}
+		return reflect.DeepEqual(a, b)
+	})
 }

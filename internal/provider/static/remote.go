@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 const (
@@ -24,16 +25,18 @@ const (
 // it.
 //
 // A server may serve half of a file that is being written. So what is new in a list counts when it
-// was fetched again, a moment later (pause), and says the same.
+// was fetched again, a moment later (pause), and says the same. A later reading may be the one that
+// fetches it again: the next turn may come long after the pause.
 type remote struct {
 	name  string
 	fetch func(context.Context) ([]byte, error)
 	pause time.Duration
 
 	mu sync.Mutex
-	// says is the last list that counted, and at when it was fetched.
-	says *list
-	at   time.Time
+	// counts is the last list that counted, when it was fetched last.
+	counts fetched
+	// doubt is what was fetched last where that does not count yet, when it was first fetched.
+	doubt fetched
 	// fault is how the last reading failed; nil when it did not.
 	fault  error
 	failed time.Time
@@ -41,13 +44,19 @@ type remote struct {
 	under *flight
 }
 
+// fetched is a list and when it was fetched. No list: there was none.
+type fetched struct {
+	says *list
+	at   time.Time
+}
+
 // read returns the list as of now, or as of a moment ago where that is recent enough.
 func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
 	switch {
-	case recent && r.says != nil && time.Since(r.at) < fetchAge:
+	case recent && r.counts.says != nil && time.Since(r.counts.at) < fetchAge:
 		defer r.mu.Unlock()
-		return r.says, nil
+		return r.counts.says, nil
 	case recent && r.fault != nil && time.Since(r.failed) < failureAge:
 		defer r.mu.Unlock()
 		return nil, r.fault
@@ -67,56 +76,70 @@ func (r *remote) begin(ctx context.Context) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &flight{cancel: cancel, done: make(chan struct{})}
 	r.under = f
-	was := r.says
+	was, doubt := r.counts.says, r.doubt
 	go func() {
 		defer cancel()
-		says, at, err := r.look(own, was)
+		got, err := r.look(own, f, was, doubt)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		f.says, f.fault = says, err
+		f.says, f.fault = got.says, err
 		close(f.done)
 		if r.under != f { // nobody waits for it any more
 			return
 		}
 		r.under, r.fault = nil, err
 		if err == nil {
-			r.says, r.at = says, at
+			r.counts, r.doubt = got, fetched{}
 		} else {
 			r.failed = time.Now()
 		}
 	}()
 }
 
-// look fetches the list until it says what counted before, or the same twice. It comes with when it
-// was fetched.
-func (r *remote) look(ctx context.Context, was *list) (says *list, at time.Time, err error) {
-	var before *list // what the fetch before this one said
+// look fetches the list until it says what counted before, or twice the same that is new.
+func (r *remote) look(ctx context.Context, f *flight, was *list, doubt fetched) (fetched, error) {
 	for i := range fetches {
 		if i > 0 {
 			select {
 			case <-time.After(r.pause):
 			case <-ctx.Done():
-				return nil, at, fleet.ContextError(ctx)
+				return fetched{}, fleet.ContextError(ctx)
 			}
 		}
+		begin := time.Now()
 		data, err := r.once(ctx)
-		at = time.Now()
+		if doubt.says != nil && provider.WasQueued(err) && ctx.Err() == nil {
+			// Not wrapped: nobody is in front of this one, it is too early.
+			err = fleet.Errorf(fleet.KindTemporary, "host list %s says something new, which counts when it was fetched again and says the same: %s", r.name, err.Error())
+		}
 		if err != nil {
-			return nil, at, err
+			return fetched{}, err
 		}
+		says, err := newList(r.name, data, was, doubt.says)
+		got := fetched{says: says, at: time.Now()}
 		switch {
-		case was.holds(data):
-			return was, at, nil
-		case before.holds(data):
-			return before, at, nil
+		case err != nil:
+			r.keep(f, fetched{})
+			return fetched{}, err
+		case says.same(was):
+			return got, nil
+		case !says.same(doubt.says):
+			doubt = got
+			r.keep(f, doubt)
+		case begin.Sub(doubt.at) >= r.pause:
+			return got, nil
 		}
-		says, err := newList(r.name, data)
-		if err != nil || says.same(was) || says.same(before) {
-			return says, at, err
-		}
-		before = says
 	}
-	return nil, at, fleet.Errorf(fleet.KindTemporary, "host list %s says something else each time that it is fetched", r.name)
+	return fetched{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something else each time that it is fetched", r.name)
+}
+
+// keep keeps what a reading has fetched, and does not count yet, for the readings after it.
+func (r *remote) keep(f *flight, doubt fetched) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.under == f { // else a newer reading may know better
+		r.doubt = doubt
+	}
 }
 
 // once fetches the list once.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -242,6 +243,116 @@ func TestAFetchHasATimeLimit(t *testing.T) {
 		_, err := p.Get(t.Context(), "a")
 		if took := time.Since(begin); fleet.KindOf(err) != fleet.KindTimeout || took > fetchLimit {
 			t.Errorf("%v (%s) after %s", err, fleet.KindOf(err), took)
+		}
+	})
+}
+
+// TestAListWhoseTurnsComeLate: where the next fetch may come long after the pause, it is a later
+// reading that confirms what is new. Until then, each is told why it does not count.
+func TestAListWhoseTurnsComeLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const spacing = 5 * time.Minute
+		n, fetches := 0, 0
+		config := Config{URL: "https://lists.example/hosts", Spacing: spacing, InFlight: 1}
+		p, err := New(config, provider.Options{HTTP: trip(func(r *http.Request) (*http.Response, error) {
+			fetches++
+			return answered(r, http.StatusOK, hosts(n)), nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n = range []int{3, 4, 2} {
+			begin, before := time.Now(), fetches
+			for time.Since(begin) < spacing-fetchLimit {
+				_, err := p.List(t.Context())
+				if fleet.KindOf(err) != fleet.KindTemporary || provider.WasQueued(err) || !strings.Contains(err.Error(), "counts when it was fetched again") || fetches != before+1 {
+					t.Errorf("%d hosts are new: %v (%s), after %d fetches", n, err, fleet.KindOf(err), fetches-before)
+				}
+				time.Sleep(time.Minute)
+			}
+			if entries, err := p.List(t.Context()); err != nil || len(entries) != n || fetches != before+2 {
+				t.Errorf("%d hosts were fetched again: %d, %v, after %d fetches", n, len(entries), err, fetches-before)
+			}
+			time.Sleep(spacing)
+		}
+	})
+}
+
+// TestAReadingThatNobodyWaitsFor leaves what it has fetched to the next one. That counts it neither
+// too early, nor when the list has said something else in between.
+func TestAReadingThatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{URL: "https://lists.example/hosts", InFlight: 1}
+		var body string
+		p, err := New(config, provider.Options{HTTP: trip(func(r *http.Request) (*http.Response, error) {
+			return answered(r, http.StatusOK, body), nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave := func(says string) {
+			t.Helper()
+			body = says
+			ctx, cancel := context.WithTimeout(t.Context(), settled/2)
+			defer cancel()
+			if _, err := p.List(ctx); fleet.KindOf(err) != fleet.KindTimeout {
+				t.Errorf("nobody waits: %v", err)
+			}
+		}
+		const fails = -1
+		ask := func(when, says string, want int, after time.Duration) {
+			t.Helper()
+			body = says
+			begin := time.Now()
+			entries, err := p.List(t.Context())
+			if (want == fails) != (err != nil) || err == nil && len(entries) != want || time.Since(begin) != after {
+				t.Errorf("%s: %d hosts, %v, after %s", when, len(entries), err, time.Since(begin))
+			}
+		}
+		leave(hosts(2))
+		ask("too young", hosts(2), 2, settled)
+		leave(hosts(3))
+		time.Sleep(settled)
+		ask("old enough", hosts(3), 3, 0)
+		for _, between := range []struct {
+			says string
+			want int
+		}{{hosts(3), 3}, {"hosts", fails}} {
+			leave(hosts(1))
+			time.Sleep(settled)
+			ask("in between", between.says, between.want, 0)
+			leave(hosts(1))
+			ask("and back", hosts(3), 3, 0)
+		}
+	})
+}
+
+// TestAListInVaryingOrder, of which hosts cannot be used: the reasons name lines, and of a host
+// that is listed twice the first one's entry is kept.
+func TestAListInVaryingOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lines := []string{
+			"{id: a, address: 192.0.2.1}", "{id: bad, address: here}", "{id: b, address: 192.0.2.2}", "{id: '#', address: 192.0.2.3}", "{id: twice, address: 192.0.2.4}",
+			"{id: twice, address: 192.0.2.5, location: rack 2}", "{id: c, address: 192.0.2.6}", "{id: d, address: 192.0.2.6}", "{id: '%', address: 192.0.2.7}",
+		}
+		fetches := 0
+		p := behind(t, func(r *http.Request) (*http.Response, error) {
+			fetches++
+			turned := append(slices.Clone(lines[fetches%len(lines):]), lines[:fetches%len(lines)]...)
+			return answered(r, http.StatusOK, "hosts:\n  - "+strings.Join(turned, "\n  - ")+"\n"), nil
+		})
+		for i := range 2 * len(lines) {
+			entries, err := p.List(t.Context())
+			if err != nil || len(entries) != 8 || fetches != i+2 {
+				t.Fatalf("%d hosts, %v, after %d fetches", len(entries), err, fetches)
+			}
+		}
+		lines[1] = "{id: bad, address: 192.0.2.8}" // it can be used now, which is new
+		if entries, err := p.List(t.Context()); err != nil || len(entries) != 8 || fetches != 2*len(lines)+3 {
+			t.Errorf("%d hosts, %v, after %d fetches", len(entries), err, fetches)
 		}
 	})
 }
