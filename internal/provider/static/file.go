@@ -18,7 +18,12 @@ const (
 	settled = 2 * time.Second
 	// unsettled is for how long a reading waits for a file that is written all the time.
 	unsettled = 10 * time.Second
+	// readLimit bounds the wait for one reading.
+	readLimit = time.Minute
 )
+
+// errHangs is why nobody waits longer.
+var errHangs = fleet.Errorf(fleet.KindTimeout, "it did not answer within %s", readLimit)
 
 // file is a list in a file, which people edit and programs rewrite in place.
 //
@@ -26,8 +31,8 @@ const (
 // in it until it has not been written for a while (settled): half of a list makes no host gone, and
 // half of an address is not taken for a host's. A reading waits for that.
 //
-// At most one reading is under way; all who ask meanwhile wait for it, or for their context. One
-// that hangs, as on a network file system, is not begun again.
+// At most one reading is under way; all who ask meanwhile wait for it, or for their context, for
+// some time at most (readLimit). One that hangs, as on a network file system, is not begun again.
 type file struct {
 	path string
 	load func(path string) ([]byte, os.FileInfo, error)
@@ -59,7 +64,9 @@ func (f *file) read(ctx context.Context) (*list, error) {
 		}()
 	}
 	f.mu.Unlock()
-	return under.wait(ctx, "read host list "+f.path)
+	limited, cancel := context.WithTimeoutCause(ctx, readLimit, errHangs)
+	defer cancel()
+	return under.wait(limited, "read host list "+f.path)
 }
 
 // look looks whether the file has changed, and returns what counts.

@@ -134,8 +134,8 @@ func TestAListThatIsAlwaysBeingWritten(t *testing.T) {
 	}
 }
 
-// TestAFileThatHangs, as on a network file system, keeps nobody beyond their context, and is asked
-// for once, however many ask.
+// TestAFileThatHangs, as on a network file system, keeps nobody beyond their context, nor anybody
+// for longer than a minute. It is asked for once, however many ask.
 func TestAFileThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,12 @@ func TestAFileThatHangs(t *testing.T) {
 			})
 			callers.Wait()
 		}
-		time.AfterFunc(time.Minute, func() { close(hang) })
+		begin := time.Now()
+		if _, err := p.List(t.Context()); fleet.KindOf(err) != fleet.KindTimeout || !strings.Contains(err.Error(), path+": ") ||
+			!strings.Contains(err.Error(), "did not answer within 1m0s") || time.Since(begin) != readLimit {
+			t.Errorf("a pass, which has no limit: %v (%s) after %s", err, fleet.KindOf(err), time.Since(begin))
+		}
+		time.AfterFunc(readLimit/2, func() { close(hang) })
 		if _, err := p.Get(t.Context(), "node1"); err != nil || loads != 1 {
 			t.Errorf("when it answers: %v, after %d readings", err, loads)
 		}

@@ -23,8 +23,8 @@
 // not fetch a URL again for a single host within fetchAge.) What is new in a list counts when that
 // is complete, as far as can be told: when nobody has written the file for a moment (settled), or
 // when the URL says the same twice, a moment apart. A call waits for that, and fails with kind
-// Temporary where it takes too long. So half of a list makes no host gone, and no other host out of
-// one.
+// Temporary where it takes too long, or Timeout where a file does not answer. So half of a list
+// makes no host gone, and no other host out of one.
 //
 // A list that it cannot read answers nothing; the error names the line. A host that it does not
 // understand becomes an entry that says what is wrong; the others are not affected.
