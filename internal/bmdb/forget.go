@@ -114,8 +114,8 @@ func (db *DB) ForgetProvider(ctx context.Context, actor string, name fleet.Provi
 			return err
 		}
 		if n := p.row.Machines; n > 0 {
-			return fleet.Errorf(fleet.KindConflict, "%d machines of provider %s are known: `ironherd machine forget --provider %s --reason WHY` removes them first",
-				n, name, name)
+			return fleet.Errorf(fleet.KindConflict, "machines of provider %s are known (%d): `ironherd machine forget --provider %s --limit %d --reason WHY` "+
+				"removes them first", name, n, name, min(n, MaxPlanned))
 		}
 		return t.forgetProvider(ctx, p, actor, reason)
 	})
