@@ -42,48 +42,42 @@ func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineReq
 	})
 }
 
+// toProvider does to a provider what a person asks for, who must say why.
+func (s *Service) toProvider(ctx context.Context, actor string, asked interface {
+	GetProvider() string
+	GetReason() string
+},
+	do func(ctx context.Context, actor string, name fleet.ProviderName, reason string) error,
+) error {
+	name, err := s.providerOf(ctx, asked.GetProvider())
+	if err != nil {
+		return err
+	}
+	reason, err := reasonOf(asked.GetReason())
+	if err != nil {
+		return err
+	}
+	return do(ctx, actor, name, reason)
+}
+
 // PauseProvider implements fleetv1connect.FleetServiceHandler.
 func (s *Service) PauseProvider(ctx context.Context, req *fleetv1.PauseProviderRequest) (*fleetv1.PauseProviderResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServicePauseProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.PauseProviderResponse, error) {
-		name, err := s.providerOf(ctx, req.GetProvider())
-		if err != nil {
-			return nil, err
-		}
-		reason, err := reasonOf(req.GetReason())
-		if err != nil {
-			return nil, err
-		}
-		return &fleetv1.PauseProviderResponse{}, s.db.PauseProvider(ctx, actor, name, reason)
+		return &fleetv1.PauseProviderResponse{}, s.toProvider(ctx, actor, req, s.db.PauseProvider)
 	})
 }
 
 // ResumeProvider implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ResumeProvider(ctx context.Context, req *fleetv1.ResumeProviderRequest) (*fleetv1.ResumeProviderResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceResumeProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.ResumeProviderResponse, error) {
-		name, err := s.providerOf(ctx, req.GetProvider())
-		if err != nil {
-			return nil, err
-		}
-		reason, err := reasonOf(req.GetReason())
-		if err != nil {
-			return nil, err
-		}
-		return &fleetv1.ResumeProviderResponse{}, s.db.ResumeProvider(ctx, actor, name, reason)
+		return &fleetv1.ResumeProviderResponse{}, s.toProvider(ctx, actor, req, s.db.ResumeProvider)
 	})
 }
 
 // ForgetProvider implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ForgetProvider(ctx context.Context, req *fleetv1.ForgetProviderRequest) (*fleetv1.ForgetProviderResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceForgetProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.ForgetProviderResponse, error) {
-		name, err := s.providerOf(ctx, req.GetProvider())
-		if err != nil {
-			return nil, err
-		}
-		reason, err := reasonOf(req.GetReason())
-		if err != nil {
-			return nil, err
-		}
-		return &fleetv1.ForgetProviderResponse{}, s.db.ForgetProvider(ctx, actor, name, reason)
+		return &fleetv1.ForgetProviderResponse{}, s.toProvider(ctx, actor, req, s.db.ForgetProvider)
 	})
 }
 
