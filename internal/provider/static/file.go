@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// settled is how long ago a file was written that nobody writes any more. A younger one may be
-	// half of what it is to become, and may change without a new size or time: file systems count
-	// time in steps, some of a second or two.
+	// settled is for how long a file has the same size and time when nobody writes it any more. Before
+	// that it may be half of what it is to become, and may change without a new size or time: file
+	// systems count time in steps, some of a second or two.
 	settled = 2 * time.Second
 	// unsettled is for how long a reading waits for a file that is written all the time.
 	unsettled = 10 * time.Second
@@ -28,8 +28,9 @@ var errHangs = fleet.Errorf(fleet.KindTimeout, "it did not answer within %s", re
 // file is a list in a file, which people edit and programs rewrite in place.
 //
 // It is read again when its size, its time or its inode is another one. Nothing counts that is new
-// in it until it has not been written for a while (settled): half of a list makes no host gone, and
-// half of an address is not taken for a host's. A reading waits for that.
+// in it until these have stayed as they are for a while (settled): half of a list makes no host gone,
+// and half of an address is not taken for a host's. A reading waits for that, by this host's clock:
+// the time of a file is that of the file server, which may be any other.
 //
 // At most one reading is under way; all who ask meanwhile wait for it, or for their context, for
 // some time at most (readLimit). One that hangs, as on a network file system, is not begun again.
@@ -40,9 +41,12 @@ type file struct {
 	mu sync.Mutex
 	// under is the reading that is under way; nil: none is. It alone touches what follows.
 	under *flight
-	// info is that of the last reading which counted, and at when that began; nil: there was none.
+	// met is the newest state of the file that was read, and since when that had been read for the
+	// first time; nil: none was.
+	met   os.FileInfo
+	since time.Time
+	// info is that of the last reading which counted; nil: there was none.
 	info os.FileInfo
-	at   time.Time
 	// says is what it says, or fault why it cannot be understood.
 	says  *list
 	fault error
@@ -77,18 +81,24 @@ func (f *file) look() (*list, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.info != nil && unchanged(f.info, info) && f.at.Sub(info.ModTime()) >= settled {
+		if f.info != nil && unchanged(f.info, info) {
 			return f.says, f.fault
 		}
 		data, info, err := f.load(f.path)
 		if err != nil && !errors.Is(err, errWritten) {
 			return nil, err
 		}
+		if f.met == nil || !unchanged(f.met, info) {
+			f.met, f.since = info, time.Now()
+		}
 		if err == nil {
 			says, fault := newList(f.path, data, f.says)
-			if now.Sub(info.ModTime()).Abs() >= settled || says.same(f.says) {
-				f.info, f.at, f.says, f.fault = info, now, says, fault
+			if now.Sub(f.since) >= settled {
+				f.info, f.says, f.fault = info, says, fault
 				return says, fault
+			}
+			if says.same(f.says) {
+				return f.says, f.fault
 			}
 			err = fleet.Errorf(fleet.KindTemporary, "host list %s may be unfinished: it counts when nobody has written it for %s", f.path, settled)
 		}

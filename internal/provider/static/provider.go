@@ -21,8 +21,8 @@
 //
 // Each call looks whether the file has changed, so a change needs no restart. (The provider does
 // not fetch a URL again for a single host within fetchAge.) What is new in a list counts when that
-// is complete, as far as can be told: when nobody has written the file for a moment (settled), or
-// when the URL says the same twice, a moment apart. A call waits for that, and fails with kind
+// is complete, as far as can be told: when the file stays as it is for a moment (settled), or when
+// the URL says the same twice, a moment apart. A call waits for that, and fails with kind
 // Temporary where it takes too long, or Timeout where a file does not answer. So half of a list
 // makes no host gone, and no other host out of one.
 //

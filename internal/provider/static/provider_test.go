@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -193,6 +194,11 @@ func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
 
 func TestEverythingThatDescribesAHost(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, everythingThatDescribesAHost)
+}
+
+func everythingThatDescribesAHost(t *testing.T) {
+	t.Helper()
 	path := writeList(t, `
 - {id: rack1-node3, address: 192.0.2.17}
 - {id: a, hostname: db3, address: 192.0.2.17, port: 2222, user: admin, labels: {role: database, rack: "7"},
@@ -224,8 +230,7 @@ func TestEverythingThatDescribesAHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A change counts at once where the file is old; where its time is none of ours, also one that
-	// leaves size and time as they were.
+	// A change counts, also one that leaves size and time as they were, while the time is new.
 	at := time.Now().Add(time.Hour)
 	if err := os.Chtimes(path, at, at); err != nil {
 		t.Fatal(err)
@@ -339,6 +344,11 @@ func TestAHostNameIsOfOneHost(t *testing.T) {
 
 func TestAnUnreadableListFailsWithItsLine(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, anUnreadableListFailsWithItsLine)
+}
+
+func anUnreadableListFailsWithItsLine(t *testing.T) {
+	t.Helper()
 	for content, says := range map[string]string{
 		"":                             "it is empty",
 		"hosts:\n  - id: [\n":          "line 2",
