@@ -28,9 +28,9 @@ var errHangs = fleet.Errorf(fleet.KindTimeout, "it did not answer within %s", re
 // file is a list in a file, which people edit and programs rewrite in place.
 //
 // It is read again when its size, its time or its inode is another one. Nothing counts that is new
-// in it until these have stayed as they are for a while (settled): half of a list makes no host gone,
-// and half of an address is not taken for a host's. A reading waits for that, by this host's clock:
-// the time of a file is that of the file server, which may be any other.
+// in it until these have stayed as they are for a while (settled): half of a list makes no host
+// gone, and half of an address is not taken for a host's. A reading waits for that, by this host's
+// clock: the time of a file is that of the file server, which may be any other.
 //
 // At most one reading is under way; all who ask meanwhile wait for it, or for their context, for
 // some time at most (readLimit). One that hangs, as on a network file system, is not begun again.
