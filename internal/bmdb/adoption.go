@@ -54,7 +54,6 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 // made for, under the same UUID. An intent that is still open is closed by it.
 func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
 	return Change{
-		text: fmt.Sprintf("adopt token %s: %s on %s, %+v", token, id, capacity, p),
 		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
 			k, err := t.q.GetToken(ctx, string(token))
 			if absent(err) {
@@ -63,7 +62,6 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 			l.machines = append(l.machines, fleet.MachineID(k.Machine))
 			return err
 		},
-		kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			k, err := t.q.GetToken(ctx, string(token))
 			if absent(err) || err == nil && k.Provider != string(c.work.Subject.Provider) {
@@ -84,8 +82,7 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 // already, also of another provider.
 func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
 	return Change{
-		text: fmt.Sprintf("adopt %s as %s on %s, %+v", id, machine, capacity, p), machines: []fleet.MachineID{machine},
-		kind: ofProvider,
+		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			c.touch(machine)
 			if err := t.notElsewhere(ctx, c.work.Subject.Provider, id); err != nil {
@@ -106,13 +103,10 @@ func AdoptEntry(machine fleet.MachineID, id fleet.ProviderID, capacity fleet.Cap
 
 // DropAdoption ends the request to take in a machine that is not there to be taken in any more.
 func DropAdoption(id fleet.ProviderID) Change {
-	return Change{
-		text: fmt.Sprintf("drop the adoption of %s", id), kind: ofProvider,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			_, err := t.dropAdoption(ctx, c, id)
-			return err
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		_, err := t.dropAdoption(ctx, c, id)
+		return err
+	}}
 }
 
 // dropAdoption ends the request for a machine, and returns what was asked for, if anything was.

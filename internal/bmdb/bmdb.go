@@ -157,17 +157,13 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return read(ctx, db.view, "now", func(_ context.Context, t *transaction) (time.Time, error) { return t.Now(), nil })
 }
 
-// receive takes in the hints of other processes; nil means that anything may have become due.
-func (db *DB) receive(hints []Hint) {
-	if hints == nil {
+// receive takes in what other processes tell; nil means that anything may have become due.
+func (db *DB) receive(due map[Entry]time.Time) {
+	if due == nil {
 		db.heads.Forget()
 		return
 	}
-	entries := make(map[agenda.Entry]time.Time, len(hints))
-	for _, h := range hints {
-		entries[agenda.Entry{Process: h.Process, Provider: h.Provider}] = h.DueAt
-	}
-	db.heads.Due(entries, time.Time{})
+	db.heads.Due(due, time.Time{})
 }
 
 // Wake returns a channel that receives a hint when something became due for the process, or is to

@@ -146,7 +146,7 @@ func (t *transaction) updateMachines(ctx context.Context, list []*machineRecord)
 		l, was := &m.lane, m.lane.was
 		rows[i] = statement.UpdateMachineParams{
 			ID: string(m.record.ID), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
-			Epoch: int64(l.epoch), Session: string(l.session), Process: string(l.process), Since: l.since, Why: l.why, Note: l.note,
+			Epoch: int64(l.epoch), Session: string(l.session), Process: string(l.process), Since: l.since, Why: l.why,
 			DueAgentStart: m.due[fleet.ProcessAgentStart], DueInstall: m.due[fleet.ProcessInstall],
 			DueOperation: m.due[fleet.ProcessOperation], DueRecovery: m.due[fleet.ProcessRecovery],
 			DueProbe: m.due[fleet.ProcessProbe],
@@ -169,7 +169,7 @@ func (t *transaction) updateLanes(ctx context.Context, list []*providerLane) err
 		l.changed, l.was = false, fence{epoch: int64(l.epoch), session: string(l.session), revision: was.revision + 1}
 		n, err := t.q.UpdateProviderLane(ctx, statement.UpdateProviderLaneParams{
 			Provider: string(l.provider), Process: string(l.of), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
-			Epoch: int64(l.epoch), Session: string(l.session), Since: l.since, Why: l.why, Note: l.note, DueAt: l.due,
+			Epoch: int64(l.epoch), Session: string(l.session), Since: l.since, Why: l.why, DueAt: l.due,
 		})
 		if err != nil {
 			return err

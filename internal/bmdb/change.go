@@ -15,41 +15,14 @@ import (
 // all or none. The functions of this package make them; for work on a machine they concern that
 // machine.
 type Change struct {
-	// text tells one change from another.
-	text string
-	kind kind
 	// machines whose rows the change needs besides the work's own.
 	machines []fleet.MachineID
 	// concerns adds what else it needs. It runs before any lock is taken. May be nil.
 	concerns func(ctx context.Context, t *transaction, w *Work, l *locks) error
 	// apply writes. Everything concerned is locked.
 	apply func(ctx context.Context, t *transaction, c *commit) error
-	// recall fills in what the caller wants to know, when the change was committed before and the
-	// reply was lost. May be nil.
-	recall func(ctx context.Context, t *transaction, w *Work) error
-}
-
-// String tells one change from another.
-func (c Change) String() string { return c.text }
-
-// kind says what work a change makes sense in.
-type kind int
-
-const (
-	ofAny kind = iota
-	ofMachine
-	ofProvider
-)
-
-// fits fails a change in work on the wrong kind of subject.
-func (c Change) fits(s fleet.Subject) error {
-	if c.kind == ofMachine && s.Machine == "" {
-		return fleet.Errorf(fleet.KindInvalid, "%s needs work on a machine, not on %s", c.text, s)
-	}
-	if c.kind == ofProvider && s.Provider == "" {
-		return fleet.Errorf(fleet.KindInvalid, "%s needs work on a provider, not on %s", c.text, s)
-	}
-	return nil
+	// answers says that apply has an answer for the caller.
+	answers bool
 }
 
 // record appends to the history of the machine, or of the work's subject when there is none.
@@ -66,43 +39,37 @@ func (c *commit) record(t *transaction, machine fleet.MachineID, event fleet.Eve
 // SetAgentStarted records a takeover that succeeded. At is set by the transaction. KindConflict
 // unless the takeover generation is the one that was minted last.
 func SetAgentStarted(s fleet.AgentStarted) Change {
-	return Change{
-		text: fmt.Sprintf("agent started: %+v", s),
-		kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			id := c.work.Subject.Machine
-			m, err := t.row(ctx, id)
-			if err != nil {
-				return err
-			}
-			if m.TakeoverGeneration != int64(s.TakeoverGeneration) {
-				return fleet.Errorf(fleet.KindConflict, "takeover generation %d of machine %s is not the newest: %d is", s.TakeoverGeneration, id,
-					m.TakeoverGeneration)
-			}
-			err = t.q.PutAgentStarted(ctx, statement.PutAgentStartedParams{
-				Machine: string(id), At: micros(t.Now()), TakeoverGeneration: int64(s.TakeoverGeneration), PublicKey: s.PublicKey,
-				AgentVersion: s.AgentVersion, BootID: s.BootID,
-			})
-			if err != nil {
-				return err
-			}
-			c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
-			env, err := t.environment(ctx)
-			if err != nil || !lifecycle.StartIsStep(c.machine.record, env, t.Now(), s.BootID) {
-				return err
-			}
-			c.record(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
-			return t.putRepair(ctx, c.machine, fleet.RungAgentStart)
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		id := c.work.Subject.Machine
+		m, err := t.row(ctx, id)
+		if err != nil {
+			return err
+		}
+		if m.TakeoverGeneration != int64(s.TakeoverGeneration) {
+			return fleet.Errorf(fleet.KindConflict, "takeover generation %d of machine %s is not the newest: %d is", s.TakeoverGeneration, id,
+				m.TakeoverGeneration)
+		}
+		err = t.q.PutAgentStarted(ctx, statement.PutAgentStartedParams{
+			Machine: string(id), At: micros(t.Now()), TakeoverGeneration: int64(s.TakeoverGeneration), PublicKey: s.PublicKey,
+			AgentVersion: s.AgentVersion, BootID: s.BootID,
+		})
+		if err != nil {
+			return err
+		}
+		c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
+		env, err := t.environment(ctx)
+		if err != nil || !lifecycle.StartIsStep(c.machine.record, env, t.Now(), s.BootID) {
+			return err
+		}
+		c.record(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
+		return t.putRepair(ctx, c.machine, fleet.RungAgentStart)
+	}}
 }
 
 // MintTakeover makes the machine's takeover generation grow, above the one that the host says it
 // has seen (0: it has not said), and returns it.
 func MintTakeover(seen fleet.TakeoverGeneration, into *fleet.TakeoverGeneration) Change {
 	return Change{
-		text: fmt.Sprintf("mint a takeover generation above %d", seen),
-		kind: ofMachine,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			g, err := t.q.MintTakeover(ctx, statement.MintTakeoverParams{ID: string(c.work.Subject.Machine), Seen: int64(seen)})
 			if err != nil {
@@ -116,12 +83,7 @@ func MintTakeover(seen fleet.TakeoverGeneration, into *fleet.TakeoverGeneration)
 			c.record(t, c.work.Subject.Machine, fleet.EventTakeover, detail)
 			return nil
 		},
-		// the lane is ours: nobody minted since
-		recall: func(ctx context.Context, t *transaction, w *Work) error {
-			m, err := t.row(ctx, w.Subject.Machine)
-			*into = fleet.TakeoverGeneration(m.TakeoverGeneration)
-			return err
-		},
+		answers: true,
 	}
 }
 
@@ -130,7 +92,7 @@ func MintTakeover(seen fleet.TakeoverGeneration, into *fleet.TakeoverGeneration)
 // back or forgotten meanwhile. At, CreatedAt and ActiveAt are kept by the BMDB.
 func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
 	return Change{
-		text: fmt.Sprintf("provided %s %s: %+v", machine, id, p), machines: []fleet.MachineID{machine},
+		machines: []fleet.MachineID{machine},
 		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
 			m, err := t.row(ctx, machine)
 			if err == nil && lifecycle.MayChange(providedOfMachine(m)) != lifecycle.MayChange(&p) {
@@ -230,32 +192,25 @@ func (t *transaction) setProviderID(ctx context.Context, m statement.MachineReco
 
 // RecordHistory appends to the history of the work's subject.
 func RecordHistory(event fleet.Event, detail string) Change {
-	return Change{
-		text: "history: " + string(event) + ": " + detail,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			c.record(t, c.work.Subject.Machine, event, detail)
-			return nil
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		c.record(t, c.work.Subject.Machine, event, detail)
+		return nil
+	}}
 }
 
 // RecordMachineHistory appends to the history of a machine from work on its provider.
 func RecordMachineHistory(machine fleet.MachineID, event fleet.Event, detail string) Change {
-	return Change{
-		text: fmt.Sprintf("history of %s: %s: %s", machine, event, detail),
-		kind: ofProvider,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			c.record(t, machine, event, detail)
-			return nil
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		c.record(t, machine, event, detail)
+		return nil
+	}}
 }
 
 // PinHostKeys remembers the host keys seen at first contact, in authorized_keys form, in place of
 // those remembered before. See DB.HostKeys.
 func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 	return Change{
-		text: fmt.Sprintf("pin host keys of %s: %q", machine, keys), machines: []fleet.MachineID{machine},
+		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 			return t.putHostKeys(ctx, machine, fleet.HostKeyFirstUse, keys...)
@@ -269,7 +224,7 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 // the machine itself stays.
 func InjectHostKey(machine fleet.MachineID, key, fingerprint string) Change {
 	return Change{
-		text: fmt.Sprintf("inject host key of %s: %s", machine, key), machines: []fleet.MachineID{machine},
+		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			was, err := t.hostKeys(ctx, machine)
 			if err != nil || len(was.Known) > 0 && was.Source != fleet.HostKeyInjected || slices.Contains(was.Known, key) {
@@ -284,17 +239,13 @@ func InjectHostKey(machine fleet.MachineID, key, fingerprint string) Change {
 // RefuseHostKey remembers the key that the host has shown in place of those that are known, in
 // authorized_keys form, for a person to look at. See DB.AcceptHostKey.
 func RefuseHostKey(key, fingerprint string) Change {
-	return Change{
-		text: "refuse host key " + key,
-		kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			machine := c.work.Subject.Machine
-			was, err := t.hostKeys(ctx, machine)
-			if err != nil || was.Refused == key {
-				return err
-			}
-			c.record(t, machine, fleet.EventHostKeyRefused, fingerprint)
-			return t.q.RefuseHostKey(ctx, statement.RefuseHostKeyParams{Machine: string(machine), Refused: key, RefusedAt: micros(t.Now())})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		machine := c.work.Subject.Machine
+		was, err := t.hostKeys(ctx, machine)
+		if err != nil || was.Refused == key {
+			return err
+		}
+		c.record(t, machine, fleet.EventHostKeyRefused, fingerprint)
+		return t.q.RefuseHostKey(ctx, statement.RefuseHostKeyParams{Machine: string(machine), Refused: key, RefusedAt: micros(t.Now())})
+	}}
 }

@@ -22,9 +22,8 @@ const (
 type commit struct {
 	work    *Work
 	changes []Change
-	// ending is how the work ends; nil: it goes on, and note identifies this write.
+	// ending is how the work ends; nil: it goes on.
 	ending *ending
-	note   string
 
 	// lane of the work's subject, and the subject as it was read under its lock.
 	lane     *lane
@@ -49,7 +48,7 @@ func (c *commit) touch(id fleet.MachineID) {
 // caller: a batch may be committed after the caller has given up, and must not write to it then.
 func (c *commit) alone() bool {
 	return c.work.Subject.Machine == "" || slices.ContainsFunc(c.changes, func(ch Change) bool {
-		return ch.concerns != nil || len(ch.machines) > 0 || ch.recall != nil
+		return ch.concerns != nil || len(ch.machines) > 0 || ch.answers
 	})
 }
 
@@ -128,27 +127,19 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 		return nil, err
 	}
 	seen := make(map[fleet.Subject]bool, len(list))
-	var written []*commit
 	for _, c := range list {
 		if c.lane == nil || !c.lane.heldBy(c.work) || seen[c.work.Subject] {
 			continue
 		}
 		seen[c.work.Subject] = true
-		ours = append(ours, c)
-		if c.ending == nil && c.lane.note == c.note { // it was committed before, and the reply was lost
-			if err := c.recall(ctx, t); err != nil {
-				return nil, err
-			}
-			continue
-		}
 		for _, ch := range c.changes {
 			if err := ch.apply(ctx, t, c); err != nil {
 				return nil, err
 			}
 		}
-		written = append(written, c)
+		ours = append(ours, c)
 	}
-	return ours, t.writeAll(ctx, written)
+	return ours, t.writeAll(ctx, ours)
 }
 
 // needs adds what a commit is going to write about to what is locked for it.
@@ -157,9 +148,6 @@ func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
 	c.found, c.quiet = "", false
 	l.add(c.work.Subject)
 	for _, ch := range c.changes {
-		if err := ch.fits(c.work.Subject); err != nil {
-			return err
-		}
 		l.machines = append(l.machines, ch.machines...)
 		if ch.concerns == nil {
 			continue
@@ -216,9 +204,7 @@ func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
 		return err
 	}
 	for _, c := range list {
-		if c.ending == nil {
-			c.lane.note = c.note
-		} else {
+		if c.ending != nil {
 			t.endWork(c)
 		}
 		var err error
@@ -326,19 +312,6 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 	}
 	if was.Session != string(w.Session) || was.Event != string(c.ending.event) {
 		return fleet.ErrLeaseLost
-	}
-	return c.recall(ctx, t)
-}
-
-// recall fills in the answers of changes that were committed before.
-func (c *commit) recall(ctx context.Context, t *transaction) error {
-	for _, ch := range c.changes {
-		if ch.recall == nil {
-			continue
-		}
-		if err := ch.recall(ctx, t, c.work); err != nil {
-			return err
-		}
 	}
 	return nil
 }

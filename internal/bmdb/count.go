@@ -43,16 +43,11 @@ func (t *transaction) foldCounts(ctx context.Context, provider fleet.ProviderNam
 	if err := l.take(ctx, t); err != nil {
 		return err
 	}
-	rows, err := t.q.ListStateCounts(ctx, statement.ListStateCountsParams{Provider: string(provider), MaxRows: foldBatch})
-	if err != nil {
-		return err
-	}
-	ids := make([]int64, len(rows))
-	for i, r := range rows {
-		ids[i] = r.ID
+	rows, err := t.q.TakeStateCounts(ctx, statement.TakeStateCountsParams{Provider: string(provider), MaxRows: foldBatch})
+	for _, r := range rows {
 		t.buffer.count(string(provider), r.State, r.N)
 	}
-	return t.many.DeleteStateCounts(ctx, ids)
+	return err
 }
 
 // checkCounts compares the state counts with the states.

@@ -2,7 +2,6 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -11,13 +10,9 @@ import (
 // SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were
 // there.
 func SetDiscrepancies(discrepancies []Discrepancy) Change {
-	return Change{
-		text: fmt.Sprintf("discrepancies: %+v", discrepancies),
-		kind: ofProvider,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			return t.setDiscrepancies(ctx, c, discrepancies)
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		return t.setDiscrepancies(ctx, c, discrepancies)
+	}}
 }
 
 func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepancies []Discrepancy) error {

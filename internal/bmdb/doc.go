@@ -88,8 +88,9 @@
 //   - The holder is paused past its window and wakes: its contexts are cancelled; what it had begun
 //     may still reach the outside (rule 7); its commits return ErrLeaseLost and change nothing.
 //   - The reply to a commit is lost: repeating the same outcome by the same (session, epoch)
-//     returns nil; the same Note is written once. The reply to a claim is lost: the session
-//     remembers its candidates, and the next extension hands back what it turns out to hold.
+//     returns nil. After a Note the work fails, and whoever does it again looks at what was
+//     written. The reply to a claim is lost: the session remembers its candidates, and the next
+//     extension hands back what it turns out to hold.
 //   - A commit is lost by the database (asynchronous failover) and somebody else got the epoch: the
 //     session in the lane is another, and the commit is refused.
 //   - The reply to HandOutInstall is lost, here or on its way to the agent: the agent does not know

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -51,12 +52,12 @@ type Engine interface {
 	// engine makes what the history of the coming days needs.
 	PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error)
 
-	// Notify passes hints on to the other processes that have the database open, some time soon or
-	// never. It does not wait.
-	Notify(hints []Hint)
-	// Subscribe makes receive be called with the hints of others; nil means that anything may have
-	// become due. Called once, at open.
-	Subscribe(receive func(hints []Hint))
+	// Notify tells the other processes that have the database open, some time soon or never, what may
+	// have become due. It does not wait, and leaves the map as it is. It only saves time.
+	Notify(due map[Entry]time.Time)
+	// Subscribe makes receive be called with what others tell; nil means that anything may have become
+	// due. Called once, at open.
+	Subscribe(receive func(due map[Entry]time.Time))
 
 	// Many returns the statements on many rows, as this engine runs them on db.
 	Many(db statement.DBTX) statement.Many
@@ -64,12 +65,8 @@ type Engine interface {
 	Close() error
 }
 
-// Hint says that something may have become due. Hints only save time.
-type Hint struct {
-	Process  fleet.Process
-	Provider fleet.ProviderName
-	DueAt    time.Time
-}
+// Entry is work of a process at a provider; "": at any.
+type Entry = agenda.Entry
 
 // Properties are what the logic above must know of an engine.
 type Properties struct {

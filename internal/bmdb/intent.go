@@ -47,10 +47,7 @@ func (c *commit) unpaused() error {
 
 // UnlessPaused goes with what takes a machine in without a call to create it. ErrPaused.
 func UnlessPaused() Change {
-	return Change{
-		text: "unless paused", kind: ofProvider,
-		apply: func(_ context.Context, _ *transaction, c *commit) error { return c.unpaused() },
-	}
+	return Change{apply: func(_ context.Context, _ *transaction, c *commit) error { return c.unpaused() }}
 }
 
 // OpenIntents opens as many of the intents, in their order, as maxMachines (0: no limit) allows,
@@ -58,8 +55,6 @@ func UnlessPaused() Change {
 // that has an open intent is skipped. Those that were opened are returned. ErrPaused.
 func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Change {
 	return Change{
-		text: fmt.Sprintf("open intents, at most %d machines: %+v", maxMachines, intents),
-		kind: ofProvider,
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			*into = nil
 			if err := c.unpaused(); err != nil {
@@ -91,20 +86,7 @@ func OpenIntents(maxMachines int, intents []NewIntent, into *[]fleet.Intent) Cha
 			}
 			return t.addMachines(ctx, c.work.Subject.Provider, len(*into))
 		},
-		recall: func(ctx context.Context, t *transaction, _ *Work) error {
-			*into = nil
-			for _, n := range intents {
-				i, err := t.q.GetIntent(ctx, string(n.Machine))
-				if absent(err) {
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				*into = append(*into, intentOf(i))
-			}
-			return nil
-		},
+		answers: true,
 	}
 }
 
@@ -157,7 +139,7 @@ func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.I
 		text += install.Image.Identity()
 	}
 	return Change{
-		text: text, machines: []fleet.MachineID{machine}, kind: ofProvider,
+		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			i, err := t.row(ctx, machine)
 			if fleet.KindOf(err) == fleet.KindNotFound || err == nil && (i.IntentOpenedAt == 0 || !since.IsZero() && instant(i.IntentOpenedAt).After(since)) {
@@ -223,11 +205,11 @@ func (t *transaction) putInstallRequest(ctx context.Context, machine fleet.Machi
 }
 
 // onIntent is a change of one open intent. KindConflict when none is open.
-func onIntent(text string, machine fleet.MachineID,
+func onIntent(machine fleet.MachineID,
 	do func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error,
 ) Change {
 	return Change{
-		text: text + " " + string(machine), machines: []fleet.MachineID{machine}, kind: ofProvider,
+		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			i, err := t.q.GetIntent(ctx, string(machine))
 			if absent(err) || err == nil && i.Provider != string(c.work.Subject.Provider) {
@@ -245,7 +227,7 @@ func onIntent(text string, machine fleet.MachineID,
 // IntentCalled is committed before a call that could create something. ErrPaused: the call is not
 // to be made. So none is begun after a person was told that the provider is paused (rule 8).
 func IntentCalled(machine fleet.MachineID) Change {
-	return onIntent("intent called", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+	return onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if err := c.unpaused(); err != nil {
 			return err
 		}
@@ -270,7 +252,7 @@ func IntentCalled(machine fleet.MachineID) Change {
 // call was made, before this one, that is not answered; it counts where there is one. KindConflict
 // when no call is open.
 func IntentAnswered(machine fleet.MachineID, before *time.Time) Change {
-	ch := onIntent("intent answered", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+	return onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if i.Rejected >= i.Calls {
 			return fleet.Errorf(fleet.KindConflict, "no call for machine %s is open", machine)
 		}
@@ -286,16 +268,12 @@ func IntentAnswered(machine fleet.MachineID, before *time.Time) Change {
 		c.record(t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
 		return nil
 	})
-	if before != nil {
-		ch.text += fmt.Sprintf(", unanswered since %s", fleet.Instant(*before))
-	}
-	return ch
 }
 
 // CloseIntentProvided closes an intent on the device that carries its token: the machine gets its
 // provider ID and its first fact. Closing it once more in the same way changes nothing.
 func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) Change {
-	ch := onIntent("intent provided", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+	ch := onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if err := t.closeIntent(ctx, i, outcomeProvided); err != nil {
 			return err
 		}
@@ -313,7 +291,6 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 		}
 		return first(ctx, t, c)
 	}
-	ch.text += fmt.Sprintf(" %s %+v", id, p)
 	return ch
 }
 
@@ -327,37 +304,31 @@ func (t *transaction) closeIntent(ctx context.Context, i statement.Intent, outco
 // CloseIntentRejected closes an intent all of whose calls were definitely rejected; KindConflict
 // otherwise. The machine's row goes, its history and its token stay.
 func CloseIntentRejected(machine fleet.MachineID, cause string) Change {
-	ch := onIntent("intent rejected", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+	return onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		if i.Calls != i.Rejected {
 			return fleet.Errorf(fleet.KindConflict, "%d of %d calls for machine %s are not rejected: its intent stays open", i.Calls-i.Rejected,
 				i.Calls, machine)
 		}
 		return t.giveUpIntent(ctx, c, i, outcomeRejected, cause)
 	})
-	ch.text += " " + cause
-	return ch
 }
 
 // CloseIntentOtherOwner closes an intent whose capacity another owner has, as confirmed by two
 // complete lists after the settling time, which is the caller's duty. The machine's row goes, its
 // history and its token stay.
 func CloseIntentOtherOwner(machine fleet.MachineID, evidence string) Change {
-	ch := onIntent("intent lost", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+	return onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		return t.giveUpIntent(ctx, c, i, outcomeOtherOwner, evidence)
 	})
-	ch.text += " " + evidence
-	return ch
 }
 
 // CloseIntentNothingMade closes an intent that has an unanswered call, and whose capacity the
 // provider has refused for good since. After the settling time no machine carries the token, which
 // is the caller's duty. The machine's row goes, its history and its token stay.
 func CloseIntentNothingMade(machine fleet.MachineID, evidence string) Change {
-	ch := onIntent("intent refused", machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
+	return onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		return t.giveUpIntent(ctx, c, i, outcomeRejected, evidence)
 	})
-	ch.text += " " + evidence
-	return ch
 }
 
 func (t *transaction) giveUpIntent(ctx context.Context, c *commit, i statement.Intent, outcome, why string) error {
@@ -377,33 +348,25 @@ func (t *transaction) giveUpIntent(ctx context.Context, c *commit, i statement.I
 
 // SetPenalty keeps a piece of capacity from being used for as long as it says.
 func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Change {
-	return Change{
-		text: fmt.Sprintf("penalty of %s for %s: %s", until, capacity, cause),
-		kind: ofProvider,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			provider := string(c.work.Subject.Provider)
-			if err := t.q.DeletePastPenalties(ctx, statement.DeletePastPenaltiesParams{Provider: provider, Now: micros(t.Now())}); err != nil {
-				return err
-			}
-			at := t.Now().Add(until)
-			made, err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{Provider: provider, Capacity: string(capacity), Until: micros(at), Cause: cause})
-			if err != nil || made == 0 { // a longer one is there
-				return err
-			}
-			c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, fleet.Instant(at), cause))
-			return nil
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		provider := string(c.work.Subject.Provider)
+		if err := t.q.DeletePastPenalties(ctx, statement.DeletePastPenaltiesParams{Provider: provider, Now: micros(t.Now())}); err != nil {
+			return err
+		}
+		at := t.Now().Add(until)
+		made, err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{Provider: provider, Capacity: string(capacity), Until: micros(at), Cause: cause})
+		if err != nil || made == 0 { // a longer one is there
+			return err
+		}
+		c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, fleet.Instant(at), cause))
+		return nil
+	}}
 }
 
 // SetPassResult sets what is shown of the provider's last pass: a clause, and then a line for each
 // entry of its list that is left alone.
 func SetPassResult(summary string) Change {
-	return Change{
-		text: "pass result: " + summary,
-		kind: ofProvider,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			return t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(c.work.Subject.Provider)})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		return t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(c.work.Subject.Provider)})
+	}}
 }

@@ -15,9 +15,7 @@ type lane struct {
 	process fleet.Process
 	since   int64
 	why     string
-	// note identifies the last write in the middle of the work.
-	note   string
-	holder holder
+	holder  holder
 	// was is what the row says, which each write of it names.
 	was fence
 }
@@ -64,13 +62,13 @@ func (l *lane) byLane(kind fleet.Lane) map[fleet.Lane]fleet.Hold {
 // take gives the lane to a session, under the next epoch.
 func (l *lane) take(s *Session, process fleet.Process, since int64, why string, deadline int64) {
 	l.epoch++
-	l.session, l.process, l.since, l.why, l.note = s.id, process, since, why, ""
+	l.session, l.process, l.since, l.why = s.id, process, since, why
 	l.holder = holder{component: s.opts.Component, host: s.opts.Host, deadlineAt: deadline}
 }
 
 // free gives the lane up. Its epoch stays: the next holder gets the one after it.
 func (l *lane) free() {
-	l.session, l.process, l.since, l.why, l.note, l.holder = "", "", 0, "", "", holder{}
+	l.session, l.process, l.since, l.why, l.holder = "", "", 0, "", holder{}
 }
 
 // end frees the lane of a subject and writes the one row of history of its work (I4): how it ended,
@@ -117,7 +115,7 @@ func (t *transaction) revoke(m *machineRecord, actor, why string) {
 func laneOf(r statement.MachineRecord) lane {
 	return lane{
 		epoch: fleet.Epoch(r.Epoch), session: fleet.SessionID(r.Session), process: fleet.Process(r.Process), since: r.Since, why: r.Why,
-		note: r.Note, was: fence{epoch: r.Epoch, session: r.Session, revision: r.Revision},
+		was: fence{epoch: r.Epoch, session: r.Session, revision: r.Revision},
 		holder: holder{
 			component: r.SessionComponent, host: r.SessionHost, deadlineAt: r.SessionDeadlineAt, endedAt: r.SessionEndedAt,
 		},

@@ -34,24 +34,21 @@ func (db *DB) LeaveOrder(ctx context.Context, a AgentIdentity) (why string, err 
 // to be up, and that no agent of ours is on it. It changes nothing when the machine is not waited
 // for any more, because a person has asked for something else.
 func RecordBack() Change {
-	return Change{
-		text: "the installed system is back", kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			r := c.machine.record
-			if !lifecycle.Returning(r) {
-				return nil
-			}
-			machine := string(r.ID)
-			if err := t.q.SetInstalledAgain(ctx, statement.SetInstalledAgainParams{Machine: machine, At: micros(t.Now())}); err != nil {
-				return err
-			}
-			// What probes have found of it before says nothing of it now.
-			if err := t.q.DropProbe(ctx, machine); err != nil {
-				return err
-			}
-			c.record(t, r.ID, fleet.EventBack, fmt.Sprintf("install generation %d, attempt %d: generation %d was called off before it wrote anything",
-				r.Installed.Generation, r.Installed.Attempt, r.InstallRequest.Generation))
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		r := c.machine.record
+		if !lifecycle.Returning(r) {
 			return nil
-		},
-	}
+		}
+		machine := string(r.ID)
+		if err := t.q.SetInstalledAgain(ctx, statement.SetInstalledAgainParams{Machine: machine, At: micros(t.Now())}); err != nil {
+			return err
+		}
+		// What probes have found of it before says nothing of it now.
+		if err := t.q.DropProbe(ctx, machine); err != nil {
+			return err
+		}
+		c.record(t, r.ID, fleet.EventBack, fmt.Sprintf("install generation %d, attempt %d: generation %d was called off before it wrote anything",
+			r.Installed.Generation, r.Installed.Attempt, r.InstallRequest.Generation))
+		return nil
+	}}
 }

@@ -11,18 +11,15 @@ import (
 // MaintenanceOver records that the time of a maintenance is over. What failed before it counts no
 // more, as after EndMaintenance.
 func MaintenanceOver() Change {
-	return Change{
-		text: "end the maintenance", kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			m, machine := c.machine.record.Maintenance, c.work.Subject.Machine
-			if m == nil || m.Over || m.Until == nil || m.Until.After(t.Now()) {
-				return fleet.Errorf(fleet.KindConflict, "the maintenance of machine %s does not end now", machine)
-			}
-			c.record(t, machine, fleet.EventMaintenanceEnded, "its time is over")
-			t.forgetFailures(c.machine.record)
-			return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(*m.Until), Machine: string(machine)})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		m, machine := c.machine.record.Maintenance, c.work.Subject.Machine
+		if m == nil || m.Over || m.Until == nil || m.Until.After(t.Now()) {
+			return fleet.Errorf(fleet.KindConflict, "the maintenance of machine %s does not end now", machine)
+		}
+		c.record(t, machine, fleet.EventMaintenanceEnded, "its time is over")
+		t.forgetFailures(c.machine.record)
+		return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(*m.Until), Machine: string(machine)})
+	}}
 }
 
 // BeginMaintenance keeps everything away from the host until then, or until EndMaintenance, and

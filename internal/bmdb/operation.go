@@ -172,47 +172,41 @@ func withdrawable(r fleet.Record) error {
 // BeginOperation commits the next attempt at the operation of that number, to be followed by the
 // call. KindConflict unless it is the newest and has not ended.
 func BeginOperation(number int64, bootID string) Change {
-	return Change{
-		text: fmt.Sprintf("begin operation %d", number), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			open, err := c.operation(number)
-			if err != nil {
-				return err
-			}
-			attempt := 1
-			if was := c.machine.record.OperationAttempt; was != nil && was.Number == number {
-				attempt = was.Attempt + 1
-			}
-			c.record(t, c.work.Subject.Machine, fleet.EventOperationBegun, fmt.Sprintf("%s (operation %d), attempt %d", open.Operation, number, attempt))
-			return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
-				Machine: string(c.work.Subject.Machine), Number: number, Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
-			})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		open, err := c.operation(number)
+		if err != nil {
+			return err
+		}
+		attempt := 1
+		if was := c.machine.record.OperationAttempt; was != nil && was.Number == number {
+			attempt = was.Attempt + 1
+		}
+		c.record(t, c.work.Subject.Machine, fleet.EventOperationBegun, fmt.Sprintf("%s (operation %d), attempt %d", open.Operation, number, attempt))
+		return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
+			Machine: string(c.work.Subject.Machine), Number: number, Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
+		})
+	}}
 }
 
 // UndoAttempt takes back the newest attempt at the operation of that number, which certainly had
 // no effect: nothing was sent, or the provider has refused it. was is the attempt before it; nil:
 // there was none. KindConflict when the provider has accepted it.
 func UndoAttempt(number int64, was *fleet.OperationAttempt) Change {
-	return Change{
-		text: fmt.Sprintf("undo the attempt at operation %d, back to %+v", number, was), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			if _, err := c.operation(number); err != nil {
-				return err
-			}
-			machine := string(c.work.Subject.Machine)
-			if is := c.machine.record.OperationAttempt; is != nil && is.Number == number && is.AcceptedAt != nil {
-				return fleet.Errorf(fleet.KindConflict, "the attempt at operation %d of machine %s was accepted", number, machine)
-			}
-			if was == nil {
-				return t.q.DropOperationAttempt(ctx, machine)
-			}
-			return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
-				Machine: machine, Number: number, Attempt: int64(was.Attempt), At: micros(was.At), BootID: was.BootID,
-			})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		if _, err := c.operation(number); err != nil {
+			return err
+		}
+		machine := string(c.work.Subject.Machine)
+		if is := c.machine.record.OperationAttempt; is != nil && is.Number == number && is.AcceptedAt != nil {
+			return fleet.Errorf(fleet.KindConflict, "the attempt at operation %d of machine %s was accepted", number, machine)
+		}
+		if was == nil {
+			return t.q.DropOperationAttempt(ctx, machine)
+		}
+		return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
+			Machine: machine, Number: number, Attempt: int64(was.Attempt), At: micros(was.At), BootID: was.BootID,
+		})
+	}}
 }
 
 // operation returns the operation that has not ended. KindConflict unless it is of that number.
@@ -226,33 +220,27 @@ func (c *commit) operation(number int64) (*fleet.OperationRequest, error) {
 
 // AcceptOperation records that the provider has accepted the call.
 func AcceptOperation(number int64) Change {
-	return Change{
-		text: fmt.Sprintf("accept operation %d", number), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			open, err := c.operation(number)
-			if err != nil {
-				return err
-			}
-			machine := c.work.Subject.Machine
-			c.record(t, machine, fleet.EventOperationAccepted, fmt.Sprintf("%s (operation %d)", open.Operation, number))
-			if open.Operation.Restarts() {
-				t.startsAnew(machine)
-			}
-			return t.q.AcceptOperation(ctx, statement.AcceptOperationParams{At: micros(t.Now()), Machine: string(machine), Number: number})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		open, err := c.operation(number)
+		if err != nil {
+			return err
+		}
+		machine := c.work.Subject.Machine
+		c.record(t, machine, fleet.EventOperationAccepted, fmt.Sprintf("%s (operation %d)", open.Operation, number))
+		if open.Operation.Restarts() {
+			t.startsAnew(machine)
+		}
+		return t.q.AcceptOperation(ctx, statement.AcceptOperationParams{At: micros(t.Now()), Machine: string(machine), Number: number})
+	}}
 }
 
 // CheckOperation records that the provider was asked what has become of it.
 func CheckOperation(number int64) Change {
-	return Change{
-		text: fmt.Sprintf("check operation %d", number), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			return t.q.CheckOperation(ctx, statement.CheckOperationParams{
-				At: micros(t.Now()), Machine: string(c.work.Subject.Machine), Number: number,
-			})
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		return t.q.CheckOperation(ctx, statement.CheckOperationParams{
+			At: micros(t.Now()), Machine: string(c.work.Subject.Machine), Number: number,
+		})
+	}}
 }
 
 // EndOperation records how the operation ended. A machine that was given back goes, with all that
@@ -261,7 +249,6 @@ func CheckOperation(number int64) Change {
 // allows it (DB.RetryCapacity).
 func EndOperation(number int64, ok bool, detail string, penalty time.Duration) Change {
 	return Change{
-		text: fmt.Sprintf("end operation %d: %t %s", number, ok, detail), kind: ofMachine,
 		concerns: func(_ context.Context, _ *transaction, w *Work, l *locks) error {
 			l.providers = append(l.providers, w.Record.Provider)
 			return nil
@@ -322,14 +309,11 @@ func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.Opera
 // ReplaceByPolicy asks, in the policy's name, for a machine that its provider gave up to be
 // replaced.
 func ReplaceByPolicy() Change {
-	return Change{
-		text: "replace by policy", kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			if err := operable(c.machine.record, fleet.OperationReplace); err != nil {
-				return err
-			}
-			_, err := t.requestOperation(ctx, c.machine.record, fleet.ActorPolicy, fleet.OperationReplace, "the provider gave the machine up")
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		if err := operable(c.machine.record, fleet.OperationReplace); err != nil {
 			return err
-		},
-	}
+		}
+		_, err := t.requestOperation(ctx, c.machine.record, fleet.ActorPolicy, fleet.OperationReplace, "the provider gave the machine up")
+		return err
+	}}
 }

@@ -33,13 +33,9 @@ type ProbeResult struct {
 // the work has a row of history only if the finding is new: if it says what the one before said,
 // the fact of the probe names the work, and stands in for that row (I4).
 func RecordProbe(f ProbeResult) Change {
-	return Change{
-		text: fmt.Sprintf("probe: %+v", f),
-		kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			return t.recordProbe(ctx, c, f)
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		return t.recordProbe(ctx, c, f)
+	}}
 }
 
 func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult) error {

@@ -63,7 +63,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	}
 	for _, r := range lanes {
 		l := &providerLane{provider: name, of: fleet.Process(r.Process), due: r.DueAt, lane: lane{
-			epoch: fleet.Epoch(r.Epoch), session: fleet.SessionID(r.Session), since: r.Since, why: r.Why, note: r.Note,
+			epoch: fleet.Epoch(r.Epoch), session: fleet.SessionID(r.Session), since: r.Since, why: r.Why,
 			was: fence{epoch: r.Epoch, session: r.Session, revision: r.Revision},
 			holder: holder{
 				component: r.SessionComponent, host: r.SessionHost, deadlineAt: r.SessionDeadlineAt, endedAt: r.SessionEndedAt,

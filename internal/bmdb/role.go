@@ -33,7 +33,7 @@ type attendance struct {
 	// since is the instant before which a part must have ended to be missing, and now that of the
 	// snapshot.
 	since, now int64
-	until map[string]int64
+	until      map[string]int64
 	// at is the same for each provider, under everywhere for all of them.
 	at map[string]map[string]int64
 }

@@ -187,9 +187,8 @@ type extension struct {
 	running string
 
 	alive bool
-	// lost are leases of machines that are not ours any more. held are the machines in doubt that are
-	// ours, and providers all lanes of providers that are.
-	lost      []statement.Held
+	// held are the machines of works and in doubt that are ours, and providers all lanes of providers
+	// that are.
 	held      []statement.GetMachineHeldRow
 	providers []statement.ListProviderLanesHeldRow
 }
@@ -209,50 +208,39 @@ func (s *Session) extension() *extension {
 	return x
 }
 
-// ask asks which of the works are void, and which of the doubts are held.
+// ask asks which of the works and of the doubts are held.
 func (x *extension) ask(ctx context.Context, t *transaction, session string) (err error) {
-	held := make([]statement.Held, 0, len(x.works))
-	ofProviders := false
+	machines, ofProviders := slices.Clone(x.doubts), len(x.doubts) > 0
 	for _, w := range x.works {
 		if w.Subject.Machine == "" {
 			ofProviders = true
 		} else {
-			held = append(held, w.held())
+			machines = append(machines, string(w.Subject.Machine))
 		}
 	}
-	if x.lost, err = t.many.ListVoid(ctx, session, held); err != nil {
-		return err
-	}
-	if ofProviders || len(x.doubts) > 0 {
-		if x.providers, err = t.q.ListProviderLanesHeld(ctx, session); err != nil {
+	slices.Sort(machines)
+	x.held, x.providers = nil, nil
+	if len(machines) > 0 {
+		if x.held, err = t.many.GetMachinesHeld(ctx, session, slices.Compact(machines)); err != nil {
 			return err
 		}
 	}
-	x.held = nil
-	if len(x.doubts) > 0 {
-		x.held, err = t.many.GetMachinesHeld(ctx, session, x.doubts)
+	if ofProviders {
+		x.providers, err = t.q.ListProviderLanesHeld(ctx, session)
 	}
 	return err
 }
 
 // void returns the works whose leases are void.
 func (x *extension) void() (list []*Work) {
-	lost := make(map[statement.Held]bool, len(x.lost))
-	for _, h := range x.lost {
-		lost[h] = true
+	void := maps.Clone(x.works)
+	for _, h := range x.held {
+		delete(void, workKey{fleet.Subject{Machine: fleet.MachineID(h.ID)}, fleet.Process(h.Process).Lane(), fleet.Epoch(h.Epoch)})
 	}
-	for _, w := range x.works {
-		held := !lost[w.held()]
-		if w.Subject.Machine == "" {
-			held = slices.ContainsFunc(x.providers, func(l statement.ListProviderLanesHeldRow) bool {
-				return l.Provider == string(w.Subject.Provider) && l.Process == string(w.Process) && l.Epoch == int64(w.Epoch)
-			})
-		}
-		if !held {
-			list = append(list, w)
-		}
+	for _, h := range x.providers {
+		delete(void, workKey{fleet.Subject{Provider: fleet.ProviderName(h.Provider)}, fleet.Process(h.Process).Lane(), fleet.Epoch(h.Epoch)})
 	}
-	return list
+	return slices.Collect(maps.Values(void))
 }
 
 // handBack hands back what a claim has taken whose reply was lost: a lease of a subject in doubt

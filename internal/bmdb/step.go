@@ -19,60 +19,57 @@ import (
 // agent refuses to install the same one twice. KindConflict unless lifecycle says that the step is
 // due.
 func TakeStep(rung fleet.Rung) Change {
-	return Change{
-		text: "recovery step " + string(rung), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			m, machine := c.machine, c.work.Subject.Machine
-			// A stop of recovery is committed under this lock: whoever has waited for one sees it.
-			if err := t.lockRecovery(ctx); err != nil {
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		m, machine := c.machine, c.work.Subject.Machine
+		// A stop of recovery is committed under this lock: whoever has waited for one sees it.
+		if err := t.lockRecovery(ctx); err != nil {
+			return err
+		}
+		free := *m
+		free.lane = lane{} // it is ours
+		plan, err := t.judge(ctx, &free)
+		if err != nil {
+			return err
+		}
+		d := plan.For(fleet.ProcessRecovery)
+		if d.Rung != rung || d.DueAt.After(t.Now()) {
+			return fleet.Errorf(fleet.KindConflict, "a %s of machine %s is not due: %s", rung, machine, d.Reason)
+		}
+		if rung.Restarts() {
+			if err := t.spendBudget(ctx, machine); err != nil {
 				return err
 			}
-			free := *m
-			free.lane = lane{} // it is ours
-			plan, err := t.judge(ctx, &free)
+		}
+		if err := t.putRepair(ctx, m, rung); err != nil {
+			return err
+		}
+		c.record(t, machine, fleet.EventRepairStep, fmt.Sprintf("%s: %s", rung, d.Reason))
+		if rung != fleet.RungQuarantine {
+			t.startsAnew(machine)
+		}
+		switch rung {
+		case fleet.RungReinstall:
+			err := t.q.PutErased(ctx, statement.PutErasedParams{Machine: string(machine), At: micros(t.Now())})
 			if err != nil {
 				return err
 			}
-			d := plan.For(fleet.ProcessRecovery)
-			if d.Rung != rung || d.DueAt.After(t.Now()) {
-				return fleet.Errorf(fleet.KindConflict, "a %s of machine %s is not due: %s", rung, machine, d.Reason)
-			}
-			if rung.Restarts() {
-				if err := t.spendBudget(ctx, machine); err != nil {
-					return err
-				}
-			}
-			if err := t.putRepair(ctx, m, rung); err != nil {
+			if err := t.forgetHostKeys(ctx, machine); err != nil {
 				return err
 			}
-			c.record(t, machine, fleet.EventRepairStep, fmt.Sprintf("%s: %s", rung, d.Reason))
-			if rung != fleet.RungQuarantine {
-				t.startsAnew(machine)
+			return t.installAnew(ctx, c)
+		case fleet.RungQuarantine:
+			reason, err := t.gaveUp(ctx, m.record, d)
+			if err != nil {
+				return err
 			}
-			switch rung {
-			case fleet.RungReinstall:
-				err := t.q.PutErased(ctx, statement.PutErasedParams{Machine: string(machine), At: micros(t.Now())})
-				if err != nil {
-					return err
-				}
-				if err := t.forgetHostKeys(ctx, machine); err != nil {
-					return err
-				}
-				return t.installAnew(ctx, c)
-			case fleet.RungQuarantine:
-				reason, err := t.gaveUp(ctx, m.record, d)
-				if err != nil {
-					return err
-				}
-				c.record(t, machine, fleet.EventQuarantined, reason)
-				return t.q.PutQuarantine(ctx, statement.PutQuarantineParams{
-					Machine: string(machine), At: micros(t.Now()), Actor: "recovery", Reason: reason,
-				})
-			case fleet.RungAgentStart, fleet.RungReboot, fleet.RungPowerCycle:
-			}
-			return nil
-		},
-	}
+			c.record(t, machine, fleet.EventQuarantined, reason)
+			return t.q.PutQuarantine(ctx, statement.PutQuarantineParams{
+				Machine: string(machine), At: micros(t.Now()), Actor: "recovery", Reason: reason,
+			})
+		case fleet.RungAgentStart, fleet.RungReboot, fleet.RungPowerCycle:
+		}
+		return nil
+	}}
 }
 
 // gaveUp says why recovery quarantines a machine, with the steps that did not help.
@@ -174,46 +171,40 @@ type BeforeStep struct {
 // UndoStep takes back the newest step of the recovery ladder, which certainly had no effect.
 // KindConflict when the newest step is another one.
 func UndoStep(rung fleet.Rung, was BeforeStep) Change {
-	return Change{
-		text: fmt.Sprintf("undo the recovery step %s, back to %+v", rung, was), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			is, machine, before := c.machine.record.Repair, c.work.Subject.Machine, 0
-			if was.Repair != nil {
-				before = was.Repair.Steps[rung]
-			}
-			if is == nil || is.Rung != rung || is.Steps[rung] > before+1 {
-				return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
-			}
-			if err := t.hadNoEffect(ctx, c, *is, was); err != nil {
-				return err
-			}
-			if _, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]; !since && was.AgentStart != nil {
-				t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
-			}
-			if was.Repair != nil {
-				return t.writeRepair(ctx, machine, *was.Repair)
-			}
-			_, err := t.q.DeleteRepair(ctx, string(machine))
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		is, machine, before := c.machine.record.Repair, c.work.Subject.Machine, 0
+		if was.Repair != nil {
+			before = was.Repair.Steps[rung]
+		}
+		if is == nil || is.Rung != rung || is.Steps[rung] > before+1 {
+			return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
+		}
+		if err := t.hadNoEffect(ctx, c, *is, was); err != nil {
 			return err
-		},
-	}
+		}
+		if _, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]; !since && was.AgentStart != nil {
+			t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
+		}
+		if was.Repair != nil {
+			return t.writeRepair(ctx, machine, *was.Repair)
+		}
+		_, err := t.q.DeleteRepair(ctx, string(machine))
+		return err
+	}}
 }
 
 // RefuseStep records that the provider has refused the newest step of the recovery ladder for good,
 // and why. It had no effect. It stays counted, so that the next one follows. KindConflict when the
 // newest step is another one.
 func RefuseStep(rung fleet.Rung, was BeforeStep, why string) Change {
-	return Change{
-		text: fmt.Sprintf("the recovery step %s was refused: %s", rung, why), kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			is, machine := c.machine.record.Repair, c.work.Subject.Machine
-			if is == nil || is.Rung != rung {
-				return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
-			}
-			c.record(t, machine, fleet.EventRepairRefused, fmt.Sprintf("%s: %s", rung, why))
-			return t.hadNoEffect(ctx, c, *is, was)
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		is, machine := c.machine.record.Repair, c.work.Subject.Machine
+		if is == nil || is.Rung != rung {
+			return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
+		}
+		c.record(t, machine, fleet.EventRepairRefused, fmt.Sprintf("%s: %s", rung, why))
+		return t.hadNoEffect(ctx, c, *is, was)
+	}}
 }
 
 // hadNoEffect takes back what a step of the recovery ladder changes besides the count of steps. The
@@ -301,24 +292,21 @@ func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, 
 // over, and the machine is heard as before. The steps that were taken stay counted. KindConflict
 // unless lifecycle says that it is so.
 func EndStep() Change {
-	return Change{
-		text: "end of the recovery step", kind: ofMachine,
-		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			r, machine := c.machine.record, c.work.Subject.Machine
-			env, err := t.environment(ctx)
-			if err != nil {
-				return err
-			}
-			over := lifecycle.StepOver(r, env, t.Now())
-			if over == "" {
-				return fleet.Errorf(fleet.KindConflict, "the newest recovery step of machine %s is not over", machine)
-			}
-			c.record(t, machine, fleet.EventRepaired, over)
-			ended := *r.Repair
-			ended.TakeoverGeneration, ended.BootID = 0, ""
-			return t.writeRepair(ctx, machine, ended)
-		},
-	}
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		r, machine := c.machine.record, c.work.Subject.Machine
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		over := lifecycle.StepOver(r, env, t.Now())
+		if over == "" {
+			return fleet.Errorf(fleet.KindConflict, "the newest recovery step of machine %s is not over", machine)
+		}
+		c.record(t, machine, fleet.EventRepaired, over)
+		ended := *r.Repair
+		ended.TakeoverGeneration, ended.BootID = 0, ""
+		return t.writeRepair(ctx, machine, ended)
+	}}
 }
 
 // heard is recovered for an agent that was just heard, if that ends the trouble. The agent from

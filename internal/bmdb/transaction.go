@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -26,7 +26,7 @@ type transaction struct {
 	// parts is read once; see attendance.
 	parts *attendance
 	// sooner are the entries that this transaction made due earlier, the earliest of each.
-	sooner map[agenda.Entry]time.Time
+	sooner map[Entry]time.Time
 	// outcomes are told to the observer after the commit.
 	outcomes   []observed
 	happenings []happened
@@ -94,7 +94,7 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	var t *transaction
 	began := time.Now()
 	err := run(ctx, func(ctx context.Context, tx Tx) error {
-		t = &transaction{Tx: tx, db: db, sooner: make(map[agenda.Entry]time.Time), buffer: newBuffer()}
+		t = &transaction{Tx: tx, db: db, sooner: make(map[Entry]time.Time), buffer: newBuffer()}
 		t.q, t.many = statement.New(t), db.engine.Many(t)
 		if err := fn(ctx, t); err != nil {
 			return err
@@ -141,24 +141,16 @@ func (db *DB) committed(t *transaction) {
 			t.becomesDue(o.process, "", t.Now())
 		}
 	}
-	if len(t.sooner) == 0 {
-		return
-	}
 	db.heads.Due(t.sooner, t.Now())
-	var hints []Hint
-	for entry, at := range t.sooner {
-		if at.Before(t.Now().Add(notifyWithin)) {
-			hints = append(hints, Hint{Process: entry.Process, Provider: entry.Provider, DueAt: at})
-		}
-	}
-	if len(hints) > 0 {
-		db.engine.Notify(hints)
+	maps.DeleteFunc(t.sooner, func(_ Entry, at time.Time) bool { return !at.Before(t.Now().Add(notifyWithin)) })
+	if len(t.sooner) > 0 {
+		db.engine.Notify(t.sooner)
 	}
 }
 
 // becomesDue notes that an entry was made, or made due earlier. Without a provider it is at any.
 func (t *transaction) becomesDue(process fleet.Process, provider fleet.ProviderName, at time.Time) {
-	entry := agenda.Entry{Process: process, Provider: provider}
+	entry := Entry{Process: process, Provider: provider}
 	if earliest, ok := t.sooner[entry]; !ok || at.Before(earliest) {
 		t.sooner[entry] = at
 	}

@@ -2,13 +2,8 @@ package bmdb
 
 import (
 	"context"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/trust"
@@ -20,8 +15,9 @@ import (
 //
 // Note, Finish, Fail and Cancel return ErrLeaseLost, with nothing changed, when the session has
 // ended or the epoch is not the lane's any more. Any other error leaves open whether the
-// transaction was committed. Repeating the same call is then safe: what was committed already is
-// not done again, and nil is returned.
+// transaction was committed. Repeating an end is then safe: one that was committed already is not
+// done again, and nil is returned. A Note is not to be repeated: the work fails, and whoever does
+// it again looks at what was written.
 type Work struct {
 	Session fleet.SessionID
 	Process fleet.Process
@@ -39,14 +35,7 @@ type Work struct {
 
 	// life ends with the work: with cause ErrLeaseLost when it was voided.
 	life *trust.Life
-
-	mu sync.Mutex
-	// unsure is the write in the middle of the work whose outcome is not known.
-	unsure noted
 }
-
-// noted identifies one write in the middle of work.
-type noted struct{ id, text string }
 
 // Failing reports whether the work is on a machine at which the process failed lately: since it
 // last succeeded, or an operator asked for a retry.
@@ -55,11 +44,6 @@ func (w *Work) Failing() bool {
 }
 
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
-
-// held is the lease of a machine, as extensions ask about it.
-func (w *Work) held() statement.Held {
-	return statement.Held{Machine: string(w.Subject.Machine), Epoch: int64(w.Epoch)}
-}
 
 // Guard returns a context that is cancelled, with cause ErrLeaseLost, when the session's trust
 // window ends or an extension learns that somebody voided the lease (rule 8). Every act runs under
@@ -112,14 +96,7 @@ type ending struct {
 
 // Note writes facts in the middle of the work, all or none. The lease stays.
 func (w *Work) Note(ctx context.Context, changes ...Change) error {
-	w.mu.Lock()
-	n := noted{uuid.NewString(), textOf(changes)}
-	if w.unsure.text == n.text {
-		n = w.unsure
-	}
-	w.unsure = n
-	w.mu.Unlock()
-	return w.outcome(w.session.commitAlone(ctx, &commit{work: w, changes: changes, note: n.id}), false)
+	return w.outcome(w.session.commitAlone(ctx, &commit{work: w, changes: changes}), false)
 }
 
 // Finish ends the work as done, with its facts, and resets the backoff of the process.
@@ -151,21 +128,9 @@ func (w *Work) outcome(err error, ends bool) error {
 	case err != nil:
 		return err
 	}
-	w.mu.Lock()
-	w.unsure = noted{}
-	w.mu.Unlock()
 	if ends {
 		w.life.End(context.Canceled)
 		w.session.letGo(w)
 	}
 	return nil
-}
-
-// textOf tells one set of changes from another.
-func textOf(changes []Change) string {
-	texts := make([]string, len(changes))
-	for i, c := range changes {
-		texts[i] = c.text
-	}
-	return strings.Join(texts, "\n")
 }

@@ -21,10 +21,10 @@ var errBroken = errors.New("the connection to the database broke")
 type connection struct {
 	bmdb.Engine
 	owner *controller
-	hints func([]bmdb.Hint)
+	told  func(map[bmdb.Entry]time.Time)
 }
 
-// Properties says that there are other processes, which pass hints on.
+// Properties says that there are other processes, which tell each other what is due.
 func (c *connection) Properties() bmdb.Properties { return bmdb.Properties{} }
 
 // Schema is current: the world has made the database.
@@ -37,18 +37,18 @@ func (c *connection) Restored(context.Context) (string, error) { return "", nil 
 func (c *connection) Close() error { return nil }
 
 // Subscribe implements bmdb.Engine.
-func (c *connection) Subscribe(receive func([]bmdb.Hint)) { c.hints = receive }
+func (c *connection) Subscribe(receive func(map[bmdb.Entry]time.Time)) { c.told = receive }
 
 // Notify reaches the other controllers a moment later.
-func (c *connection) Notify(hints []bmdb.Hint) {
+func (c *connection) Notify(due map[bmdb.Entry]time.Time) {
 	w := c.owner.world
 	for _, other := range w.controllers {
-		if other == c.owner || other.dead || other.connection.hints == nil {
+		if other == c.owner || other.dead || other.connection.told == nil {
 			continue
 		}
 		w.after(w.between("notify", time.Millisecond, 50*time.Millisecond), func() {
 			if !other.dead {
-				other.connection.hints(hints)
+				other.connection.told(due)
 			}
 		})
 	}

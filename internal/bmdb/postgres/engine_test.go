@@ -128,6 +128,11 @@ func TestNotifications(t *testing.T) {
 	if got := b.claim(other, 1); len(got) != 1 {
 		t.Errorf("claimed %d", len(got))
 	}
+	// A notification without entries says that anything may be due.
+	for woken() {
+	}
+	query[string](t, url, `SELECT CAST(pg_notify('ironherd', '{"f":"somebody"}') AS TEXT)`)
+	await(t, "what does not fit into a notification is looked for", woken)
 	// A listener that was cut off takes everything for due.
 	for woken() {
 	}

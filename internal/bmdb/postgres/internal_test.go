@@ -3,8 +3,11 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"reflect"
 	"testing"
@@ -130,5 +133,34 @@ func TestAVanishedServerIsGivenUp(t *testing.T) {
 		if got < want || got > want+1 {
 			t.Errorf("option %d is %d, want %d", option, got, want)
 		}
+	}
+}
+
+// TestWhatDoesNotFitIntoANotification: the others are told that anything may be due.
+func TestWhatDoesNotFitIntoANotification(t *testing.T) {
+	t.Parallel()
+	n := &notifier{self: "me", pending: make(map[bmdb.Entry]time.Time), waiting: make(chan struct{}, 1)}
+	read := func() (due map[bmdb.Entry]time.Time) {
+		text := n.payload()
+		var m message
+		if err := json.Unmarshal([]byte(text), &m); err != nil || m.From != "me" || len(text) > maxPayload {
+			t.Fatalf("%d bytes: %v", len(text), err)
+		}
+		return m.due()
+	}
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	some := map[bmdb.Entry]time.Time{{Process: fleet.ProcessInstall, Provider: "p"}: at, {Process: fleet.ProcessRecovery}: at}
+	n.add(some)
+	if got := read(); !maps.Equal(got, some) {
+		t.Errorf("told %v", got)
+	}
+	for i := range 200 {
+		n.add(map[bmdb.Entry]time.Time{{Process: fleet.ProcessInstall, Provider: fleet.ProviderName(fmt.Sprintf("provider-%d", i))}: at})
+	}
+	if got := read(); got != nil {
+		t.Errorf("told %d entries", len(got))
+	}
+	if len(n.pending) != 0 {
+		t.Errorf("%d entries are told again", len(n.pending))
 	}
 }

@@ -17,18 +17,15 @@ import (
 )
 
 const (
-	// channel is where hints are sent; all fleets of one database share it, and wake each other at
-	// worst.
+	// channel is where notifications are sent; all fleets of one database share it, and wake each
+	// other at worst.
 	channel = "ironherd"
 	// pacing is the time from one notification of this process to the next. The first one after a
 	// silence goes at once.
 	pacing = 5 * time.Millisecond
 	// maxPayload is what fits into a notification, with room to spare (the server's limit is 8000
-	// bytes).
+	// bytes). Of more the others are told that anything may be due.
 	maxPayload = 7000
-	// maxPending bounds how many entries wait to be told; with more the others are told that anything
-	// may be due.
-	maxPending = 1000
 	// reconnectAfter is the pause after a connection was lost.
 	reconnectAfter = time.Second
 )
@@ -42,19 +39,14 @@ type notifier struct {
 	self string
 
 	mu      sync.Mutex
-	pending map[entry]time.Time
-	// receive gets the hints of others.
-	receive func([]bmdb.Hint)
+	pending map[bmdb.Entry]time.Time
+	// receive gets what others tell.
+	receive func(map[bmdb.Entry]time.Time)
 
 	// waiting has an element when there is something to tell.
 	waiting chan struct{}
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-}
-
-type entry struct {
-	process  fleet.Process
-	provider fleet.ProviderName
 }
 
 // message is a notification. No hints: anything may be due.
@@ -70,7 +62,7 @@ type hint struct {
 }
 
 func startNotifier(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) *notifier {
-	n := &notifier{pool: pool, logger: logger, self: uuid.NewString(), pending: make(map[entry]time.Time), waiting: make(chan struct{}, 1)}
+	n := &notifier{pool: pool, logger: logger, self: uuid.NewString(), pending: make(map[bmdb.Entry]time.Time), waiting: make(chan struct{}, 1)}
 	ctx, n.stop = context.WithCancel(context.WithoutCancel(ctx))
 	n.done.Go(func() { n.send(ctx) })
 	n.done.Go(func() { n.listen(ctx) })
@@ -83,14 +75,14 @@ func (n *notifier) close() {
 }
 
 // Notify implements bmdb.Engine.
-func (e *Engine) Notify(hints []bmdb.Hint) {
+func (e *Engine) Notify(due map[bmdb.Entry]time.Time) {
 	if e.notifier != nil {
-		e.notifier.add(hints)
+		e.notifier.add(due)
 	}
 }
 
 // Subscribe implements bmdb.Engine.
-func (e *Engine) Subscribe(receive func(hints []bmdb.Hint)) {
+func (e *Engine) Subscribe(receive func(map[bmdb.Entry]time.Time)) {
 	if e.notifier == nil {
 		return
 	}
@@ -99,12 +91,11 @@ func (e *Engine) Subscribe(receive func(hints []bmdb.Hint)) {
 	e.notifier.receive = receive
 }
 
-func (n *notifier) add(hints []bmdb.Hint) {
+func (n *notifier) add(due map[bmdb.Entry]time.Time) {
 	n.mu.Lock()
-	for _, h := range hints {
-		k := entry{h.Process, h.Provider}
-		if at, ok := n.pending[k]; !ok || h.DueAt.Before(at) {
-			n.pending[k] = h.DueAt
+	for entry, at := range due {
+		if before, ok := n.pending[entry]; !ok || at.Before(before) {
+			n.pending[entry] = at
 		}
 	}
 	n.mu.Unlock()
@@ -122,42 +113,27 @@ func (n *notifier) send(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, payload := range n.payloads() {
-			if _, err := n.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload); err != nil && ctx.Err() == nil {
-				n.logger.DebugContext(ctx, "a notification is not sent", slog.Any("err", err))
-			}
+		if _, err := n.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, n.payload()); err != nil && ctx.Err() == nil {
+			n.logger.DebugContext(ctx, "a notification is not sent", slog.Any("err", err))
 		}
 		wait(ctx, pacing)
 	}
 }
 
-// payloads returns what waits, in as many notifications as it takes.
-func (n *notifier) payloads() (list []string) {
+// payload returns the notification of all that waits.
+func (n *notifier) payload() string {
 	n.mu.Lock()
 	all := n.pending
-	n.pending = make(map[entry]time.Time)
+	n.pending = make(map[bmdb.Entry]time.Time)
 	n.mu.Unlock()
 	m := message{From: n.self}
-	if len(all) > maxPending {
-		return []string{encoded(m)}
+	for entry, at := range all {
+		m.Hints = append(m.Hints, hint{entry.Process, entry.Provider, at.UnixMicro()})
 	}
-	size := 0
-	for k, at := range all {
-		h := hint{k.process, k.provider, at.UnixMicro()}
-		if size += len(encoded(h)); size > maxPayload && len(m.Hints) > 0 {
-			list = append(list, encoded(m))
-			m.Hints, size = nil, len(encoded(h))
-		}
-		m.Hints = append(m.Hints, h)
+	text, _ := json.Marshal(m) // strings and numbers always can be
+	if len(text) > maxPayload {
+		text, _ = json.Marshal(message{From: n.self})
 	}
-	if len(m.Hints) > 0 {
-		list = append(list, encoded(m))
-	}
-	return list
-}
-
-func encoded(v any) string {
-	text, _ := json.Marshal(v) // strings and numbers always can be
 	return string(text)
 }
 
@@ -206,20 +182,28 @@ func (n *notifier) listenOnce(ctx context.Context) error {
 			n.logger.DebugContext(ctx, "a notification cannot be read", slog.Any("err", err))
 		case m.From == n.self:
 		default:
-			hints := make([]bmdb.Hint, len(m.Hints))
-			for i, h := range m.Hints {
-				hints[i] = bmdb.Hint{Process: h.Process, Provider: h.Provider, DueAt: time.UnixMicro(h.DueAt).UTC()}
-			}
-			n.deliver(hints)
+			n.deliver(m.due())
 		}
 	}
 }
 
-func (n *notifier) deliver(hints []bmdb.Hint) {
+// due returns what a notification says is due; nil: anything may be.
+func (m message) due() map[bmdb.Entry]time.Time {
+	if len(m.Hints) == 0 {
+		return nil
+	}
+	due := make(map[bmdb.Entry]time.Time, len(m.Hints))
+	for _, h := range m.Hints {
+		due[bmdb.Entry{Process: h.Process, Provider: h.Provider}] = time.UnixMicro(h.DueAt).UTC()
+	}
+	return due
+}
+
+func (n *notifier) deliver(due map[bmdb.Entry]time.Time) {
 	n.mu.Lock()
 	receive := n.receive
 	n.mu.Unlock()
 	if receive != nil {
-		receive(hints)
+		receive(due)
 	}
 }

@@ -24,7 +24,7 @@ func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) 
 }
 
 // Notify implements bmdb.Engine: there is nobody to tell.
-func (e *Engine) Notify([]bmdb.Hint) {}
+func (e *Engine) Notify(map[bmdb.Entry]time.Time) {}
 
 // Subscribe implements bmdb.Engine: there is nobody who tells anything.
-func (e *Engine) Subscribe(func([]bmdb.Hint)) {}
+func (e *Engine) Subscribe(func(map[bmdb.Entry]time.Time)) {}

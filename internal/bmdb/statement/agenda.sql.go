@@ -401,15 +401,6 @@ func (q *Queries) DeleteState(ctx context.Context, machine string) error {
 	return err
 }
 
-const deleteStateCount = `-- name: DeleteStateCount :exec
-DELETE FROM state_count WHERE id = $1
-`
-
-func (q *Queries) DeleteStateCount(ctx context.Context, id int64) error {
-	_, err := q.db.ExecContext(ctx, deleteStateCount, id)
-	return err
-}
-
 const getBackoffs = `-- name: GetBackoffs :many
 SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since FROM backoff WHERE subject = $1 ORDER BY process
 `
@@ -637,44 +628,6 @@ func (q *Queries) ListOlderPolicy(ctx context.Context, arg ListOlderPolicyParams
 	return items, nil
 }
 
-const listStateCounts = `-- name: ListStateCounts :many
-SELECT id, state, n FROM state_count WHERE provider = $1 ORDER BY id LIMIT CAST($2 AS BIGINT)
-`
-
-type ListStateCountsParams struct {
-	Provider string
-	MaxRows  int64
-}
-
-type ListStateCountsRow struct {
-	ID    int64
-	State string
-	N     int64
-}
-
-func (q *Queries) ListStateCounts(ctx context.Context, arg ListStateCountsParams) ([]ListStateCountsRow, error) {
-	rows, err := q.db.QueryContext(ctx, listStateCounts, arg.Provider, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListStateCountsRow
-	for rows.Next() {
-		var i ListStateCountsRow
-		if err := rows.Scan(&i.ID, &i.State, &i.N); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const putBackoff = `-- name: PutBackoff :exec
 INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since)
 VALUES ($1, $2, $3, $4, $5, $6,
@@ -737,4 +690,43 @@ func (q *Queries) PutState(ctx context.Context, arg PutStateParams) error {
 		arg.Policy,
 	)
 	return err
+}
+
+const takeStateCounts = `-- name: TakeStateCounts :many
+DELETE FROM state_count WHERE id IN (
+  SELECT s.id FROM state_count s WHERE s.provider = $1 ORDER BY s.id LIMIT CAST($2 AS BIGINT)
+) RETURNING state, n
+`
+
+type TakeStateCountsParams struct {
+	Provider string
+	MaxRows  int64
+}
+
+type TakeStateCountsRow struct {
+	State string
+	N     int64
+}
+
+func (q *Queries) TakeStateCounts(ctx context.Context, arg TakeStateCountsParams) ([]TakeStateCountsRow, error) {
+	rows, err := q.db.QueryContext(ctx, takeStateCounts, arg.Provider, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TakeStateCountsRow
+	for rows.Next() {
+		var i TakeStateCountsRow
+		if err := rows.Scan(&i.State, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -33,24 +33,6 @@ func (q *Queries) CountLate(ctx context.Context, arg CountLateParams) (CountLate
 	return i, err
 }
 
-const countMachineHeld = `-- name: CountMachineHeld :one
-SELECT count(*) FROM machine WHERE id = $1 AND session = $2 AND epoch = $3
-`
-
-type CountMachineHeldParams struct {
-	ID      string
-	Session string
-	Epoch   int64
-}
-
-// Whether a machine is held by that session under that epoch.
-func (q *Queries) CountMachineHeld(ctx context.Context, arg CountMachineHeldParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countMachineHeld, arg.ID, arg.Session, arg.Epoch)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const deleteMachine = `-- name: DeleteMachine :execrows
 DELETE FROM machine WHERE id = $1
 `
@@ -928,11 +910,11 @@ func (q *Queries) SetProviderID(ctx context.Context, arg SetProviderIDParams) er
 
 const updateMachine = `-- name: UpdateMachine :execrows
 UPDATE machine SET epoch = $1, session = $2, process = $3, limited = $4,
-  since = $5, why = $6, note = $7, revision = revision + 1,
-  due_agent_start = $8, due_install = $9,
-  due_operation = $10, due_recovery = $11,
-  due_probe = $12
-WHERE id = $13 AND epoch = $14 AND session = $15 AND revision = $16
+  since = $5, why = $6, revision = revision + 1,
+  due_agent_start = $7, due_install = $8,
+  due_operation = $9, due_recovery = $10,
+  due_probe = $11
+WHERE id = $12 AND epoch = $13 AND session = $14 AND revision = $15
 `
 
 type UpdateMachineParams struct {
@@ -942,7 +924,6 @@ type UpdateMachineParams struct {
 	Limited       string
 	Since         int64
 	Why           string
-	Note          string
 	DueAgentStart int64
 	DueInstall    int64
 	DueOperation  int64
@@ -964,7 +945,6 @@ func (q *Queries) UpdateMachine(ctx context.Context, arg UpdateMachineParams) (i
 		arg.Limited,
 		arg.Since,
 		arg.Why,
-		arg.Note,
 		arg.DueAgentStart,
 		arg.DueInstall,
 		arg.DueOperation,

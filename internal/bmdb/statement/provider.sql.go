@@ -758,7 +758,7 @@ func (q *Queries) ListProviderDiscrepancies(ctx context.Context, provider string
 }
 
 const listProviderLanes = `-- name: ListProviderLanes :many
-SELECT l.process, l.epoch, l.session, l.since, l.why, l.note, l.revision, l.due_at,
+SELECT l.process, l.epoch, l.session, l.since, l.why, l.revision, l.due_at,
   CAST(COALESCE(s.component, '') AS TEXT) AS session_component, CAST(COALESCE(s.host, '') AS TEXT) AS session_host,
   CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS session_ended_at
 FROM provider_lane l LEFT JOIN session s ON s.id = l.session AND l.session <> ''
@@ -771,7 +771,6 @@ type ListProviderLanesRow struct {
 	Session           string
 	Since             int64
 	Why               string
-	Note              string
 	Revision          int64
 	DueAt             int64
 	SessionComponent  string
@@ -795,7 +794,6 @@ func (q *Queries) ListProviderLanes(ctx context.Context, provider string) ([]Lis
 			&i.Session,
 			&i.Since,
 			&i.Why,
-			&i.Note,
 			&i.Revision,
 			&i.DueAt,
 			&i.SessionComponent,
@@ -1148,9 +1146,9 @@ func (q *Queries) SetTokenEpoch(ctx context.Context, arg SetTokenEpochParams) er
 
 const updateProviderLane = `-- name: UpdateProviderLane :execrows
 UPDATE provider_lane SET epoch = $1, session = $2, since = $3, why = $4,
-  note = $5, revision = revision + 1, due_at = $6
-WHERE provider = $7 AND process = $8
-  AND epoch = $9 AND session = $10 AND revision = $11
+  revision = revision + 1, due_at = $5
+WHERE provider = $6 AND process = $7
+  AND epoch = $8 AND session = $9 AND revision = $10
 `
 
 type UpdateProviderLaneParams struct {
@@ -1158,7 +1156,6 @@ type UpdateProviderLaneParams struct {
 	Session     string
 	Since       int64
 	Why         string
-	Note        string
 	DueAt       int64
 	Provider    string
 	Process     string
@@ -1174,7 +1171,6 @@ func (q *Queries) UpdateProviderLane(ctx context.Context, arg UpdateProviderLane
 		arg.Session,
 		arg.Since,
 		arg.Why,
-		arg.Note,
 		arg.DueAt,
 		arg.Provider,
 		arg.Process,

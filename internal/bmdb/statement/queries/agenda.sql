@@ -47,9 +47,6 @@ DELETE FROM machine_state WHERE machine = sqlc.arg(machine);
 -- name: InsertStateCount :exec
 INSERT INTO state_count (provider, state, n) VALUES (sqlc.arg(provider), sqlc.arg(state), sqlc.arg(n));
 
--- name: DeleteStateCount :exec
-DELETE FROM state_count WHERE id = sqlc.arg(id);
-
 -- name: ListOlderPolicy :many
 SELECT machine FROM machine_state WHERE policy < sqlc.arg(policy) ORDER BY policy, machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
@@ -63,8 +60,10 @@ SELECT provider, state, count(*) AS n FROM machine_state GROUP BY provider, stat
 -- name: CountStateCounts :many
 SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider;
 
--- name: ListStateCounts :many
-SELECT id, state, n FROM state_count WHERE provider = sqlc.arg(provider) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
+-- name: TakeStateCounts :many
+DELETE FROM state_count WHERE id IN (
+  SELECT s.id FROM state_count s WHERE s.provider = sqlc.arg(provider) ORDER BY s.id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)
+) RETURNING state, n;
 
 -- name: GetBackoffs :many
 SELECT * FROM backoff WHERE subject = sqlc.arg(subject) ORDER BY process;

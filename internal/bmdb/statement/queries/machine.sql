@@ -11,15 +11,11 @@ VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(
 -- and the revision that were read: where they are others by now, it writes nothing.
 -- name: UpdateMachine :execrows
 UPDATE machine SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), process = sqlc.arg(process), limited = sqlc.arg(limited),
-  since = sqlc.arg(since), why = sqlc.arg(why), note = sqlc.arg(note), revision = revision + 1,
+  since = sqlc.arg(since), why = sqlc.arg(why), revision = revision + 1,
   due_agent_start = sqlc.arg(due_agent_start), due_install = sqlc.arg(due_install),
   due_operation = sqlc.arg(due_operation), due_recovery = sqlc.arg(due_recovery),
   due_probe = sqlc.arg(due_probe)
 WHERE id = sqlc.arg(id) AND epoch = sqlc.arg(was_epoch) AND session = sqlc.arg(was_session) AND revision = sqlc.arg(was_revision);
-
--- Whether a machine is held by that session under that epoch.
--- name: CountMachineHeld :one
-SELECT count(*) FROM machine WHERE id = sqlc.arg(id) AND session = sqlc.arg(session) AND epoch = sqlc.arg(epoch);
 
 -- What a session holds of one machine.
 -- name: GetMachineHeld :many

@@ -43,7 +43,7 @@ INSERT INTO provider_lane (provider, process, epoch, session, since, why, note, 
 VALUES (sqlc.arg(provider), sqlc.arg(process), 0, '', 0, '', '', 0, 0) ON CONFLICT (provider, process) DO NOTHING;
 
 -- name: ListProviderLanes :many
-SELECT l.process, l.epoch, l.session, l.since, l.why, l.note, l.revision, l.due_at,
+SELECT l.process, l.epoch, l.session, l.since, l.why, l.revision, l.due_at,
   CAST(COALESCE(s.component, '') AS TEXT) AS session_component, CAST(COALESCE(s.host, '') AS TEXT) AS session_host,
   CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS session_deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS session_ended_at
 FROM provider_lane l LEFT JOIN session s ON s.id = l.session AND l.session <> ''
@@ -71,7 +71,7 @@ DELETE FROM concurrency_limit WHERE provider = sqlc.arg(provider);
 -- UpdateMachine for a provider.
 -- name: UpdateProviderLane :execrows
 UPDATE provider_lane SET epoch = sqlc.arg(epoch), session = sqlc.arg(session), since = sqlc.arg(since), why = sqlc.arg(why),
-  note = sqlc.arg(note), revision = revision + 1, due_at = sqlc.arg(due_at)
+  revision = revision + 1, due_at = sqlc.arg(due_at)
 WHERE provider = sqlc.arg(provider) AND process = sqlc.arg(process)
   AND epoch = sqlc.arg(was_epoch) AND session = sqlc.arg(was_session) AND revision = sqlc.arg(was_revision);
 
