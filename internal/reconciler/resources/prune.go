@@ -70,13 +70,14 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	if !release {
 		delete(p.logged, "unread")
 	}
-	found, err := p.locateLeftovers(ctx, over, release)
-	if err != nil {
-		return err
+	if release { // before anything of theirs is waited for
+		over = slices.DeleteFunc(over, func(l *leftover) bool { return l.need() == object.Nobody })
 	}
-	if release {
-		found = slices.DeleteFunc(found, func(l *leftover) bool { return l.need() == object.Nobody })
-	} else if found, err = p.ofManifests(ctx, found); err != nil {
+	found, err := p.locateLeftovers(ctx, over, release)
+	if err == nil && !release {
+		found, err = p.ofManifests(ctx, found)
+	}
+	if err != nil {
 		return err
 	}
 	var held []*leftover
@@ -188,7 +189,7 @@ func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (k
 	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
 	kind, err = p.kinds.Any(l.Key)
 	unasked := p.kinds.Unasked(l.Group)
-	own := release == (l.need() != object.Nobody) // nothing of a manifest may hold up the release
+	own := release || l.need() == object.Nobody // the rest was asked for in the first round
 	again := time.Since(p.kindsAt) >= min(vanishedEvery, p.a.options.Vanished)
 	if unasked != nil {
 		again = p.failures.due(l.Key, "", "")

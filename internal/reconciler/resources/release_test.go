@@ -167,6 +167,50 @@ func TestLeftByAnotherRelease(t *testing.T) {
 	}
 }
 
+// TestAKindThatHangsIsTheManifests: what has gone from the manifests is of a kind whose server
+// takes requests and answers none. API servers do not wait for it.
+func TestAKindThatHangsIsTheManifests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("kept", "1"))
+	w.write("b.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: gone, namespace: default}\n")
+	first := w.start(resources.Options{})
+	first.done()
+	first.stop()
+	w.write("b.yaml", "")
+	ready := make(chan struct{})
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return sluggish{next, "/secrets", ready}
+	})
+	a := w.startWith(config, resources.Options{})
+	a.OnReady(func(context.Context) error {
+		close(ready)
+		return nil
+	})
+	if r, err := a.pass(); err != nil || !r.Ready || r.Pruned != 1 {
+		t.Errorf("it was held up: %+v, %v", r, err)
+	}
+}
+
+// sluggish answers for one resource only when it may.
+type sluggish struct {
+	http.RoundTripper
+	resource string
+	may      <-chan struct{}
+}
+
+func (s sluggish) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, s.resource) {
+		select {
+		case <-s.may:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
 // TestDeselected: what is no longer selected is left as it is, because somebody may use it.
 func TestDeselected(t *testing.T) {
 	t.Parallel()
