@@ -103,7 +103,7 @@ byte: pin the packages by a snapshot in --sources, and the timestamp by --timest
 	flags.StringVar(&o.suite, "suite", image.DefaultSuite, "release of Debian")
 	flags.StringVar(&o.kernel, "kernel", image.DefaultKernel, "package of the kernel; linux-image-amd64 has the drivers of most hardware")
 	flags.StringArrayVar(&o.packages, "package", nil, "further package to install; may be repeated")
-	flags.StringArrayVar(&o.sshKeys, "ssh-key", nil, "file of public SSH keys that may log in as root; may be repeated")
+	flags.StringArrayVar(&o.sshKeys, "ssh-key", nil, "file of public SSH keys, as authorized_keys is, that may log in as root; may be repeated")
 	flags.StringVar(&o.hostname, "hostname", "debian", "host name of the system")
 	flags.StringVar(&o.size, "size", "", "size of the disk image in MiB (default: what is needed; an install grows the root partition where it is asked to)")
 	flags.StringVar(&o.sources, "sources", "", "file of APT sources to take packages from (default: Debian's own)")
@@ -173,6 +173,10 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		}
 		if strings.Contains(string(keys), "PRIVATE KEY") {
 			fault("%s holds a private key; an image gets the public one", path)
+			continue
+		}
+		if err := image.CheckKeys(keys); err != nil {
+			fault("%s is no file of public SSH keys: %w", path, err)
 			continue
 		}
 		options.AuthorizedKeys = append(options.AuthorizedKeys, strings.TrimRight(string(keys), "\n")+"\n"...)

@@ -56,3 +56,36 @@ func TestTheAgentOfAnImage(t *testing.T) {
 		})
 	}
 }
+
+// TestTheKeysOfAnImage are public ones: what else is named is refused, with the line and without
+// what it says, before anything is built.
+func TestTheKeysOfAnImage(t *testing.T) {
+	t.Parallel()
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+	for name, test := range map[string]struct {
+		text string
+		code int
+		want string
+	}{
+		"a public key":        {text: key + " op@host\n", code: 1, want: "read the APT sources"},
+		"nothing":             {code: 2, want: "key is no file of public SSH keys: there is no key in it\n"},
+		"a private key":       {text: "-----BEGIN OPENSSH PRIVATE KEY-----\nhush\n", code: 2, want: "key holds a private key; an image gets the public one\n"},
+		"PuTTY's private key": {text: "PuTTY-User-Key-File-3: hush\n", code: 2, want: "key is no file of public SSH keys: line 1 is not a public key as in authorized_keys\n"},
+		"another line":        {text: key + "\n\nhush\n", code: 2, want: "key is no file of public SSH keys: line 3 is not a public key as in authorized_keys\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "key")
+			if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var stderr bytes.Buffer
+			code := cli.Main(t.Context(), []string{"image", "build", "debian", filepath.Join(dir, "a.raw"), "--ssh-key", file, "--without-agent", "--sources", filepath.Join(dir, "gone")},
+				cli.Env{Stdout: &stderr, Stderr: &stderr})
+			if code != test.code || !strings.Contains(stderr.String(), test.want) || strings.Contains(stderr.String(), "hush") {
+				t.Errorf("got %d, %q, want %d, %q", code, stderr.String(), test.code, test.want)
+			}
+		})
+	}
+}
