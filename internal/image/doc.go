@@ -13,23 +13,25 @@
 //
 // The same disk boots by BIOS and by UEFI, with secure boot too. The system writes to the first
 // serial port as well as to the screen, asks for its addresses by DHCP, lets in the SSH keys that
-// it was built with, makes host keys of its own on its first boot, and grows its root file system
-// to the partition. There is no cloud-init.
+// it was built with, makes host keys of its own on its first boot, and those of the package
+// ssl-cert, and grows its root file system to the partition. There is no cloud-init.
 //
 // Where the agent's executable was given, a unit runs its `firstboot`: it takes what the install
 // has left in the first-boot area of the disk, and tells the control plane that the system is up.
 //
 // # Reproducible
 //
-// The same packages, options and timestamp give the same image to the byte. Every UUID is derived
-// from these, file times are at most the timestamp, and files are written in the order of their
-// names. The manifest says which packages, which timestamp and which digest. Packages change when
-// the archive does; a snapshot of it as the source pins them.
+// The same packages, options and timestamp give the same image to the byte, unless a package makes
+// something of its own when it is installed. Every UUID is derived from these, file times are at
+// most the timestamp, and files are written in the order of their names. The manifest says which
+// packages, which timestamp and which digest. Packages change when the archive does; a snapshot of
+// it as the source pins them.
 //
 // # Failures
 //
 // Programs and files that are missing on the host are named before anything is done, programs with
-// the packages that bring them. A build that fails or is interrupted leaves what was at the
+// the packages that bring them; so is a file that is in the place of the manifest and is not that
+// of an earlier build of the same file. A build that fails or is interrupted leaves what was at the
 // output's place: image and manifest are made in a directory beside it, and renamed when both are
 // whole, the manifest last. If that is cut short, an image is left without a manifest, and never
 // with another one's. A build that is killed leaves its directory (.image-*).

@@ -3,7 +3,9 @@ package image
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -187,5 +189,66 @@ func TestMissingFilesAreNamedBeforeAnythingIsDone(t *testing.T) {
 	}
 	if done, err := os.ReadDir(filepath.Dir(output)); err != nil || len(done) > 0 {
 		t.Errorf("something was done: %v, %v", done, err)
+	}
+}
+
+// TestOnlyItsOwnManifestIsReplaced: what somebody else has called as the manifest will be is left
+// alone, and so is the manifest of another image: before anything is done, and at the end.
+func TestOnlyItsOwnManifestIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		there   string
+		refused bool
+	}{
+		"nothing":                        {"", false},
+		"its own":                        {`{"file": "web.raw.zst", "digest": "sha256:0", "packages": []}`, false},
+		"that of the uncompressed one":   {`{"file": "web.raw", "digest": "sha256:0"}`, true},
+		"a configuration":                {`{"listen": ":80"}`, true},
+		"a configuration, not an object": {`[]`, true},
+		"no JSON":                        {"listen: 80", true},
+		"a directory":                    {"directory", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			place := filepath.Join(dir, "web.json")
+			inside := place
+			if c.there == "directory" {
+				inside = filepath.Join(place, "inside")
+			}
+			if c.there != "" {
+				if err := write(inside, []byte(c.there), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := Options{Output: filepath.Join(dir, "web.raw.zst"), Sources: filepath.Join(dir, "gone")}
+			const says = "web.json is there and is not the manifest of web.raw.zst: move it away"
+			if _, err := Build(t.Context(), o); err == nil || strings.Contains(err.Error(), says) != c.refused {
+				t.Errorf("before the build: %v", err)
+			}
+			made := map[string]string{"disk": "image", "manifest": "manifest"}
+			for file, text := range made {
+				if err := write(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := &builder{Options: o}
+			err := b.publish(filepath.Join(dir, "disk"), filepath.Join(dir, "manifest"), place)
+			if (err != nil) != c.refused || c.refused && !strings.Contains(err.Error(), says) {
+				t.Errorf("after the build: %v", err)
+			}
+			want, image := "manifest", fs.ErrNotExist
+			if c.refused {
+				want = c.there
+			} else {
+				image = nil
+			}
+			if text, err := os.ReadFile(inside); err != nil || string(text) != want {
+				t.Errorf("in the place of the manifest is %q, %v", text, err)
+			}
+			if _, err := os.Stat(o.Output); !errors.Is(err, image) {
+				t.Errorf("the image: %v", err)
+			}
+		})
 	}
 }

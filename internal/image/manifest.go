@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -79,17 +80,25 @@ func (b *builder) assemble(ctx context.Context, tree string) (Manifest, error) {
 	if err := os.WriteFile(manifest, append(text, '\n'), 0o644); err != nil { //nolint:gosec // for everybody
 		return fail(err)
 	}
-	// A manifest never describes another image than the one beside it.
-	if err := os.RemoveAll(name); err != nil {
-		return fail(err)
-	}
-	if err := os.Rename(file, b.Output); err != nil {
-		return fail(err)
-	}
-	if err := os.Rename(manifest, name); err != nil {
+	if err := b.publish(file, manifest, name); err != nil {
 		return fail(err)
 	}
 	return m, nil
+}
+
+// publish puts image and manifest in their places. A manifest never describes another image than
+// the one beside it.
+func (b *builder) publish(file, manifest, name string) error {
+	if err := b.manifestPlace(); err != nil { // somebody may have taken it meanwhile
+		return err
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(file, b.Output); err != nil {
+		return err
+	}
+	return os.Rename(manifest, name)
 }
 
 // digest reads the raw image once: for its digest, and, where file is another one, to compress it.

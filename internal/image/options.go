@@ -2,11 +2,13 @@ package image
 
 import (
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -178,7 +180,28 @@ func (o Options) findFiles() error {
 			errs = append(errs, CheckAgent(o.Agent))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.manifestPlace())...)
+}
+
+// manifestPlace fails unless the place of the manifest is free, or has that of an earlier build of
+// the same file: nothing else is overwritten.
+func (o Options) manifestPlace() error {
+	name, _, err := o.names()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var there Manifest
+	if err == nil {
+		err = json.Unmarshal(text, &there)
+	}
+	if file := filepath.Base(o.Output); err != nil || there.File != file {
+		return fmt.Errorf("%s is there and is not the manifest of %s: move it away, or give the image another name", name, file)
+	}
+	return nil
 }
 
 // CheckAgent says why a file cannot be the agent of an image: it is no program, or one for another
