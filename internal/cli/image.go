@@ -93,7 +93,8 @@ by, its size, and every package with its version.
 
 The system gets its addresses by DHCP, writes to the first serial port, too, lets root in with the SSH keys that you name, and tells the
 control plane that it is up, for which the agent's executable is in it. The same packages, options and timestamp give the same image to the
-byte: pin the packages by a snapshot in --sources, and the timestamp by --timestamp or SOURCE_DATE_EPOCH.`,
+byte, unless a package makes something of its own when it is installed: pin the packages by a snapshot in --sources, and the timestamp by
+--timestamp or SOURCE_DATE_EPOCH.`,
 		Example: `  ironherd image build debian debian-13.raw.zst --ssh-key ~/.ssh/id_ed25519.pub
   ironherd image build debian web.raw.zst --kernel linux-image-amd64 --package nginx --package firmware-linux-free --size 4096
   ironherd image build debian old.raw.zst --suite bookworm --sources snapshot.sources --timestamp 1763769600`,

@@ -57,7 +57,7 @@ func (b *builder) configure(_ context.Context, tree string) error {
 			return err
 		}
 	}
-	enable := []string{"ironherd-host-keys.service"}
+	enable := []string{"ironherd-host-keys.service", "ironherd-ssl-cert.service"}
 	if b.Agent != "" {
 		enable = append(enable, "ironherd-firstboot.service")
 	}
@@ -82,6 +82,12 @@ func (b *builder) values(kernel string) values {
 	}
 }
 
+// The key and the certificate that the package ssl-cert makes when it is installed.
+const (
+	snakeoilKey         = "etc/ssl/private/ssl-cert-snakeoil.key"
+	snakeoilCertificate = "etc/ssl/certs/ssl-cert-snakeoil.pem"
+)
+
 // cleanTree removes what belongs to one machine, or to the build alone.
 func cleanTree(tree string) error {
 	var errs []error
@@ -89,6 +95,8 @@ func cleanTree(tree string) error {
 		"etc/ssh/ssh_host_*", "etc/.resolv.conf.*", "etc/apt/apt.conf.d/99mmdebstrap", "var/lib/systemd/random-seed", "var/lib/dbus/machine-id",
 		"var/cache/ldconfig/aux-cache", "var/cache/apt/*.bin", "var/log/*.log", "var/log/apt/*", "var/log/btmp", "var/log/lastlog", "var/log/wtmp", "var/log/faillog",
 		"etc/*-", "initrd.img.old", "vmlinuz.old",
+		// of the package ssl-cert; ironherd-ssl-cert.service makes them anew
+		snakeoilKey, snakeoilCertificate,
 	} {
 		paths, err := filepath.Glob(filepath.Join(tree, pattern))
 		errs = append(errs, err)
@@ -96,9 +104,23 @@ func cleanTree(tree string) error {
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}
+	errs = append(errs, removeLinksTo(filepath.Join(tree, snakeoilCertificate)))
 	// Empty, and not missing: a system without the file takes this for its very first boot, and sets
 	// its units to what the distribution likes.
 	errs = append(errs, write(filepath.Join(tree, "etc/machine-id"), nil, 0o444))
+	return errors.Join(errs...)
+}
+
+// removeLinksTo removes the links by which OpenSSL finds a certificate, which lie beside it and are
+// named by a hash of its subject.
+func removeLinksTo(certificate string) error {
+	links, err := filepath.Glob(filepath.Join(filepath.Dir(certificate), "*.[0-9]*"))
+	errs := []error{err}
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && filepath.Base(to) == filepath.Base(certificate) {
+			errs = append(errs, os.Remove(link))
+		}
+	}
 	return errors.Join(errs...)
 }
 

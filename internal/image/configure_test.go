@@ -40,6 +40,7 @@ func TestTheSameTreeWhateverTheUmask(t *testing.T) {
 	}
 	for _, want := range []string{
 		"drwxr-xr-x usr/lib/ironherd\n", "-rwxr-xr-x usr/lib/ironherd/ironherd-agent\n", "drwxr-xr-x etc/systemd/system/multi-user.target.wants\n",
+		"Lrwxrwxrwx etc/systemd/system/multi-user.target.wants/ironherd-ssl-cert.service\n", "-rw-r--r-- etc/systemd/system/ironherd-ssl-cert.service\n",
 		"drwx------ root/.ssh\n", "-rw------- root/.ssh/authorized_keys\n", "drwxr-x--- boot\n",
 	} {
 		if !strings.Contains(trees[0o022], want) {
@@ -57,13 +58,20 @@ func TestNothingOfTheBuildIsLeft(t *testing.T) {
 		"etc/.resolv.conf.systemd-resolved.bak", "etc/ssh/ssh_host_ed25519_key", "etc/ssh/ssh_host_ed25519_key.pub", "etc/apt/apt.conf.d/99mmdebstrap",
 		"var/lib/systemd/random-seed", "var/lib/dbus/machine-id", "var/cache/ldconfig/aux-cache", "var/cache/apt/pkgcache.bin", "var/log/dpkg.log",
 		"var/log/apt/history.log", "var/log/btmp", "var/log/lastlog", "var/log/wtmp", "var/log/faillog", "etc/shadow-", "initrd.img.old", "vmlinuz.old",
+		"etc/ssl/private/ssl-cert-snakeoil.key", "etc/ssl/certs/ssl-cert-snakeoil.pem",
 	}
-	stays := []string{"etc/resolv.conf", "etc/ssh/sshd_config", "etc/apt/apt.conf.d/01autoremove", "etc/shadow", "var/log/README", "vmlinuz"}
+	stays := []string{"etc/resolv.conf", "etc/ssh/sshd_config", "etc/apt/apt.conf.d/01autoremove", "etc/shadow", "var/log/README", "vmlinuz", "etc/ssl/certs/ca.pem"}
 	for _, name := range slices.Concat(gone, stays, []string{"etc/machine-id"}) {
 		if err := write(filepath.Join(tree, name), []byte("of the build"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for name, to := range map[string]string{"etc/ssl/certs/0a1b2c3d.0": "ssl-cert-snakeoil.pem", "etc/ssl/certs/0a1b2c3d.1": "ca.pem"} {
+		if err := os.Symlink(to, filepath.Join(tree, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, stays = append(gone, "etc/ssl/certs/0a1b2c3d.0"), append(stays, "etc/ssl/certs/0a1b2c3d.1")
 	if err := cleanTree(tree); err != nil {
 		t.Fatal(err)
 	}
