@@ -24,7 +24,7 @@ import (
 // opens it is told that it is a restored database (rule 11), however young it is.
 //
 // KindNotFound when there is no database, KindConflict when the file exists, KindInvalid when path
-// is no database of ours.
+// is no database of ours. What is wrong with the new file is never said of the database.
 func Backup(ctx context.Context, path, to string) error {
 	if _, err := os.Stat(path); err != nil {
 		return noDatabase(path, err)
@@ -97,11 +97,14 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 		_, err := db.ExecContext(ctx, "VACUUM INTO $1", partial.Name())
 		return err
 	})
-	if err == nil {
-		err = withFile(ctx, partial.Name(), func(db *sql.DB) error { return seal(ctx, db, evidence) })
+	if ofWriting(err) {
+		return fmt.Errorf("write %s: %w", to, err)
 	}
 	if err != nil {
 		return classify(from, err)
+	}
+	if err := withFile(ctx, partial.Name(), func(db *sql.DB) error { return seal(ctx, db, from, evidence) }); err != nil {
+		return fmt.Errorf("write %s: %w", to, err)
 	}
 	if err := partial.Sync(); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
@@ -112,6 +115,20 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
 	return syncDir(dir)
+}
+
+// ofWriting reports whether VACUUM INTO has failed at the file that it writes: it never writes the
+// one that it reads.
+func ofWriting(err error) bool {
+	why, ok := errors.AsType[*driver.Error](err)
+	if !ok {
+		return false
+	}
+	switch why.Code() {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC, sqlite3.SQLITE_IOERR_TRUNCATE:
+		return true
+	}
+	return false
 }
 
 // moveTo gives a file another name, and never overwrites one. There are file systems that cannot
@@ -144,13 +161,13 @@ func exists(path string) error {
 }
 
 // seal checks a copy and leaves the evidence in it that it is one.
-func seal(ctx context.Context, db *sql.DB, evidence string) error {
+func seal(ctx context.Context, db *sql.DB, from, evidence string) error {
 	var verdict string
 	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
 		return err
 	}
 	if verdict != "ok" {
-		return fleet.Errorf(fleet.KindInvalid, "the database is damaged: %s", verdict)
+		return fleet.Errorf(fleet.KindInvalid, "the copy of %s is damaged: %s", from, verdict)
 	}
 	// The database's time may be ahead of this host's. A backup has been told already: what counts is
 	// when it came back.
