@@ -28,7 +28,7 @@ type Config struct {
 	// when it is not there. The packaged service may write to the default alone: for another one, or a
 	// database.path outside of it, add ReadWritePaths= to its unit.
 	Dir string `yaml:"dir"`
-	// Roles that this process has. Default: all.
+	// Roles are what this process does. Several processes may share the work.
 	Roles []fleet.Role `yaml:"roles"`
 	// Log says what is logged to standard error.
 	Log Log `yaml:"log"`
@@ -149,7 +149,7 @@ type Loops struct {
 	Recoverer  shepherd.Config `yaml:"recoverer"`
 	Operations shepherd.Config `yaml:"operations"`
 	// Prober asks installed systems whether they are up, a machine at a time. Of those that are gone,
-	// each takes one of its hands until the time of the probe is over.
+	// each takes one of its slots until the time of the probe is over.
 	Prober shepherd.Config `yaml:"prober"`
 }
 

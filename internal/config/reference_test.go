@@ -194,12 +194,23 @@ func standard(v reflect.Value) string {
 		text, _ := x.MarshalText()
 		return "`" + string(text) + "`"
 	case []fleet.Role:
-		return "all"
+		return "all: `" + elements(v, "`, `") + "`"
+	}
+	if v.Kind() == reflect.Slice {
+		return "`[" + elements(v, ", ") + "]`"
 	}
 	if text := fmt.Sprint(v.Interface()); text != "" && text != "0" || v.CanInt() {
 		return "`" + text + "`"
 	}
 	return "–"
+}
+
+func elements(list reflect.Value, between string) string {
+	texts := make([]string, list.Len())
+	for i := range texts {
+		texts[i] = fmt.Sprint(list.Index(i).Interface())
+	}
+	return strings.Join(texts, between)
 }
 
 // short leaves out the zeros that time.Duration writes: 1h, not 1h0m0s.

@@ -46,7 +46,8 @@ type Config struct {
 	// the program.
 	AgentExecutable string `yaml:"agent_executable"`
 	// OtherAgentExecutables are the agent's executables for machines of other architectures. Each
-	// machine is asked what it is, and gets the first that it can execute.
+	// machine is asked what it is, and gets the first that it can execute. Default: those beside the
+	// program, unless AgentExecutable is set.
 	OtherAgentExecutables []string `yaml:"other_agent_executables"`
 	// TargetPath is the directory on the machines that it is uploaded to; none in which others than
 	// root may write.

@@ -25,7 +25,10 @@ func (c Config) directories() []string {
 // can be put into a directory, or nothing executed there, it goes on with the next one.
 func (i *Initializer) withAgent(ctx context.Context, host Host, logger *slog.Logger, run func(executable string) error) error {
 	agent, err := host.Choose(ctx, i.agents...)
-	if err != nil {
+	switch {
+	case fleet.KindOf(err) == fleet.KindUnsupported:
+		return fmt.Errorf("%w; name the agent for it in initializer.other_agent_executables (`make agents` builds those for amd64 and arm64)", err)
+	case err != nil:
 		return err
 	}
 	var reasons []string

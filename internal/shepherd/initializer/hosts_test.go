@@ -320,7 +320,7 @@ func TestHostsThatMisbehaveAreExplained(t *testing.T) {
 		"no agent for its architecture": {func(b *bench) {
 			b.onOpenSSH()
 			check(b.t, os.WriteFile(b.config.AgentExecutable, foreign(b.t), 0o600))
-		}, []string{"the host is " + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH], "is built for"}},
+		}, []string{"the host is " + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH], "is built for", "initializer.other_agent_executables"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
