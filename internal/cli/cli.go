@@ -79,7 +79,9 @@ func (a *app) root() *cobra.Command {
   ironherd machine list         what is there
   ironherd machine explain NAME why it does (not) do anything
 
-A machine is named by its ID, an unambiguous beginning of it, its host name, or provider/provider-ID.`,
+A machine is named by its ID, an unambiguous beginning of it, its host name, or provider/provider-ID.
+Exit codes: ` + exitWords + `.
+The docs are in docs/ of the repository, and in /usr/share/doc/ironherd/docs where the package is installed.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          unknownCommand,

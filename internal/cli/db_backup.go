@@ -11,7 +11,7 @@ func (a *app) dbBackupCommand() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Write the embedded database, as it is now, into a new file",
 		Long: `Backup may run while the control plane does, and holds nothing up. FILE appears complete and on the disk, or not at all; nothing is
-overwritten. PostgreSQL has its own means: see docs/ops/database.md.`,
+overwritten. PostgreSQL has its own means: see ops/database.md in the docs.`,
 		Example: `  ironherd db backup /var/backups/ironherd-$(date +%F).db --config /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
 		RunE: func(cmd *cobra.Command, args []string) error {

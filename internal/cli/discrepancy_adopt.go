@@ -19,8 +19,7 @@ func (a *app) discrepancyAdoptCommand() *cobra.Command {
 		Short: "Manage a machine that the provider has and the database does not know",
 		Long: `Adopt wants a machine managed that a discrepancy of the kind unknown-machine names. The next pass takes it in; from then on it is looked after
 as every other machine: an agent is started on it, which ends what runs there where the provider's takeover is kexec. With --installed it is
-marked as installed instead, and left alone: wait with that until each control plane has this version, because the
-previous one starts an agent. While the provider is paused there is no pass.`,
+marked as installed instead, and left alone. While the provider is paused there is no pass.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy adopt metal dev-16 --installed --reason "made after the backup, serves the shop"
   ironherd discrepancy adopt metal dev-17 --reason "made by hand"`,

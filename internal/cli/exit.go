@@ -23,6 +23,9 @@ const (
 	exitInterrupted = 130
 )
 
+// exitWords says what each exit code means.
+const exitWords = "0 done, 1 failed, 2 bad usage or input, 3 not found, 4 not allowed, 5 conflict, 6 partly done, 7 unreachable or timed out, 130 interrupted"
+
 // exitCodes is total over fleet.Kinds; a test holds it to that.
 var exitCodes = map[fleet.Kind]int{
 	fleet.KindUnknown:         exitFailed,

@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"fmt"
+	"maps"
 	"net"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -21,6 +26,21 @@ func TestEveryKindHasAnExitCode(t *testing.T) {
 	}
 	if len(exitCodes) != len(fleet.Kinds()) {
 		t.Error("there is an exit code for a kind that does not exist")
+	}
+}
+
+// TestEveryExitCodeIsTold by the help, and by the page for those who write scripts.
+func TestEveryExitCodeIsTold(t *testing.T) {
+	t.Parallel()
+	codes := append(slices.Collect(maps.Values(exitCodes)), exitDone, exitPartly, exitInterrupted)
+	for _, code := range codes {
+		if !regexp.MustCompile(fmt.Sprintf(`\b%d [a-z]`, code)).MatchString(exitWords) {
+			t.Errorf("%d is not told: %s", code, exitWords)
+		}
+	}
+	page, err := os.ReadFile("../../docs/ops/operations.md")
+	if err != nil || !strings.Contains(strings.Join(strings.Fields(string(page)), " "), exitWords) {
+		t.Errorf("operations.md does not say %q: %v", exitWords, err)
 	}
 }
 

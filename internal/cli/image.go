@@ -92,10 +92,10 @@ no other architecture. FILE ends in .raw or in .raw.zst. Beside it lies its mani
 by, its size, and every package with its version.
 
 The system gets its addresses by DHCP, writes to the first serial port, too, lets root in with the SSH keys that you name, and tells the
-control plane that it is up, for which the agent's executable is in it. The same packages, options and timestamp give the same image to the
-byte, unless a package makes something of its own when it is installed: pin the packages by a snapshot in --sources, and the timestamp by
---timestamp or SOURCE_DATE_EPOCH.`,
-		Example: `  ironherd image build debian debian-13.raw.zst --ssh-key ~/.ssh/id_ed25519.pub
+control plane that it is up, for which the agent's executable is in it. Name the control plane's own key, too, ssh_key.pub in its dir: a
+reinstall logs in with it. The same packages, options and timestamp give the same image to the byte, unless a package makes something of
+its own when it is installed: pin the packages by a snapshot in --sources, and the timestamp by --timestamp or SOURCE_DATE_EPOCH.`,
+		Example: `  ironherd image build debian debian-13.raw.zst --ssh-key /var/lib/ironherd/ssh_key.pub --ssh-key ~/.ssh/id_ed25519.pub
   ironherd image build debian web.raw.zst --kernel linux-image-amd64 --package nginx --package firmware-linux-free --size 4096
   ironherd image build debian old.raw.zst --suite bookworm --sources snapshot.sources --timestamp 1763769600`,
 		Args: exactly,

@@ -56,7 +56,7 @@ func TestPagesShowConfigurationsThatAreRight(t *testing.T) {
 			}
 			return path
 		}
-		for _, name := range []string{"database-password", "metal.token", "bin/ironherd-agent", "ironherd-agent"} {
+		for _, name := range []string{"database-password", "metal.token", "ironherd-agent"} {
 			put(name, "a-stand-in")
 		}
 		local := strings.NewReplacer("/etc/ironherd/", dir+"/", "ssh-ed25519 AAAA…", hostKey)
@@ -83,6 +83,24 @@ func TestPagesShowConfigurationsThatAreRight(t *testing.T) {
 	for _, want := range []string{"running.md herd.yaml", "running.md metal.yaml", "database.md ironherd.yaml"} {
 		if !checked[want] {
 			t.Errorf("%s was not found: %v", want, checked)
+		}
+	}
+}
+
+// TestDocsAreWhereTheHelpSays, on a host that has the package, and so is the page that the sample
+// configuration names.
+func TestDocsAreWhereTheHelpSays(t *testing.T) {
+	t.Parallel()
+	const installed = "/usr/share/doc/ironherd/docs"
+	for file, wants := range map[string]string{
+		"../../deploy/deb/nfpm.yaml":     "  - src: docs\n    dst: " + installed + "\n",
+		"../../deploy/ironherd.yaml":     "# " + installed + "/reference/config.md; ",
+		"../../docs/reference/config.md": "# Configuration",
+		"testdata/help.txt":              " " + installed + " ",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), wants) {
+			t.Errorf("%s does not have %q: %v", file, wants, err)
 		}
 	}
 }

@@ -211,7 +211,7 @@ func suggestVariable(name string, known map[string]string) string {
 		}
 	}
 	if best == "" {
-		return ": unset it, or see docs/reference/config.md for those that there are"
+		return ": unset it, or see reference/config.md in the docs for those that there are"
 	}
 	return "; did you mean " + best + "?"
 }
@@ -239,7 +239,7 @@ func suggestKey(key string, known []string) string {
 		}
 	}
 	if best == "" {
-		return ": see docs/reference/config.md for those that there are"
+		return ": see reference/config.md in the docs for those that there are"
 	}
 	return "; did you mean " + best + "?"
 }

@@ -35,5 +35,5 @@ func requireEmbedded(c config.Config) error {
 	if c.Database.URL == "" {
 		return nil
 	}
-	return fleet.Errorf(fleet.KindUnsupported, "this is for the embedded database: use pg_dump, or base backups, for %s (docs/ops/database.md)", c.Database)
+	return fleet.Errorf(fleet.KindUnsupported, "this is for the embedded database: use pg_dump, or base backups, for %s (ops/database.md in the docs)", c.Database)
 }
