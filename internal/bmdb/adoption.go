@@ -40,10 +40,8 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 		if installed {
 			words += ", as installed"
 		}
-		t.record(history{
-			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventAdoptionRequested,
-			detail: fmt.Sprintf("%s; %s", words, reason),
-		})
+		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventAdoptionRequested,
+			fmt.Sprintf("%s; %s", words, reason))
 		return t.q.PutAdoption(ctx, statement.PutAdoptionParams{
 			Provider: string(name), ProviderID: string(id), At: micros(t.Now()), Actor: actor, Installed: bit(installed),
 		})
@@ -153,9 +151,7 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 		if err := t.putMarked(ctx, a.machine, 1); err != nil {
 			return err
 		}
-		t.record(history{
-			subject: fleet.Subject{Machine: a.machine}, actor: a.installedBy, event: fleet.EventMarkedInstalled, detail: "it was adopted as such",
-		})
+		t.recordEvent(fleet.Subject{Machine: a.machine}, a.installedBy, "", fleet.EventMarkedInstalled, "it was adopted as such")
 	}
 	return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
 }

@@ -63,11 +63,16 @@ func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
 	return err
 }
 
-// recordAgent appends to the machine's history in the agent's name.
-func (t *transaction) recordAgent(machine fleet.MachineID, process fleet.Process, event fleet.Event, detail string) {
-	t.record(history{
-		subject: fleet.Subject{Machine: machine}, actor: actorAgent, process: process, event: event, detail: detail,
-	})
+// loadOf returns the machine of an agent; KindForbidden for every agent but the one in charge.
+func (t *transaction) loadOf(ctx context.Context, a AgentIdentity) (*machineRecord, error) {
+	m, err := t.load(ctx, a.Machine)
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return nil, a.inCharge(fleet.Record{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, a.inCharge(m.record)
 }
 
 // RecordSpoken commits that the agent was heard where that is news: the first heartbeat of a
@@ -80,11 +85,11 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		switch {
 		case first:
 			detail := fmt.Sprintf("takeover generation %d spoke for the first time", a.TakeoverGeneration)
-			t.recordAgent(a.Machine, "", fleet.EventAgentSpoke, detail)
+			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentSpoke, detail)
 		case seen.BootID != bootID:
-			t.recordAgent(a.Machine, "", fleet.EventMachineRestarted, "the agent came back with another boot ID")
+			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventMachineRestarted, "the agent came back with another boot ID")
 		case m.state.state == fleet.StateSilent:
-			t.recordAgent(a.Machine, "", fleet.EventAgentReturned, "silent since "+fleet.Instant(seen.LastAt))
+			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentReturned, "silent since "+fleet.Instant(seen.LastAt))
 		}
 		if err := t.heard(ctx, m.record, a, bootID); err != nil {
 			return false, err
@@ -174,7 +179,7 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 			return false, err
 		}
 		if told {
-			t.recordAgent(a.Machine, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
 		}
 		return true, nil
 	})

@@ -38,10 +38,8 @@ func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor
 		return false, false, err
 	}
 	t.resetInstall(r.ID)
-	t.record(history{
-		subject: fleet.Subject{Machine: r.ID}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallCancelled,
-		detail: fmt.Sprintf("install generation %d: %s", generation, reason),
-	})
+	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessInstall, fleet.EventInstallCancelled,
+		fmt.Sprintf("install generation %d: %s", generation, reason))
 	// Whoever serves the agent is to look.
 	t.becomesDue(fleet.ProcessInstall, r.Provider, t.Now())
 	return handedOut, true, nil

@@ -192,15 +192,12 @@ func (t *transaction) setProviderID(ctx context.Context, m statement.MachineReco
 
 // RecordHistory appends to the history of the work's subject.
 func RecordHistory(event fleet.Event, detail string) Change {
-	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		c.record(t, c.work.Subject.Machine, event, detail)
-		return nil
-	}}
+	return RecordMachineHistory("", event, detail)
 }
 
 // RecordMachineHistory appends to the history of a machine from work on its provider.
 func RecordMachineHistory(machine fleet.MachineID, event fleet.Event, detail string) Change {
-	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+	return Change{apply: func(_ context.Context, t *transaction, c *commit) error {
 		c.record(t, machine, event, detail)
 		return nil
 	}}

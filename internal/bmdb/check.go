@@ -135,46 +135,36 @@ func (t *transaction) checkRows(ctx context.Context, providers []statement.Provi
 
 // checkMachine compares the agenda with what lifecycle says (I2). An entry that is too early is not
 // a fault.
-func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) ([]Finding, error) {
-	return read(ctx, db.update, "check machine", func(ctx context.Context, t *transaction) (findings []Finding, err error) {
-		l := locks{machines: []fleet.MachineID{id}}
-		if err := l.take(ctx, t); err != nil {
-			return findings, err
-		}
-		m, err := t.load(ctx, id)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return findings, nil
-		}
-		if err != nil {
-			return findings, err
-		}
+func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
+	err = db.onMachine(ctx, "check machine", id, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
+		findings = nil
 		if m.record.Unreadable != "" {
 			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
 		}
 		plan, err := t.judge(ctx, m)
 		// The janitor will come to it, or a newer release has.
 		if err != nil || m.state.policy != judgedUnder(t.env.Policy) {
-			return findings, err
+			return false, err
 		}
 		for _, process := range fleet.MachineProcesses() {
 			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, plan.For(process), m.due[process])
 			if err != nil {
-				return findings, err
+				return false, err
 			}
 			findings = append(findings, found...)
 		}
-		return findings, nil
+		return false, nil
 	})
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return nil, nil
+	}
+	return findings, err
 }
 
 // checkProvider is checkMachine for a provider.
 func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Finding, error) {
 	return read(ctx, db.update, "check provider", func(ctx context.Context, t *transaction) (findings []Finding, err error) {
-		l := locks{providers: []fleet.ProviderName{name}}
-		if err := l.take(ctx, t); err != nil {
-			return findings, err
-		}
-		p, err := t.loadProvider(ctx, name)
+		p, err := t.lockProvider(ctx, name)
 		if fleet.KindOf(err) == fleet.KindNotFound { // it was forgotten meanwhile
 			return findings, nil
 		}

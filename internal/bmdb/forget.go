@@ -45,7 +45,7 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 		outcome = outcomeForgotten
 		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.record.Provider)
 	}
-	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventForgotten, detail: reason})
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventForgotten, reason)
 	if _, err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
 		return err
 	}
@@ -98,11 +98,7 @@ func mayBeThere(r fleet.Record) error {
 // serves it, and while it has machines.
 func (db *DB) ForgetProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
 	return db.update(ctx, "forget provider", func(ctx context.Context, t *transaction) error {
-		l := locks{providers: []fleet.ProviderName{name}}
-		if err := l.take(ctx, t); err != nil {
-			return err
-		}
-		p, err := t.loadProvider(ctx, name)
+		p, err := t.lockProvider(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -139,7 +135,7 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 		t.buffer.lane(l)
 		t.buffer.resetBackoff(subjectKey(subject), process)
 	}
-	t.record(history{subject: subject, actor: actor, event: fleet.EventForgotten, detail: reason})
+	t.recordEvent(subject, actor, "", fleet.EventForgotten, reason)
 	for _, drop := range []func(context.Context, string) error{
 		t.q.DropPenalties, t.q.DropDiscrepancies, t.q.DropAdoptions, t.q.DropStateCounts, t.q.DropConcurrencyLimits, t.q.DeleteProvider,
 	} {

@@ -42,21 +42,13 @@ const secretBytes = 32
 // with it was lost. An attempt is never handed out twice (I9).
 func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneration fleet.InstallGeneration, lastAttempt int) (*InstallOrder, error) {
 	last := attemptID{lastGeneration, lastAttempt}
-	wanted := false
 	// most heartbeats end here
-	err := db.view(ctx, "look for an install", func(ctx context.Context, t *transaction) error {
-		m, err := t.load(ctx, a.Machine)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return a.inCharge(fleet.Record{})
-		}
+	wanted, err := read(ctx, db.view, "look for an install", func(ctx context.Context, t *transaction) (bool, error) {
+		m, err := t.loadOf(ctx, a)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if err := a.inCharge(m.record); err != nil {
-			return err
-		}
-		wanted, err = t.installWanted(ctx, m, last)
-		return err
+		return t.installWanted(ctx, m, last)
 	})
 	if err != nil || !wanted {
 		return nil, err
@@ -200,7 +192,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 	if err != nil {
 		return nil, err
 	}
-	t.recordAgent(id, fleet.ProcessInstall, fleet.EventInstallHandedOut,
+	t.recordEvent(fleet.Subject{Machine: id}, actorAgent, fleet.ProcessInstall, fleet.EventInstallHandedOut,
 		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.Label()))
 	return order, nil
 }
@@ -230,10 +222,8 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 	if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
 		return err
 	}
-	t.record(history{
-		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: event,
-		detail: fmt.Sprintf("install generation %d, attempt %d: %s", r.Generation, r.Attempt, detail),
-	})
+	t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, event,
+		fmt.Sprintf("install generation %d, attempt %d: %s", r.Generation, r.Attempt, detail))
 	return nil
 }
 
@@ -430,10 +420,8 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 		}
 	}
 	t.resetInstall(machine)
-	t.record(history{
-		subject: fleet.Subject{Machine: machine}, actor: seen.actor, process: fleet.ProcessInstall, event: fleet.EventInstalled,
-		detail: fmt.Sprintf("install generation %d, attempt %d has come up%s", a.Generation, a.Attempt, seen.detail),
-	})
+	t.recordEvent(fleet.Subject{Machine: machine}, seen.actor, fleet.ProcessInstall, fleet.EventInstalled,
+		fmt.Sprintf("install generation %d, attempt %d has come up%s", a.Generation, a.Attempt, seen.detail))
 	return nil
 }
 

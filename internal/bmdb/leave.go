@@ -15,13 +15,7 @@ import (
 // again.
 func (db *DB) LeaveOrder(ctx context.Context, a AgentIdentity) (why string, err error) {
 	return read(ctx, db.view, "look for an order to leave", func(ctx context.Context, t *transaction) (why string, err error) {
-		m, err := t.load(ctx, a.Machine)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return "", a.inCharge(fleet.Record{})
-		}
-		if err == nil {
-			err = a.inCharge(m.record)
-		}
+		m, err := t.loadOf(ctx, a)
 		if err != nil {
 			return "", err
 		}

@@ -68,6 +68,6 @@ func (db *DB) onMachine(ctx context.Context, kind string, id fleet.MachineID,
 		if err != nil || !changed {
 			return err
 		}
-		return t.rewrite(ctx, id)
+		return t.rewriteSubjects(ctx, []fleet.Subject{{Machine: id}})
 	})
 }

@@ -148,20 +148,9 @@ func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Pl
 	return lifecycle.Decide(m.record, env, t.Now()), nil
 }
 
-// rewrite makes the agenda and the state of a machine what lifecycle says of its facts. Every write
-// of facts or backoffs calls it, in the same transaction, with the machine's row locked.
-func (t *transaction) rewrite(ctx context.Context, id fleet.MachineID) error {
-	m, err := t.load(ctx, id)
-	if fleet.KindOf(err) == fleet.KindNotFound {
-		return nil // its row has gone, and all that was derived with it
-	}
-	if err != nil {
-		return err
-	}
-	return t.derive(ctx, m)
-}
-
-// rewriteSubjects is rewrite for several subjects, each once. Their rows are locked.
+// rewriteSubjects makes the agenda and the states of subjects what lifecycle says of their facts,
+// each once. Every write of facts or backoffs calls it, in the same transaction, with their rows
+// locked. Of one whose row has gone, what was derived has gone with it.
 func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject) error {
 	slices.SortFunc(list, func(a, b fleet.Subject) int { return cmp.Compare(subjectKey(a), subjectKey(b)) })
 	var ids []fleet.MachineID

@@ -49,7 +49,7 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	if until != nil {
 		detail += "; until " + fleet.Instant(*until)
 	}
-	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceBegun, detail: detail})
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventMaintenanceBegun, detail)
 	return nil
 }
 
@@ -92,7 +92,7 @@ func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, acto
 	if err := maintained(m.record); err != nil {
 		return err
 	}
-	t.record(history{subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventMaintenanceEnded, detail: reason})
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventMaintenanceEnded, reason)
 	t.forgetFailures(m.record)
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
 }

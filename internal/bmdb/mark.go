@@ -58,9 +58,7 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 		t.buffer.resetBackoff(machineSubject(r.ID), process)
 	}
 	t.revoke(m, actor, "it is marked as installed")
-	t.record(history{
-		subject: fleet.Subject{Machine: r.ID}, actor: actor, event: fleet.EventMarkedInstalled, detail: reason + answersRequest(r),
-	})
+	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+answersRequest(r))
 	return nil
 }
 

@@ -44,10 +44,8 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 		return 0, false, err
 	}
 	if open != nil {
-		t.record(history{
-			subject: fleet.Subject{Machine: m.record.ID}, actor: actor, process: fleet.ProcessOperation, event: fleet.EventOperationWithdrawn,
-			detail: fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, unlessCarriedOut(m.record)),
-		})
+		t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
+			fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, unlessCarriedOut(m.record)))
 	}
 	number, err = t.requestOperation(ctx, m.record, actor, o, reason)
 	if err != nil {
@@ -104,10 +102,8 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 		return 0, err
 	}
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessOperation)
-	t.record(history{
-		subject: fleet.Subject{Machine: r.ID}, actor: actor, process: fleet.ProcessOperation, event: fleet.EventOperationRequested,
-		detail: fmt.Sprintf("%s (operation %d): %s", o, number, reason),
-	})
+	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessOperation, fleet.EventOperationRequested,
+		fmt.Sprintf("%s (operation %d): %s", o, number, reason))
 	return number, nil
 }
 
@@ -150,10 +146,8 @@ func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, a
 		return err
 	}
 	t.revoke(m, actor, fmt.Sprintf("%s was withdrawn", open.Operation))
-	t.record(history{
-		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, process: fleet.ProcessOperation, event: fleet.EventOperationWithdrawn,
-		detail: fmt.Sprintf("%s (operation %d): %s", open.Operation, open.Number, reason),
-	})
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
+		fmt.Sprintf("%s (operation %d): %s", open.Operation, open.Number, reason))
 	return nil
 }
 

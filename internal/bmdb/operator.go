@@ -50,10 +50,8 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			}
 			// From now on it is a person's, whatever becomes of the configuration.
 			request.Generation, request.Actor = was.Generation, actor
-			t.record(history{
-				subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
-				detail: fmt.Sprintf("install generation %d, which the %s asks for as well", was.Generation, was.Actor),
-			})
+			t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
+				fmt.Sprintf("install generation %d, which the %s asks for as well", was.Generation, was.Actor))
 			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
 		}
 		if held != 0 && !reinstall {
@@ -68,10 +66,8 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 	}
 	t.resetInstall(machine)
 	t.revoke(m, actor, "an install was asked for")
-	t.record(history{
-		subject: fleet.Subject{Machine: machine}, actor: actor, process: fleet.ProcessInstall, event: fleet.EventInstallRequested,
-		detail: fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()),
-	})
+	t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
+		fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()))
 	return generation, true, nil
 }
 
@@ -149,10 +145,7 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 // endBackoff ends a backoff by a person's word.
 func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fleet.Process, was fleet.BackoffState) {
 	t.buffer.resetBackoff(subjectKey(subject), process)
-	t.record(history{
-		subject: subject, actor: actor, process: process, event: fleet.EventRetryRequested,
-		detail: "the backoff was ended; it was for: " + was.Cause,
-	})
+	t.recordEvent(subject, actor, process, fleet.EventRetryRequested, "the backoff was ended; it was for: "+was.Cause)
 }
 
 // Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An
@@ -175,9 +168,7 @@ func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor st
 		return err
 	}
 	t.revoke(m, actor, "quarantined: "+reason)
-	t.record(history{
-		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventQuarantined, detail: reason,
-	})
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventQuarantined, reason)
 	return nil
 }
 
@@ -200,10 +191,7 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 				t.buffer.resetBackoff(machineSubject(machine), process)
 			}
 		}
-		t.record(history{
-			subject: fleet.Subject{Machine: machine}, actor: actor, event: fleet.EventHostKeyAccepted,
-			detail: fingerprint + "; " + reason,
-		})
+		t.recordEvent(fleet.Subject{Machine: machine}, actor, "", fleet.EventHostKeyAccepted, fingerprint+"; "+reason)
 		return true, nil
 	})
 }
@@ -232,9 +220,7 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 	if err := t.excuseSilence(ctx, m.record, actor, "the quarantine has ended: "+reason); err != nil {
 		return err
 	}
-	t.record(history{
-		subject: fleet.Subject{Machine: m.record.ID}, actor: actor, event: fleet.EventUnquarantined, detail: reason,
-	})
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventUnquarantined, reason)
 	return nil
 }
 

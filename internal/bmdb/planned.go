@@ -323,7 +323,7 @@ func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machin
 	if !changed || p.Verb == fleet.VerbForget {
 		return nil
 	}
-	return t.rewrite(ctx, m.record.ID)
+	return t.rewriteSubjects(ctx, []fleet.Subject{{Machine: m.record.ID}})
 }
 
 func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *machineRecord, outcome *PlanOutcome) (changed bool, err error) {

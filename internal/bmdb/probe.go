@@ -96,7 +96,7 @@ func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again t
 	}
 	event, detail, err := t.reach(ctx, r, next)
 	if event != "" {
-		t.record(history{subject: fleet.Subject{Machine: r.ID}, actor: actorInstalled, process: fleet.ProcessProbe, event: event, detail: detail})
+		t.recordEvent(fleet.Subject{Machine: r.ID}, actorInstalled, fleet.ProcessProbe, event, detail)
 	}
 	return again, true, err
 }

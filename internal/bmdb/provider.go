@@ -218,9 +218,7 @@ func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.Provid
 			return fleet.Errorf(fleet.KindConflict, "provider %s is paused already by %s: %s; `ironherd provider resume %s --reason WHY` ends that first",
 				name, fleet.ShownActor(was.Actor), was.Reason, name)
 		}
-		t.record(history{
-			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventPaused, detail: reason,
-		})
+		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventPaused, reason)
 		return t.q.PauseProvider(ctx, statement.PauseProviderParams{At: micros(t.Now()), Actor: actor, Reason: reason, Name: string(name)})
 	})
 }
@@ -231,9 +229,7 @@ func (db *DB) ResumeProvider(ctx context.Context, actor string, name fleet.Provi
 		if p.record.Paused == nil {
 			return fleet.Errorf(fleet.KindConflict, "provider %s is not paused", name)
 		}
-		t.record(history{
-			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventResumed, detail: reason,
-		})
+		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventResumed, reason)
 		return t.q.PauseProvider(ctx, statement.PauseProviderParams{Name: string(name)})
 	})
 }
@@ -264,10 +260,8 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		if ended = len(penalties) - kept; ended == 0 {
 			return nil
 		}
-		t.record(history{
-			subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventRetryRequested,
-			detail: fmt.Sprintf("%d penalties of capacity were ended", ended),
-		})
+		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventRetryRequested,
+			fmt.Sprintf("%d penalties of capacity were ended", ended))
 		return t.q.DeleteEndingPenalties(ctx, statement.DeleteEndingPenaltiesParams{Provider: string(name), Before: micros(forEver)})
 	})
 	return retried, ended, kept, err
@@ -299,10 +293,8 @@ func (db *DB) RetryCapacity(ctx context.Context, actor string, name fleet.Provid
 				name, strings.Join(free, ", "), more, name)
 		}
 		for _, c := range capacities {
-			t.record(history{
-				subject: fleet.Subject{Provider: name}, actor: actor, process: fleet.ProcessProvision, event: fleet.EventRetryRequested,
-				detail: fmt.Sprintf("capacity %s may be used again (%s)", c, penalties[c].Cause),
-			})
+			t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventRetryRequested,
+				fmt.Sprintf("capacity %s may be used again (%s)", c, penalties[c].Cause))
 			if err := t.q.DeletePenalty(ctx, statement.DeletePenaltyParams{Provider: string(name), Capacity: string(c)}); err != nil {
 				return err
 			}
@@ -316,11 +308,7 @@ func (db *DB) onProvider(ctx context.Context, kind string, name fleet.ProviderNa
 	fn func(ctx context.Context, t *transaction, p *providerRecord) error,
 ) error {
 	return db.update(ctx, kind, func(ctx context.Context, t *transaction) error {
-		l := locks{providers: []fleet.ProviderName{name}}
-		if err := l.take(ctx, t); err != nil {
-			return err
-		}
-		p, err := t.loadProvider(ctx, name)
+		p, err := t.lockProvider(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -329,6 +317,15 @@ func (db *DB) onProvider(ctx context.Context, kind string, name fleet.ProviderNa
 		}
 		return t.rewriteProvider(ctx, name)
 	})
+}
+
+// lockProvider locks the row of a provider, and returns what it says then.
+func (t *transaction) lockProvider(ctx context.Context, name fleet.ProviderName) (*providerRecord, error) {
+	l := locks{providers: []fleet.ProviderName{name}}
+	if err := l.take(ctx, t); err != nil {
+		return nil, err
+	}
+	return t.loadProvider(ctx, name)
 }
 
 // ProviderView is what the BMDB knows of one provider, in one snapshot.

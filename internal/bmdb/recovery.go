@@ -52,9 +52,7 @@ func (t *transaction) holdRecovery(ctx context.Context, actor string, until *tim
 func (t *transaction) recordOfLine(ctx context.Context, actor string, event fleet.Event, detail string) error {
 	providers, err := t.q.ListProviders(ctx)
 	for _, p := range providers {
-		t.record(history{
-			subject: fleet.Subject{Provider: fleet.ProviderName(p.Name)}, actor: actor, process: fleet.ProcessRecovery, event: event, detail: detail,
-		})
+		t.recordEvent(fleet.Subject{Provider: fleet.ProviderName(p.Name)}, actor, fleet.ProcessRecovery, event, detail)
 	}
 	return err
 }

@@ -347,10 +347,8 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor,
 			helped = fmt.Sprintf("; the %s before it has helped", restart)
 		}
 	}
-	t.record(history{
-		subject: fleet.Subject{Machine: before.ID}, actor: actor, process: fleet.ProcessRecovery, event: fleet.EventRepaired,
-		detail: fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped),
-	})
+	t.recordEvent(fleet.Subject{Machine: before.ID}, actor, fleet.ProcessRecovery, fleet.EventRepaired,
+		fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped))
 	return nil
 }
 

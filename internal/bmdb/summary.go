@@ -282,23 +282,16 @@ func phaseOf(name string, sample []time.Duration) Phase {
 
 // ProviderRow is one line of the list of providers.
 type ProviderRow struct {
-	Name          fleet.ProviderName
-	Kind          string
+	fleet.ProviderRecord
 	MaxMachines   int
 	Machines      int // open intents included
 	OpenIntents   int
 	Discrepancies int // at most CountedAtMost
-	LastPassAt    time.Time
-	LastUpdateAt  time.Time
 	PassResult    string
 	// Penalties is how much of its capacity sits out a penalty.
 	Penalties int
-	// Paused is nil while nobody keeps new machines from being created there.
-	Paused *fleet.Pause
 	// Decisions on provision and update, as of now.
 	Decisions []lifecycle.Decision
-	// Backoffs of the processes that failed last, also while they are tried again.
-	Backoffs map[fleet.Process]fleet.BackoffState
 	// Unserved are the roles that live control planes have, but none of them for this provider, as
 	// when it has left the configuration. Abandoned: nobody has any role for it, so that it can be
 	// forgotten.
@@ -365,10 +358,9 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	}
 	discrepancies, err := t.countDiscrepancies(ctx, loaded.record.Name)
 	return ProviderRow{
-		Name: loaded.record.Name, Kind: p.Kind, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
-		Discrepancies: discrepancies, LastPassAt: instant(p.LastPassAt), LastUpdateAt: instant(p.LastUpdateAt),
-		PassResult: p.PassResult, Penalties: len(penalties), Paused: loaded.record.Paused, Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
-		Backoffs: loaded.record.Backoffs,
+		ProviderRecord: loaded.record, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
+		Discrepancies: discrepancies, PassResult: p.PassResult, Penalties: len(penalties),
+		Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 	}, err
 }
 

@@ -225,4 +225,9 @@ func (t *transaction) record(h history) {
 	})
 }
 
+// recordEvent appends what happened outside of any work.
+func (t *transaction) recordEvent(of fleet.Subject, actor string, process fleet.Process, event fleet.Event, detail string) {
+	t.record(history{subject: of, actor: actor, process: process, event: event, detail: detail})
+}
+
 func absent(err error) bool { return errors.Is(err, sql.ErrNoRows) }

@@ -290,7 +290,7 @@ func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
 // notAdopted returns the changes that end a request for a machine, and record why.
 func (p *pass) notAdopted(ctx context.Context, id fleet.ProviderID, why string) []bmdb.Change {
 	p.logger.WarnContext(ctx, "machine is not adopted", slog.String("provider_id", string(id)), slog.String("reason", why))
-	return []bmdb.Change{bmdb.DropAdoption(id), bmdb.RecordMachineHistory("", fleet.EventDiscrepancyCleared,
+	return []bmdb.Change{bmdb.DropAdoption(id), bmdb.RecordHistory(fleet.EventDiscrepancyCleared,
 		fmt.Sprintf("%s: %s is not adopted, as %s wanted: %s", fleet.DiscrepancyUnknownMachine, id, p.view.Adoptions[id], why))}
 }
 
