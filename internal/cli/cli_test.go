@@ -45,7 +45,7 @@ func TestGolden(t *testing.T) {
 			if r.code != 0 || r.stderr != "" {
 				t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 			}
-			golden(t, name, r.stdout)
+			golden(t, name, strings.ReplaceAll(r.stdout, h.url, "http://HOST:PORT"))
 		})
 	}
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +35,7 @@ after it expired (janitor.keep_plans, a week).`,
 			return a.print(*output, response.GetPlan(), func(w *screen) {
 				plan := response.GetPlan()
 				showPlan(w, plan)
-				if words := toConfirm(plan); words != "" {
+				if words := a.toConfirm(plan); words != "" {
 					w.line("")
 					w.line("%s", words)
 				}
@@ -45,17 +47,37 @@ after it expired (janitor.keep_plans, a week).`,
 
 // toConfirm says what confirming the plan does now; "": nothing, and nothing is to be said of that.
 // An older control plane does not tell whether the time for it is over.
-func toConfirm(plan *fleetv1.Plan) string {
+func (a *app) toConfirm(plan *fleetv1.Plan) string {
 	over := plan.Confirmable != nil && !plan.GetConfirmable()
 	switch {
 	case plan.GetConfirmedAt() == nil && over:
 		return fmt.Sprintf("It expired at %s: make it anew.", instant(plan.GetExpiresAt()))
 	case plan.GetConfirmedAt() == nil:
-		return fmt.Sprintf("It can be confirmed until %s: ironherd plan confirm %s", instant(plan.GetExpiresAt()), plan.GetId())
+		return fmt.Sprintf("It can be confirmed until %s: %s", instant(plan.GetExpiresAt()), a.confirm(plan))
 	case plan.GetConfirmable():
-		return fmt.Sprintf("Where confirming it was interrupted, this goes on, and repeats nothing: ironherd plan confirm %s", plan.GetId())
+		return fmt.Sprintf("Where confirming it was interrupted, this goes on, and repeats nothing: %s", a.confirm(plan))
 	}
 	return ""
+}
+
+// confirm is the command that has a plan carried out, by the control plane that this command was
+// told to ask: another one does not have the plan.
+func (a *app) confirm(plan *fleetv1.Plan) string {
+	command := "ironherd plan confirm " + plan.GetId()
+	for _, flag := range [][2]string{{"server", a.server}, {"config", a.configFile}, {"token-file", a.tokenFile}, {"ca-file", a.caFile}} {
+		if flag[1] != "" {
+			command += " --" + flag[0] + " " + shellWord(flag[1])
+		}
+	}
+	return command
+}
+
+// shellWord returns what a shell takes as that one word.
+func shellWord(word string) string {
+	if regexp.MustCompile(`^[\w./:@%+=,-]+$`).MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func (a *app) planConfirmCommand() *cobra.Command {

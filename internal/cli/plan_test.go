@@ -27,8 +27,23 @@ func TestWhatConfirmingAPlanDoes(t *testing.T) {
 		"confirmed, older server": {then, nil, ""},
 	} {
 		plan := &fleetv1.Plan{Id: "k3j2m9x4qp", ExpiresAt: then, ConfirmedAt: c.confirmed, Confirmable: c.confirmable}
-		if got := toConfirm(plan); got != c.want {
+		if got := (&app{}).toConfirm(plan); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestAPlanIsConfirmedWhereItWasMade: whoever named a control plane is told the command with that
+// name, as a shell takes it.
+func TestAPlanIsConfirmedWhereItWasMade(t *testing.T) {
+	t.Parallel()
+	for want, a := range map[string]*app{
+		"": {},
+		" --server https://ctl.example:8443 --token-file /home/ada/ada.token --ca-file ca.crt": {server: "https://ctl.example:8443", tokenFile: "/home/ada/ada.token", caFile: "ca.crt"},
+		` --config '/srv/ada'\''s fleet/herd.yaml'`:                                            {configFile: "/srv/ada's fleet/herd.yaml"},
+	} {
+		if got := a.confirm(&fleetv1.Plan{Id: "k3j2m9x4qp"}); got != "ironherd plan confirm k3j2m9x4qp"+want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 		if yes {
 			confirmed, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetId()})
 			if err != nil {
-				a.note("It may have begun: ironherd plan confirm %s goes on with it, and repeats nothing.", plan.GetId())
+				a.note("It may have begun: %s goes on with it, and repeats nothing.", a.confirm(plan))
 				return err
 			}
 			plan = confirmed.GetPlan()
@@ -182,7 +182,7 @@ func (a *app) sayHowToConfirm(plan *fleetv1.Plan, wait bool) {
 	if wait {
 		more = " --wait"
 	}
-	a.note("Nothing has been done. To have it done, until %s: ironherd plan confirm %s%s", instant(plan.GetExpiresAt()), plan.GetId(), more)
+	a.note("Nothing has been done. To have it done, until %s: %s%s", instant(plan.GetExpiresAt()), a.confirm(plan), more)
 }
 
 // afterPlan waits for the effect of a plan that was carried out, if wait is set, and returns an

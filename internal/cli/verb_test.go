@@ -96,8 +96,9 @@ func TestCancelRefusesWhatIsInstalled(t *testing.T) {
 // it.
 func TestLostReplyNamesThePlan(t *testing.T) {
 	t.Parallel()
-	r := newFakeServer(t).run(t, "machine", "release", "herd-0001", "--reason", "the reply is lost", "--yes")
-	if r.code == 0 || !strings.Contains(r.stderr, "ironherd plan confirm k3j2m9x4qp goes on with it, and repeats nothing") {
+	h := newFakeServer(t)
+	r := h.run(t, "machine", "release", "herd-0001", "--reason", "the reply is lost", "--yes")
+	if r.code == 0 || !strings.Contains(r.stderr, "ironherd plan confirm k3j2m9x4qp --server "+h.url+" goes on with it, and repeats nothing") {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
 }
@@ -105,8 +106,9 @@ func TestLostReplyNamesThePlan(t *testing.T) {
 // TestNothingIsDoneWithoutAWord: what destroys is only planned, and the command says how to go on.
 func TestNothingIsDoneWithoutAWord(t *testing.T) {
 	t.Parallel()
-	r := newFakeServer(t).run(t, "machine", "release", "herd-0001", "herd-0002", "--reason", "end of lease", "--wait")
-	want := "Nothing has been done. To have it done, until 2026-11-21 10:10:00Z: ironherd plan confirm k3j2m9x4qp --wait\n"
+	h := newFakeServer(t)
+	r := h.run(t, "machine", "release", "herd-0001", "herd-0002", "--reason", "end of lease", "--wait")
+	want := "Nothing has been done. To have it done, until 2026-11-21 10:10:00Z: ironherd plan confirm k3j2m9x4qp --server " + h.url + " --wait\n"
 	if r.code != 0 || r.stderr != want {
 		t.Errorf("got %d, %q", r.code, r.stderr)
 	}
