@@ -118,7 +118,8 @@ func restored(env fleet.Environment) []*fleetv1.Concern {
 	}
 	return []*fleetv1.Concern{{
 		Kind: concernRestored, Count: 1,
-		Text: fmt.Sprintf("the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`", env.Restored),
+		Text: fmt.Sprintf("the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`; %s",
+			env.Restored, toAccept),
 	}}
 }
 

@@ -203,7 +203,7 @@ func TestARestoredDatabaseIsAConcern(t *testing.T) {
 	if err := os.Remove(path + ".identity"); err != nil {
 		t.Fatal(err)
 	}
-	if got := told(); !strings.Contains(got, "restored") || !strings.Contains(got, "waits for `ironherd db accept-restore`") {
+	if got := told(); !strings.Contains(got, "restored") || !strings.Contains(got, "waits for `ironherd db accept-restore`; look first at what providers and hosts have") {
 		t.Errorf("a database without its mark: %s", got)
 	}
 }

@@ -186,13 +186,19 @@ func (j judged) operators() (command, what string) {
 			return verb("maintenance end"), "the maintenance ends"
 		}
 	case fleet.StateRefused:
-		return fmt.Sprintf("ironherd machine install %s --image … --reinstall --reason WHY", id), "the disk is overwritten" + untilThen(r)
+		return fmt.Sprintf("ironherd machine install %s --image IMAGE --reinstall --reason WHY", id), "the disk is overwritten" + untilThen(r)
 	}
 	if j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()) {
-		return "ironherd db accept-restore", "what waits because the database looks restored goes on"
+		return "", "what is to be done waits because the database looks restored or copied: " + toAccept
 	}
 	return "", ""
 }
+
+// toAccept is what a person does about a database that looks restored or copied. It is no command
+// to be typed at once: what is held back may be wrong by now, and the embedded database is in use.
+const toAccept = "look first at what providers and hosts have (docs/ops/database.md); then, on the control plane's host, and with it stopped where the " +
+	"database is the embedded one, `ironherd db accept-restore` accepts it where nothing would go on, and else shows what would, which " +
+	"`ironherd db accept-restore --yes` has go on"
 
 // restartsSilent is operators for a silent machine on which nothing but starting an agent is tried.
 func (j judged) restartsSilent(verb func(words string, more ...string) string) (command, what string) {

@@ -24,16 +24,18 @@ func TestAcceptRestoreIsAPersonsTurn(t *testing.T) {
 		Installed: &fleet.Installed{Generation: 1, Attempt: 1, At: now.Add(-time.Minute), BootID: "b1"},
 	}
 	env := fleet.Environment{Policy: fleet.DefaultPolicy(), Restored: "the mark differs"}
-	next := func() (who, command string) {
+	next := func() (who, told string) {
 		n := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}.nextStep()
-		return n.GetWho(), n.GetCommand()
+		return n.GetWho(), tell(n, now)
 	}
 	if who, _ := next(); who != whoNobody {
 		t.Errorf("nothing was asked for, and it is the turn of %s", who)
 	}
 	r.Operation = &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReboot, At: now, Actor: "op", Reason: "hangs"}
-	if who, command := next(); who != whoOperator || !strings.HasPrefix(command, "ironherd db accept-restore") {
-		t.Errorf("a reboot waits for the word, and it is the turn of %s: %q", who, command)
+	// No command stands first: a person looks before that, and stops what has the database.
+	const want = " It is your turn: what is to be done waits because the database looks restored or copied: look first at what providers and hosts have"
+	if who, told := next(); who != whoOperator || !strings.HasPrefix(told, want) || !strings.Contains(told, "with it stopped") {
+		t.Errorf("a reboot waits for the word, and it is the turn of %s: %q", who, told)
 	}
 	env.Restored = ""
 	if who, _ := next(); who != whoWe {
@@ -91,7 +93,7 @@ func TestARefusedInstallSaysWhatRuns(t *testing.T) {
 		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
 		n := j.nextStep()
 		if j.plan.State != fleet.StateRefused || n.GetWho() != whoOperator || n.GetWhat() != c.what ||
-			n.GetCommand() != "ironherd machine install m1 --image … --reinstall --reason WHY" {
+			n.GetCommand() != "ironherd machine install m1 --image IMAGE --reinstall --reason WHY" {
 			t.Errorf("started in %q, heard from %q: %s: %v", c.started, c.heard, j.plan.State, n)
 		}
 	}
