@@ -134,7 +134,7 @@ func TestTheDebianPackage(t *testing.T) {
 	}
 	for step, want := range map[string]string{
 		"ask": "No providers are configured.", "stop": "exit 0", "remove": "/usr/bin/ironherd': No such file",
-		"stranger": "ironherd: a token is needed: make one with `ironherd token create`, and name its file with --token-file " +
+		"stranger": "ironherd: a token is needed: make one on the control plane's host with `ironherd token create NAME --role ROLE`, and name its file with --token-file " +
 			"(in HTTP: Authorization: Bearer …), or use the Unix socket of the control plane\nexit 4",
 	} {
 		if !strings.Contains(steps[step], want) {

@@ -86,8 +86,8 @@ func mayBeThere(r fleet.Record) error {
 		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: its %s is under way",
 			r.Provider, r.Name(), open.Operation)
 	case slices.Contains(r.Levers, fleet.LeverRelease):
-		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release` gives it back",
-			r.Provider, r.Name())
+		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release %s --reason WHY` gives it back",
+			r.Provider, r.Name(), r.ID)
 	}
 	return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone, and cannot be asked to take it back: remove it there",
 		r.Provider, r.Name())

@@ -74,14 +74,15 @@ func operable(r fleet.Record, o fleet.Operation) error {
 	case lifecycle.SwitchedOff(r) != "" && (o == fleet.OperationReboot || o == fleet.OperationPowerCycle):
 		// A newer operation takes the place of this one, and nothing but it says that the machine is to
 		// stay off.
-		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on`)", r.Name(), lifecycle.SwitchedOff(r))
+		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on %s --reason WHY`)",
+			r.Name(), lifecycle.SwitchedOff(r), r.ID)
 	case o == fleet.OperationReboot && halfCycled(r):
 		// A provider refuses to reboot what is off, and nothing else would switch the machine on.
 		return fleet.Errorf(fleet.KindConflict, "machine %s is being switched off and on, which restarts it, too; "+
 			"`ironherd machine withdraw %s --reason WHY` calls that off", r.Name(), r.ID)
 	case r.Maintenance != nil && !r.Maintenance.Over:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end`)",
-			r.Name(), r.Maintenance.Actor)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end %s --reason WHY`)",
+			r.Name(), r.Maintenance.Actor, r.ID)
 	}
 	return nil
 }

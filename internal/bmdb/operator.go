@@ -35,8 +35,8 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
-		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one (`ironherd machine install --reinstall%s`)",
-			m.record.Name(), onDisk(m.record), eraseToo(m.record))
+		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one "+
+			"(`ironherd machine install %s --image IMAGE --reinstall%s --reason WHY`)", m.record.Name(), onDisk(m.record), machine, eraseToo(m.record))
 	}
 	held := heldGeneration(m.record)
 	if was != nil {
@@ -55,8 +55,8 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
 		}
 		if held != 0 && !reinstall {
-			return 0, false, fleet.Errorf(fleet.KindConflict,
-				"a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one (`ironherd machine install --reinstall`)", m.record.Name(), held)
+			return 0, false, fleet.Errorf(fleet.KindConflict, "a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one "+
+				"(`ironherd machine install %s --image IMAGE --reinstall --reason WHY`)", m.record.Name(), held, machine)
 		}
 	}
 	generation = max(newestGeneration(m.record), held) + 1

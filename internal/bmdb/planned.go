@@ -150,7 +150,7 @@ func done(p Plan, r fleet.Record) string {
 		if p.Until != nil {
 			return fmt.Sprintf("nothing touches its host until %s%s", fleet.Instant(*p.Until), unstopped(r))
 		}
-		return "nothing touches its host until `ironherd machine maintenance end`" + unstopped(r)
+		return fmt.Sprintf("nothing touches its host until `ironherd machine maintenance end %s --reason WHY`%s", r.ID, unstopped(r))
 	case fleet.VerbEndMaintenance:
 		return "its host is looked after again"
 	case fleet.VerbMarkInstalled:
@@ -268,7 +268,7 @@ func afterCallOff(r fleet.Record) string {
 // mayStayOff says of an operation that a quarantine calls off what may be left of it; "": nothing.
 func mayStayOff(r fleet.Record) string {
 	if halfCycled(r) {
-		return fmt.Sprintf("; %s may have switched it off already: then it stays off until `ironherd machine power on`", r.Provider)
+		return fmt.Sprintf("; %s may have switched it off already: then it stays off until `ironherd machine power on %s --reason WHY`", r.Provider, r.ID)
 	}
 	return unlessCarriedOut(r)
 }
@@ -278,7 +278,8 @@ func mayStayOff(r fleet.Record) string {
 func kept(r fleet.Record) error {
 	switch open := r.OpenOperation(); {
 	case r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget` removes it here", r.Name(), r.Provider)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget %s --reason WHY` removes it here",
+			r.Name(), r.Provider, r.ID)
 	case open != nil && open.Operation.GivesBack():
 		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.Name(), open.Operation, open.Actor)
 	}

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Commands returns every command as it is typed after "ironherd", the root as "".
@@ -18,4 +20,26 @@ func Commands() []string {
 	}
 	walk((&app{}).root())
 	return names
+}
+
+// Parse returns why a command line, without the program's name, is refused before its command is
+// called, or because it lacks a flag that the help calls required; nil: it is accepted.
+func Parse(args []string) error {
+	cmd, rest, err := (&app{}).root().Find(args)
+	if err != nil {
+		return err
+	}
+	cmd.InitDefaultHelpFlag()
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.HasSuffix(f.Usage, "(required)") && !f.Changed && !cmd.Flags().Changed("help") {
+			err = fmt.Errorf("--%s is missing", f.Name)
+		}
+	})
+	return err
 }

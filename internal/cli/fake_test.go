@@ -356,7 +356,7 @@ func (f *fakeFleet) ListSessions(_ context.Context, r *fleetv1.ListSessionsReque
 func (f *fakeFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
 	return &fleetv1.ListDiscrepanciesResponse{Discrepancies: []*fleetv1.Discrepancy{{
 		Provider: "metal", Kind: string(fleet.DiscrepancyUnknownMachine), ProviderId: "dev-9", Since: ago(3 * time.Hour), Evidence: "device dev-9 has our prefix",
-		Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
+		Remedy: fleet.DiscrepancyUnknownMachine.Remedy("metal", "dev-9"),
 	}}}, nil
 }
 

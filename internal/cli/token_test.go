@@ -24,7 +24,7 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, nil, "config", "check", file); r.code != 2 || !strings.Contains(r.stderr, "there is no token that counts: make one with `ironherd token create`") {
+	if r := run(t, nil, "config", "check", file); r.code != 2 || !strings.Contains(r.stderr, "there is no token that counts: make one with `ironherd token create NAME --role ROLE`") {
 		t.Errorf("before there is one: %d, %q", r.code, r.stderr)
 	}
 	if r := run(t, nil, "token", "list", "--config", file); r.code != 0 || r.stdout != "No tokens.\n" {

@@ -269,7 +269,7 @@ func (d *document) checkTokens(o OperatorAPI) {
 	}
 	now := time.Now()
 	if o.Exposed() && !slices.ContainsFunc(all, func(t token.Token) bool { return !t.Expired(now) }) {
-		d.keyFault("operator_api.listen", "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create`, "+
+		d.keyFault("operator_api.listen", "%s is reached from other hosts, and there is no token that counts: make one with `ironherd token create NAME --role ROLE`, "+
 			"or listen on 127.0.0.1", o.Listen)
 	}
 }

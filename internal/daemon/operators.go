@@ -31,8 +31,8 @@ func (d *Daemon) buildOperators(parts *components) error {
 	}
 	exposed := d.config.OperatorAPI.Exposed()
 	if _, ok, _ := tokens.Last(time.Now()); !ok && exposed {
-		d.loggerOf("operator-api").Warn("no token counts: nobody can call from other hosts until one is made with `ironherd token create`; the Unix socket works",
-			slog.String("address", d.config.OperatorAPI.Listen))
+		d.loggerOf("operator-api").Warn("no token counts: nobody can call from other hosts until one is made with `ironherd token create NAME --role ROLE`; "+
+			"the Unix socket works", slog.String("address", d.config.OperatorAPI.Listen))
 	}
 	var certificates *server.Certificates
 	if d.operators != nil {

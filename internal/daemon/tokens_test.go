@@ -51,7 +51,7 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			const sentence = "no token counts: nobody can call from other hosts until one is made with `ironherd token create`; the Unix socket works"
+			const sentence = "no token counts: nobody can call from other hosts until one is made with `ironherd token create NAME --role ROLE`; the Unix socket works"
 			if n := strings.Count(told, sentence); n != test.warned {
 				t.Errorf("warned %d times, want %d: %s", n, test.warned, told)
 			}

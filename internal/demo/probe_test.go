@@ -59,9 +59,9 @@ func seenUpAndWatched(t *testing.T, by fleet.SeenBy) {
 			return err
 		}
 		explained, err := client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: m.GetId()})
-		text, alone, command := explained.String(), "left alone", "`ironherd machine reboot`"
+		text, alone, command := explained.String(), "left alone", "`ironherd machine reboot "+m.GetId()+" --reason WHY`"
 		if strings.Contains(text, "says that it is off") { // the provider was asked since
-			alone, command = "leaves alone", "`ironherd machine power on`"
+			alone, command = "leaves alone", "`ironherd machine power on "+m.GetId()+" --reason WHY`"
 		}
 		if err != nil || !strings.Contains(text, command) || !strings.Contains(text, alone) {
 			t.Errorf("it is explained as %s, %v", text, err)

@@ -1,5 +1,7 @@
 package fleet
 
+import "fmt"
+
 // DiscrepancyKind is the way in which a provider and the BMDB disagree.
 type DiscrepancyKind string
 
@@ -25,17 +27,18 @@ func DiscrepancyKinds() []DiscrepancyKind {
 	}
 }
 
-// Remedy tells an operator what to do about it, in one clause.
-func (k DiscrepancyKind) Remedy() string {
+// Remedy tells an operator what to do about the one of that machine at the provider, in one clause.
+func (k DiscrepancyKind) Remedy(provider ProviderName, id ProviderID) string {
 	switch k {
 	case DiscrepancyUnknownMachine:
-		return "adopt it (`ironherd discrepancy adopt`, with `--installed` where it is in use), or remove it at the provider"
+		return fmt.Sprintf("adopt it (`ironherd discrepancy adopt %s %s --reason WHY`, with `--installed` where it is in use), or remove it at the provider", provider, id)
 	case DiscrepancyDuplicateMachine:
 		return "remove it at the provider"
 	case DiscrepancyMissingMachine:
-		return "forget it (`ironherd discrepancy forget`), or bring it back at the provider"
+		return fmt.Sprintf("forget it (`ironherd discrepancy forget %s %s --reason WHY`), or bring it back at the provider", provider, id)
 	case DiscrepancyListLoss:
-		return "find out what happened to the list, which counts again when most of its machines are back; give back those that are really gone (`ironherd machine release`)"
+		return "find out what happened to the list, which counts again when most of its machines are back; give back those that are really gone " +
+			"(`ironherd machine release MACHINE --reason WHY`)"
 	}
 	return ""
 }

@@ -66,7 +66,7 @@ func TestListsNameEveryConstant(t *testing.T) {
 func TestEveryDiscrepancyHasARemedy(t *testing.T) {
 	t.Parallel()
 	for _, k := range fleet.DiscrepancyKinds() {
-		if k.Remedy() == "" {
+		if k.Remedy("metal", "dev-1") == "" {
 			t.Errorf("a discrepancy of kind %s has no remedy", k)
 		}
 	}

@@ -167,14 +167,14 @@ func (c judgement) provision() Decision {
 	case intent.Calls > intent.Rejected && c.env.Paused != nil:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("%s was asked %s for capacity %s; an outcome that was not answered is looked for after the pause: %s",
-			c.r.Provider, times(intent.Calls), intent.Capacity, paused(*c.env.Paused))
+			c.r.Provider, times(intent.Calls), intent.Capacity, paused(c.r.Provider, *c.env.Paused))
 	case intent.Calls > intent.Rejected:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("%s was asked %s for capacity %s; the outcome is not confirmed yet",
 			c.r.Provider, times(intent.Calls), intent.Capacity)
 	case c.env.Paused != nil:
 		d.Verdict = Waiting
-		d.Reason = paused(*c.env.Paused)
+		d.Reason = paused(c.r.Provider, *c.env.Paused)
 	case intent.Calls > 0:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("the provider rejected %s for capacity %s; the provisioner is to try again or give it up",
@@ -248,11 +248,11 @@ func (c judgement) unusable() string {
 	case p.Status == fleet.ProviderStatusFailed:
 		return fmt.Sprintf("the provider gave the machine up: %s; %s", p.Detail, c.remedyOfFailed())
 	case p.Status == fleet.ProviderStatusGone:
-		return "the provider does not have the machine; `ironherd machine forget` removes it here"
+		return fmt.Sprintf("the provider does not have the machine; `ironherd machine forget %s --reason WHY` removes it here", c.r.ID)
 	case c.givenBack() != "":
 		return c.givenBack()
 	case c.switchedOff() != "":
-		return c.switchedOff() + "; `ironherd machine power on` switches it on"
+		return fmt.Sprintf("%s; `ironherd machine power on %s --reason WHY` switches it on", c.switchedOff(), c.r.ID)
 	case p.Status == fleet.ProviderStatusDeleting:
 		return "the provider is deleting the machine"
 	}
@@ -330,10 +330,10 @@ func (c judgement) remedyOfFailed() string {
 	case c.replaced():
 		return "the policy has it replaced"
 	case !slices.Contains(c.r.Levers, fleet.LeverRelease):
-		return fmt.Sprintf("%s cannot be asked to take it back: use its own tools, and when it is gone `ironherd machine forget` removes it here",
-			c.r.Provider)
+		return fmt.Sprintf("%s cannot be asked to take it back: use its own tools, and when it is gone `ironherd machine forget %s --reason WHY` removes it here",
+			c.r.Provider, c.r.ID)
 	}
-	return "`ironherd machine replace` gives it back"
+	return fmt.Sprintf("`ironherd machine replace %s --reason WHY` gives it back", c.r.ID)
 }
 
 func (c judgement) install() want {
@@ -364,7 +364,8 @@ func (c judgement) install() want {
 		return dueAt(a.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d at install generation %d, which is not wanted any more, is under way; its agent is told with its next heartbeat", a.Attempt, a.Generation)
 	case c.installRefused():
-		return waiting("refused by the agent: %s; `ironherd machine install --reinstall` overwrites it", c.r.InstallReport.Error)
+		return waiting("refused by the agent: %s; `ironherd machine install %s --image IMAGE --reinstall --reason WHY` overwrites it",
+			c.r.InstallReport.Error, c.r.ID)
 	case c.env.Restored != "":
 		return waiting("the database looks restored or copied (%s): installs wait for `ironherd db accept-restore`", c.env.Restored)
 	case c.agent() == nil:

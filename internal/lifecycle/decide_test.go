@@ -56,12 +56,12 @@ var wayOfAMachine = []scenario{
 	{
 		name: "a create whose answer was lost, and the provider was paused", steps: []step{intent(0, 1, 0)}, now: 1, env: pausedProvider,
 		state: fleet.StateCreating,
-		want:  []due{{provision, lifecycle.Waiting, 0, "is looked for after the pause: paused by ada: the bill; `ironherd provider resume` ends it"}},
+		want:  []due{{provision, lifecycle.Waiting, 0, "is looked for after the pause: paused by ada: the bill; `ironherd provider resume metal --reason WHY` ends it"}},
 	},
 	{
 		name: "a create that was rejected, and the provider was paused", steps: []step{intent(0, 1, 1)}, now: 1, env: pausedProvider,
 		state: fleet.StateCreating,
-		want:  []due{{provision, lifecycle.Waiting, 0, "paused by ada: the bill; `ironherd provider resume` ends it"}},
+		want:  []due{{provision, lifecycle.Waiting, 0, "paused by ada: the bill; `ironherd provider resume metal --reason WHY` ends it"}},
 	},
 	{
 		name: "the provider is still at work", steps: []step{provided(1, fleet.ProviderStatusCreating)}, now: 2,
@@ -272,7 +272,7 @@ var wayOfAMachine = []scenario{
 		steps: with(underWay, seen(3, 499, 1), refused(5, 1, 1, 1)),
 		state: fleet.StateRefused,
 		want: []due{
-			{install, lifecycle.Waiting, 0, "refused by the agent: /dev/sda holds an install; `ironherd machine install --reinstall`"},
+			{install, lifecycle.Waiting, 0, "refused by the agent: /dev/sda holds an install; `ironherd machine install m-1 --image IMAGE --reinstall --reason WHY`"},
 			{agentStart, lifecycle.Later, 509, "silent for 10m0s"},
 		},
 	},

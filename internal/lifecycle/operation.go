@@ -176,7 +176,7 @@ func (c judgement) inMaintenance() string {
 	case m == nil || m.Over:
 		return ""
 	case m.Until == nil:
-		return fmt.Sprintf("maintenance by %s: %s; `ironherd machine maintenance end` ends it", m.Actor, m.Reason)
+		return fmt.Sprintf("maintenance by %s: %s; `ironherd machine maintenance end %s --reason WHY` ends it", m.Actor, m.Reason, c.r.ID)
 	}
 	return fmt.Sprintf("maintenance by %s until %s: %s", m.Actor, fleet.Instant(*m.Until), m.Reason)
 }

@@ -109,7 +109,7 @@ var operations = []scenario{
 		steps: with(known, wantOperation(4, 1, fleet.OperationPowerOff), operating(5, 1, 5, 7), operated(8, 1, true)),
 		state: fleet.StateOff,
 		want: []due{
-			{agentStart, lifecycle.NotWanted, 0, "switched off by ada: new firmware; `ironherd machine power on`"},
+			{agentStart, lifecycle.NotWanted, 0, "switched off by ada: new firmware; `ironherd machine power on m-1 --reason WHY`"},
 			{recovery, lifecycle.NotWanted, 0, "switched off by ada"},
 		},
 	},
@@ -118,7 +118,7 @@ var operations = []scenario{
 		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationRelease), operated(11, 2, false)),
 		state: fleet.StateOff, reason: "off already when the release that ada asked for came to nothing",
 		want: []due{
-			{agentStart, lifecycle.NotWanted, 0, "`ironherd machine power on`"},
+			{agentStart, lifecycle.NotWanted, 0, "`ironherd machine power on m-1 --reason WHY`"},
 			{recovery, lifecycle.NotWanted, 0, "off already when the release"},
 		},
 	},
@@ -138,13 +138,13 @@ var operations = []scenario{
 		state: fleet.StateProvisioning,
 		want: []due{
 			{agentStart, lifecycle.Waiting, 0, "metal says that it is off (since 2026-11-21 01:00:00 UTC), and nobody has switched it off; " +
-				"a person can restart the machine (`ironherd machine power on`)"},
+				"a person can restart the machine (`ironherd machine power on m-1 --reason WHY`)"},
 		},
 	},
 	{
 		name: "its provider says that it is off, and nobody has switched it off", now: 90, steps: with(up, offAt(60), allLevers),
 		state: fleet.StateUnreachable, reason: "install generation 1; metal says that it is off (since 2026-11-21 01:00:00 UTC), and nobody has switched it off",
-		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power on`)"}},
+		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power on m-1 --reason WHY`)"}},
 	},
 	{
 		name: "nor can its provider switch it on", now: 90, steps: with(up, offAt(60), levers(fleet.LeverReboot)),
@@ -243,13 +243,13 @@ var operations = []scenario{
 		name: "no policy replaces it: a person has to", now: 5, steps: []step{provided(1, fleet.ProviderStatusFailed), allLevers},
 		state: fleet.StateFailed,
 		want: []due{
-			{operation, lifecycle.NotWanted, 0, "nothing"}, {agentStart, lifecycle.NotWanted, 0, "`ironherd machine replace` gives it back"},
+			{operation, lifecycle.NotWanted, 0, "nothing"}, {agentStart, lifecycle.NotWanted, 0, "`ironherd machine replace m-1 --reason WHY` gives it back"},
 		},
 	},
 	{
 		name: "nor can its provider be asked to take it back", now: 5, steps: []step{provided(1, fleet.ProviderStatusFailed)},
 		state: fleet.StateFailed, reason: "metal cannot be asked to take it back",
-		want: []due{{agentStart, lifecycle.NotWanted, 0, "`ironherd machine forget`"}},
+		want: []due{{agentStart, lifecycle.NotWanted, 0, "`ironherd machine forget m-1 --reason WHY`"}},
 	},
 	{
 		name: "during a maintenance nothing touches the host", now: 13, steps: with(asked, maintenance(4, 60, false)),
@@ -263,7 +263,7 @@ var operations = []scenario{
 	{
 		name: "a maintenance without an end", now: 500, steps: with(asked, maintenance(4, 0, false)),
 		state: fleet.StateMaintenance,
-		want:  []due{{install, lifecycle.Waiting, 0, "`ironherd machine maintenance end`"}},
+		want:  []due{{install, lifecycle.Waiting, 0, "`ironherd machine maintenance end m-1 --reason WHY`"}},
 	},
 	{
 		name: "silence counts from the end of a maintenance", now: 65, steps: with(known, maintenance(4, 60, true)),
@@ -312,7 +312,7 @@ var operations = []scenario{
 		name: "a reinstall that was called off when its agent was started: in memory it gives the machine back", now: 25,
 		steps: with(reinstall2, cancelled(24, 2), seenBoot("boot-9"), allLevers),
 		state: returning, reason: "install generation 1 comes back: the agent in memory is told to restart the machine into it; " +
-			"if it stays away, a person can restart the machine (`ironherd machine reboot`)",
+			"if it stays away, a person can restart the machine (`ironherd machine reboot m-1 --reason WHY`)",
 		want: []due{
 			{agentStart, lifecycle.Due, 24, "the agent is taken off the machine"},
 			{install, lifecycle.NotWanted, 0, "called off by ada"},
@@ -334,7 +334,7 @@ var operations = []scenario{
 		name: "it never spoke, and nothing is repaired on a disk that holds what runs", now: 300,
 		steps: with(reinstall, allLevers, started(22, 2), cancelled(24, 2), backoff(agentStart, 301, "dial: connection refused")),
 		state: returning, reason: "in backoff after a failure: dial: connection refused",
-		want: []due{{agentStart, lifecycle.Later, 301, "dial"}, {recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot`"}},
+		want: []due{{agentStart, lifecycle.Later, 301, "dial"}, {recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot m-1 --reason WHY`"}},
 	},
 	{
 		name: "a reinstall that was called off at its agent, which wrote nothing", now: 30,

@@ -161,12 +161,12 @@ var probes = []scenario{
 	{
 		name: "its unit does not call: unreachable, and left alone", steps: with(watched, byUnit, probed(17, 12, 1)), now: 17,
 		state: fleet.StateUnreachable, reason: "its unit has not called since",
-		want: []due{{recovery, lifecycle.NotWanted, 0, "is left alone; a person can restart the machine (`ironherd machine reboot`)"}},
+		want: []due{{recovery, lifecycle.NotWanted, 0, "is left alone; a person can restart the machine (`ironherd machine reboot m-1 --reason WHY`)"}},
 	},
 	{
 		name: "unreachable, and its provider can only switch it off and on", steps: with(watched, levers(fleet.LeverPower), probed(15, 10, 1)), now: 15,
 		state: fleet.StateUnreachable, reason: "connection refused",
-		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power cycle`)"}},
+		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power cycle m-1 --reason WHY`)"}},
 	},
 	{
 		name: "unreachable, and its provider cannot restart it", steps: with(watched, levers(fleet.LeverRelease), probed(15, 10, 1)), now: 15,

@@ -12,7 +12,7 @@ import (
 func DecideProvider(p fleet.ProviderRecord, env fleet.Environment, now time.Time) []Decision {
 	pass := dueAt(next(p.LastPassAt, env.Policy.ProvisionInterval), "a pass starts every %s", env.Policy.ProvisionInterval)
 	if p.Paused != nil {
-		pass = waiting("%s", paused(*p.Paused))
+		pass = waiting("%s", paused(p.Name, *p.Paused))
 	}
 	interval, why := env.Policy.UpdateSettledInterval, "all machines are settled"
 	if p.Changing {
@@ -34,6 +34,6 @@ func next(last time.Time, interval time.Duration) time.Time {
 }
 
 // paused says who keeps a provider from creating machines, and what ends it.
-func paused(p fleet.Pause) string {
-	return fmt.Sprintf("paused by %s: %s; `ironherd provider resume` ends it", p.Actor, p.Reason)
+func paused(provider fleet.ProviderName, p fleet.Pause) string {
+	return fmt.Sprintf("paused by %s: %s; `ironherd provider resume %s --reason WHY` ends it", p.Actor, p.Reason, provider)
 }

@@ -320,7 +320,7 @@ func (c judgement) leftAlone() string {
 // byHand says how a person restarts the machine.
 func (c judgement) byHand() string {
 	if verb := RestartVerb(c.r); verb != "" {
-		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s`)", verb)
+		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s %s --reason WHY`)", verb, c.r.ID)
 	}
 	return fmt.Sprintf("%s cannot restart it: restart it yourself", c.r.Provider)
 }

@@ -73,7 +73,7 @@ var recoveryLadder = []scenario{
 		name: "where the policy allows no step, a person may", steps: with(broken, allLevers), now: 240,
 		env:   func(e *fleet.Environment) { e.Policy.RecoveryReboots, e.Policy.RecoveryPowerCycles = 0, 0 },
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine reboot`)"}},
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine reboot m-1 --reason WHY`)"}},
 	},
 	{
 		name: "a host that does not let us in is not restarted: an agent is tried for ever", steps: with(broken, allLevers, answers(fleet.AnswerRefused)), now: 240,
@@ -377,7 +377,7 @@ var recoveryLadder = []scenario{
 		name: "an installed system that does not answer is left to a person, whatever is wanted on it", now: 90,
 		steps: with(reinstall, allLevers, backoff(agentStart, 95, "dial"), unanswered(22)),
 		state: fleet.StateProvided,
-		want:  []due{{recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot`"}},
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "`ironherd machine reboot m-1 --reason WHY`"}},
 	},
 	{
 		name: "an installed system that does not answer, and that its provider cannot restart", now: 90,

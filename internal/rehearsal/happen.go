@@ -212,7 +212,7 @@ func (w *world) ask(e Event, d *device) {
 // those that are refused for the same reason are counted together.
 func (w *world) refused(what string, d *device, err error) {
 	id := cmp.Or(string(d.machine), d.hostname())
-	names := strings.NewReplacer("machine "+d.hostname(), "the machine", "machine "+id, "the machine", d.hostname(), "NAME")
+	names := strings.NewReplacer("machine "+d.hostname(), "the machine", "machine "+id, "the machine", d.hostname(), "NAME", id, "ID")
 	w.note("%s comes to nothing: %s", what, w.anonymous(names.Replace(err.Error())))
 }
 

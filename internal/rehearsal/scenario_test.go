@@ -154,7 +154,7 @@ func TestTheTimelineTellsWhatIsRefused(t *testing.T) {
 	want := []string{
 		"1m1s: ask-reinstall comes to nothing: the machine is being given back (release, asked for by operator) (2)",
 		"2m0s: ask-withdraw comes to nothing: no operation of the machine is under way (1)",
-		"3m1s: what follows vanishes comes to nothing: provider metal has not said that the machine is gone: `ironherd machine release` gives it back (1)",
+		"3m1s: what follows vanishes comes to nothing: provider metal has not said that the machine is gone: `ironherd machine release ID --reason WHY` gives it back (1)",
 	}
 	if !slices.Equal(refused, want) {
 		t.Errorf("got %q, want %q\n%v", refused, want, r.Timeline)

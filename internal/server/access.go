@@ -84,7 +84,7 @@ func (a *Access) Caller(header http.Header, peer Peer) Caller {
 		}
 		return c
 	}
-	return stranger("a token is needed: make one with `ironherd token create`, and name its file with --token-file " +
+	return stranger("a token is needed: make one on the control plane's host with `ironherd token create NAME --role ROLE`, and name its file with --token-file " +
 		"(in HTTP: Authorization: Bearer …), or use the Unix socket of the control plane")
 }
 
@@ -93,7 +93,7 @@ func stranger(refusal string) Caller { return Caller{Actor: "unknown", Refusal: 
 // holder is the caller who shows a token.
 func (a *Access) holder(text string) Caller {
 	if a.tokens == nil {
-		return stranger("this control plane has no tokens: make one with `ironherd token create`, or use the Unix socket")
+		return stranger("this control plane has no tokens: make one on its host with `ironherd token create NAME --role ROLE`, or use the Unix socket")
 	}
 	t, ok, err := a.tokens.Find(text)
 	switch {

@@ -183,7 +183,7 @@ func TestGuard(t *testing.T) {
 		says   string
 	}{
 		{"/health", nil, http.StatusOK, "unknown"},
-		{"/metrics", nil, http.StatusUnauthorized, "a token is needed: make one with `ironherd token create`, and name its file with --token-file"},
+		{"/metrics", nil, http.StatusUnauthorized, "a token is needed: make one on the control plane's host with `ironherd token create NAME --role ROLE`, and name its file with --token-file"},
 		{"/metrics", bearer("metrics"), http.StatusOK, ""},
 		{"/metrics/more", bearer("metrics"), http.StatusForbidden, "token its-metrics has the role metrics, and this needs the role viewer"},
 		{"/page", bearer("viewer"), http.StatusOK, ""},

@@ -116,7 +116,7 @@ func Read(path string) ([]Token, error) {
 }
 
 func notTokens(path string) error {
-	return fleet.Errorf(fleet.KindInvalid, "%s is not a file of tokens: make them with `ironherd token create`", path)
+	return fleet.Errorf(fleet.KindInvalid, "%s is not a file of tokens: make them with `ironherd token create NAME --role ROLE`", path)
 }
 
 // problem says what is wrong with a token of a file; "" when nothing is.

@@ -117,7 +117,7 @@ var operationTests = []test{
 			}
 			cycle()
 			p := w.planned(fleet.VerbQuarantine, a.Machine)
-			if got := p.Machines[0].Does; strings.Contains(got, "it stays off until `ironherd machine power on`") != begun {
+			if got := p.Machines[0].Does; strings.Contains(got, "it stays off until `ironherd machine power on "+string(a.Machine)+" --reason WHY`") != begun {
 				w.Errorf("begun %t: quarantine does %q", begun, got)
 			}
 			p = w.planned(fleet.VerbWithdraw, a.Machine)
@@ -374,7 +374,7 @@ var operationTests = []test{
 	{"what the provider lost is forgotten by a person's word", func(w *world) {
 		w.has(fleet.RoleOperations)
 		a := w.ready("c1", false)
-		for command, levers := range map[string][]fleet.Lever{"remove it there": nil, "`ironherd machine release`": {fleet.LeverRelease}} {
+		for command, levers := range map[string][]fleet.Lever{"remove it there": nil, "`ironherd machine release " + string(a.Machine) + " --reason WHY`": {fleet.LeverRelease}} {
 			w.must(w.db.SetLevers(w.ctx, provider, levers))
 			err := w.db.Forget(w.ctx, actor, a.Machine, "it burned")
 			w.wantKind(err, fleet.KindConflict)

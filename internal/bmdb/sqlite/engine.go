@@ -229,7 +229,7 @@ func classify(path string, err error) error {
 	if errors.As(err, &de) {
 		switch de.Code() & 0xff {
 		case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-			return fleet.Errorf(fleet.KindInvalid, "%s is not a usable SQLite database (%w): move it away, and put a backup in its place with `ironherd db restore`",
+			return fleet.Errorf(fleet.KindInvalid, "%s is not a usable SQLite database (%w): move it away, and put a backup in its place with `ironherd db restore FILE`",
 				path, err)
 		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY:
 			return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)

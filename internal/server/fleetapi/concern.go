@@ -231,14 +231,14 @@ func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 	if s.options.Tokens == nil {
 		return nil
 	}
-	text := "no token counts: nobody can call from other hosts until one is made with `ironherd token create`"
+	text := "no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`"
 	switch last, ok, err := s.options.Tokens.Last(now); {
 	case err != nil:
 		text = fmt.Sprintf("no token counts, so nobody can call from other hosts: %s", err)
 	case ok && !last.ExpiresSoon(now):
 		return nil
 	case ok:
-		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one with `ironherd token create`", last.Name,
+		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one on this control plane's host with `ironherd token create NAME --role ROLE`", last.Name,
 			words(last.Expires.Sub(now)), clock(last.Expires, time.Time{}))
 	}
 	return []*fleetv1.Concern{{Kind: concernToken, Count: 1, Text: text}}

@@ -346,7 +346,7 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const none = "token 1: no token counts: nobody can call from other hosts until one is made with `ironherd token create`"
+		const none = "token 1: no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`"
 		expect("none", none)
 		create("ada", 90*day)
 		create("ci", day)
@@ -355,7 +355,7 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 		expect("nine days before the end", "")
 		time.Sleep(day)
 		expect("eight days before the end", "token 1: the last token that counts, ada, expires in 8 days (2000-03-31 00:00:00 UTC): "+
-			"make another one with `ironherd token create`")
+			"make another one on this control plane's host with `ironherd token create NAME --role ROLE`")
 		time.Sleep(8 * day)
 		expect("expired", none)
 		create("years", 1000*day)
@@ -363,7 +363,7 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 		expect("two weeks before the end", "")
 		time.Sleep(time.Second)
 		expect("less than two weeks before the end", "token 1: the last token that counts, years, expires in 13 days (2002-12-26 00:00:00 UTC): "+
-			"make another one with `ironherd token create`")
+			"make another one on this control plane's host with `ironherd token create NAME --role ROLE`")
 		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}

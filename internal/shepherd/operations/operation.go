@@ -238,7 +238,7 @@ func (o operation) gone() shepherd.Outcome {
 		return o.done("the provider does not have it any more")
 	}
 	r := o.work.Record
-	return o.fail("the provider does not have the machine any more; `ironherd machine forget` removes it here",
+	return o.fail(fmt.Sprintf("the provider does not have the machine any more; `ironherd machine forget %s --reason WHY` removes it here", r.ID),
 		bmdb.SetProvided(r.ID, r.ProviderID, provider.Gone(r.Provided)))
 }
 
@@ -289,7 +289,8 @@ func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome {
 	remedy := ""
 	if o.listed() && o.request.Operation.GivesBack() {
-		remedy = "; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget` removes it here"
+		remedy = fmt.Sprintf("; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget %s --reason WHY` removes it here",
+			o.work.Record.ID)
 	}
 	return o.fail(o.besides(fmt.Sprintf("it was not accepted until %s: %s%s", fleet.Instant(o.now), cause, remedy)), changes...)
 }

@@ -228,7 +228,7 @@ func TestOperations(t *testing.T) {
 			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
 				h.Fake.Change(h.Host(id).ID, func(*provider.Entry) bool { return false })
 			},
-			levers: "", ended: "`ironherd machine forget`", state: fleet.StateMissing,
+			levers: "", ended: "`ironherd machine forget ID --reason WHY`", state: fleet.StateMissing,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestOperations(t *testing.T) {
 				if got := levers(herd); got != c.levers {
 					t.Errorf("pulled %q, want %q", got, c.levers)
 				}
-				if got := ended(t, herd, id); !strings.Contains(got, c.ended) {
+				if got := strings.ReplaceAll(ended(t, herd, id), string(id), "ID"); !strings.Contains(got, c.ended) {
 					t.Errorf("it ended so: %q, want %q", got, c.ended)
 				}
 				if state, reason := herd.State(id); state != c.state {
@@ -452,7 +452,7 @@ func TestHostsOfAList(t *testing.T) {
 	}{
 		"clean":              {ended: "the agent was stopped, and its files were removed", gone: true},
 		"away for a while":   {errs: []error{away, away, nil}, ended: "the agent was stopped", gone: true},
-		"it does not answer": {errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget`"},
+		"it does not answer": {errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget ID --reason WHY`"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -467,7 +467,7 @@ func TestHostsOfAList(t *testing.T) {
 				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
 				check(t, err)
 				time.Sleep(70 * time.Minute)
-				if got := ended(t, herd, id); !strings.Contains(got, c.ended) {
+				if got := strings.ReplaceAll(ended(t, herd, id), string(id), "ID"); !strings.Contains(got, c.ended) {
 					t.Errorf("it ended so: %q, want %q", got, c.ended)
 				}
 				if state, _ := herd.State(id); (state == "") != c.gone {

@@ -112,9 +112,9 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 			access, known := p.accessOf(ctx, row.Name, m.ProviderID)
 			for _, entry := range hosts[m.Provided.Address] {
 				if !known || sameAccess(entry.Access, access) {
-					is, tail, remedy := "is", "", elsewhereRemedy
+					is, tail, remedy := "is", "", elsewhereRemedy(m.ID)
 					if gone { // how it was reached is not known any more
-						is, tail, remedy = "may be", ", which does not list it any more", movedRemedy
+						is, tail, remedy = "may be", ", which does not list it any more", movedRemedy(m.ID)
 					}
 					found[entry.Capacity] = elsewhere{entry, fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s%s",
 						entry.ID, entry.Address, is, m.ID, nameOf(m), row.Name, tail), remedy}
@@ -180,13 +180,17 @@ func (s *survey) leave(entries []provider.Entry, known map[fleet.CapacityID]else
 	})
 }
 
-// elsewhereRemedy tells what to do about such a host.
-const elsewhereRemedy = "remove it from this list, or give back the machine of the other provider (`ironherd machine release`); " +
-	"where the provider was renamed, give it its old name again"
+// elsewhereRemedy tells what to do about such a host, which is a machine of another provider.
+func elsewhereRemedy(machine fleet.MachineID) string {
+	return fmt.Sprintf("remove it from this list, or give back the machine of the other provider (`ironherd machine release %s --reason WHY`); "+
+		"where the provider was renamed, give it its old name again", machine)
+}
 
 // movedRemedy tells what to do about one that has moved from another list.
-const movedRemedy = "where it is another host, or is to be managed anew with all that this list configures, `ironherd machine forget` removes that " +
-	"machine; else put it back where it was"
+func movedRemedy(machine fleet.MachineID) string {
+	return fmt.Sprintf("where it is another host, or is to be managed anew with all that this list configures, `ironherd machine forget %s --reason WHY` "+
+		"removes that machine; else put it back where it was", machine)
+}
 
 // duplicates returns the discrepancies of entries that are machines of other providers. Of many it
 // returns the first; the result of the pass names more.

@@ -281,7 +281,7 @@ func TestDiscrepanciesStopCreationAndClear(t *testing.T) {
 				b.restart() // the first session ended in its sleep
 				b.passes(2)
 				found := b.view().Discrepancies
-				if len(found) != 1 || found[0].Kind != kind || found[0].Evidence == "" || found[0].Remedy != kind.Remedy() {
+				if len(found) != 1 || found[0].Kind != kind || found[0].Evidence == "" || found[0].Remedy != kind.Remedy(source, found[0].ProviderID) {
 					t.Fatalf("discrepancies %+v", found)
 				}
 				if got := len(b.fake.Devices()); got != devices || len(b.view().Machines) != 4 {

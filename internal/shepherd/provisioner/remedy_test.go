@@ -52,7 +52,7 @@ func TestTheRemedyOfAMissingMachine(t *testing.T) {
 		b.lose(lost)
 		b.pass()
 		if found := b.view().Discrepancies; b.kinds() != string(fleet.DiscrepancyMissingMachine) ||
-			!strings.Contains(found[0].Remedy, "`ironherd discrepancy forget`") {
+			!strings.Contains(found[0].Remedy, "`ironherd discrepancy forget "+string(source)+" "+string(lost[0].ID)+" --reason WHY`") {
 			t.Fatalf("discrepancies %+v", found)
 		}
 		id, _ := b.status(lost[0])
@@ -103,7 +103,7 @@ func TestTheRemedyOfAListLoss(t *testing.T) {
 		b.lose(lost)
 		b.pass()
 		if found := b.view().Discrepancies; b.kinds() != string(fleet.DiscrepancyListLoss) ||
-			!strings.Contains(found[0].Remedy, "`ironherd machine release`") {
+			!strings.Contains(found[0].Remedy, "`ironherd machine release MACHINE --reason WHY`") {
 			t.Fatalf("discrepancies %+v", found)
 		}
 		if err := b.db.SetLevers(t.Context(), source, provider.Levers(b.fake)); err != nil {
@@ -154,7 +154,7 @@ func TestTheRemedyOfMachinesDeletedElsewhere(t *testing.T) {
 			t.Fatalf("discrepancies %+v", found)
 		}
 		for _, d := range found {
-			if d.Kind != fleet.DiscrepancyMissingMachine || !strings.Contains(d.Remedy, "`ironherd discrepancy forget`") {
+			if d.Kind != fleet.DiscrepancyMissingMachine || !strings.Contains(d.Remedy, "`ironherd discrepancy forget "+string(source)+" "+string(d.ProviderID)+" --reason WHY`") {
 				t.Errorf("discrepancy %+v", d)
 			}
 			if err := b.db.Forget(t.Context(), "ada", d.Machine, "deleted by hand"); err != nil {

@@ -166,25 +166,25 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 			Kind: fleet.DiscrepancyUnknownMachine, ProviderID: entry.ID,
 			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
 				entry.ID, entry.Hostname, age(entry.CreatedAt)),
-			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
+			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, entry.ID),
 		})
 	}
 	for _, seen := range p.survey.duplicate {
 		found = append(found, bmdb.Discrepancy{
 			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: seen.entry.ID, Machine: seen.machine,
 			Evidence: fmt.Sprintf("the provider lists %s with the token of machine %s, which is another one", seen.entry.ID, seen.machine),
-			Remedy:   fleet.DiscrepancyDuplicateMachine.Remedy(),
+			Remedy:   fleet.DiscrepancyDuplicateMachine.Remedy(p.source.Name, seen.entry.ID),
 		})
 	}
 	found = append(found, p.survey.duplicates()...)
 	for _, m := range p.survey.gone {
-		found = append(found, missing(m, "the provider said so when asked for it"))
+		found = append(found, p.missing(m, "the provider said so when asked for it"))
 	}
 	if provider.SuddenLoss(p.survey.known, len(p.survey.missing)) {
 		return append(found, bmdb.Discrepancy{
 			Kind:     fleet.DiscrepancyListLoss,
 			Evidence: fmt.Sprintf("%d of %d machines are missing from the provider's list", len(p.survey.missing), p.survey.known),
-			Remedy:   fleet.DiscrepancyListLoss.Remedy(),
+			Remedy:   fleet.DiscrepancyListLoss.Remedy(p.source.Name, ""),
 		}), changes, nil
 	}
 	confirmed, gone, err := p.confirm(ctx)
@@ -231,7 +231,7 @@ func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 				Kind: fleet.DiscrepancyUnknownMachine, ProviderID: seen.entry.ID,
 				Evidence: fmt.Sprintf("%s was machine %s, which was given back; asked for it by its ID, the provider has it still",
 					seen.entry.ID, seen.machine),
-				Remedy: fleet.DiscrepancyUnknownMachine.Remedy(),
+				Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, seen.entry.ID),
 			})
 		}
 	}
@@ -315,10 +315,10 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 		case err == nil: // the list lags
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
-			found = append(found, missing(m, "asked for by its ID, the provider does not have it"))
+			found = append(found, p.missing(m, "asked for by its ID, the provider does not have it"))
 			gone = append(gone, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
 		case recorded[m.ID]:
-			found = append(found, missing(m, "asked for again by its ID, the provider gave no clear answer"))
+			found = append(found, p.missing(m, "asked for again by its ID, the provider gave no clear answer"))
 		}
 	}
 	return found, gone, nil
@@ -326,11 +326,11 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 
 var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
 
-func missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
+func (p *pass) missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
 	return bmdb.Discrepancy{
 		Kind: fleet.DiscrepancyMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
 		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", nameOf(m), m.ProviderID, how),
-		Remedy:   fleet.DiscrepancyMissingMachine.Remedy(),
+		Remedy:   fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID),
 	}
 }
 
