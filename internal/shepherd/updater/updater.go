@@ -4,7 +4,9 @@
 // It writes what changed and nothing else: status, address, location, capacity. Lists lag. So it
 // asks for a machine by its ID, a bounded number in a pass, when the list denies what is recorded:
 // when the machine is not in the list any more, or when it is gone and is in the list again. The
-// machine is gone, or back, only when the provider says so of that very machine.
+// machine is gone, or back, only when the provider says so of that very machine. What the list
+// says is written before anything is asked, and a provider that hangs is not asked for more in that
+// pass.
 //
 // When most of the machines that the list should have are missing at once, the updater doubts the
 // list: it declares nothing gone, and the pass fails with that as its cause.
@@ -144,13 +146,14 @@ func (p *pass) run(ctx context.Context) error {
 	if !loss && (missing == 0 || missing < known) { // else it may be the list of something else
 		doubtful = append(doubtful, of[provider.PresenceLeft]...)
 	}
+	if err := p.record(ctx); err != nil { // the answers may take long
+		return err
+	}
 	if err := p.ask(ctx, doubtful); err != nil {
 		return err
 	}
-	for chunk := range slices.Chunk(p.changes, batch) {
-		if err := p.work.Note(ctx, chunk...); err != nil {
-			return fmt.Errorf("record what changed: %w", err)
-		}
+	if err := p.record(ctx); err != nil {
+		return err
 	}
 	if loss {
 		return fleet.Errorf(fleet.KindUnknown, "%d of %d machines are missing from the provider's list: the list is doubted, nothing is "+
@@ -198,10 +201,23 @@ func (p *pass) note(m bmdb.ProviderMachine, entry provider.Entry) {
 	}
 }
 
-// ask asks for machines by their IDs, and notes what the answers say.
+// record writes what was noted.
+func (p *pass) record(ctx context.Context) error {
+	for chunk := range slices.Chunk(p.changes, batch) {
+		if err := p.work.Note(ctx, chunk...); err != nil {
+			return fmt.Errorf("record what changed: %w", err)
+		}
+	}
+	p.changes = nil
+	return nil
+}
+
+// ask asks for machines by their IDs, and notes what the answers say. A provider that hangs is
+// left: the next pass goes on after the machine whose answer did not come.
 func (p *pass) ask(ctx context.Context, doubtful []bmdb.ProviderMachine) error {
 	for _, m := range p.nextToAsk(doubtful) {
-		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
+		entry, err := p.source.Ask(ctx, m.ProviderID)
+		p.asked(m.ID)
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("ask for a machine by its ID: %w", context.Cause(ctx))
@@ -211,6 +227,9 @@ func (p *pass) ask(ctx context.Context, doubtful []bmdb.ProviderMachine) error {
 			p.note(m, entry)
 		case fleet.KindOf(err) != fleet.KindNotFound:
 			p.logger.WarnContext(ctx, "machine cannot be asked for", slog.String("machine", string(m.ID)), slog.Any("err", err))
+			if fleet.KindOf(err) == fleet.KindTimeout {
+				return nil
+			}
 		case m.Provided.Status != fleet.ProviderStatusGone:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
 			p.changes = append(p.changes, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
@@ -231,9 +250,12 @@ func (p *pass) nextToAsk(doubtful []bmdb.ProviderMachine) []bmdb.ProviderMachine
 		start++
 	}
 	picked := append(slices.Clone(doubtful[start:]), doubtful[:start]...)
-	picked = picked[:min(len(picked), s.Config.AsksPerPass)]
-	if len(picked) > 0 {
-		s.asked = picked[len(picked)-1].ID
-	}
-	return picked
+	return picked[:min(len(picked), s.Config.AsksPerPass)]
+}
+
+// asked remembers the machine that was asked for last.
+func (p *pass) asked(id fleet.MachineID) {
+	p.source.mu.Lock()
+	defer p.source.mu.Unlock()
+	p.source.asked = id
 }
