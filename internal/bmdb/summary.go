@@ -33,6 +33,13 @@ type Summary struct {
 	// CountedAtMost backoffs in the database, there may be more.
 	RefusedHostKeys int
 	FirstRefused    fleet.MachineID
+	// Unasked are the machines whose installed system could not be asked whether it is up, for
+	// policy.unreachable_after or longer, FirstUnasked is the one of which that is so for longest, and
+	// UnaskedSince is when it failed there first. Where there are more than CountedAtMost backoffs in
+	// the database, there may be more.
+	Unasked      int
+	FirstUnasked fleet.MachineID
+	UnaskedSince time.Time
 	// RecoveryHold is what stops recovery; nil when nothing does. A stop whose time is over is none.
 	RecoveryHold *fleet.RecoveryHold
 	// Missing are the roles that no live control plane has, and that have something to do: a loop
@@ -100,6 +107,13 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 			return s, err
 		}
 		s.RefusedHostKeys, s.FirstRefused = int(refused.N), fleet.MachineID(refused.First)
+		unasked, err := t.q.CountUnasked(ctx, statement.CountUnaskedParams{
+			Process: string(fleet.ProcessProbe), Before: micros(t.Now().Add(-env.Policy.UnreachableAfter)), MaxRows: CountedAtMost,
+		})
+		if err != nil && !absent(err) {
+			return s, err
+		}
+		s.Unasked, s.FirstUnasked, s.UnaskedSince = int(unasked.N), fleet.MachineID(unasked.First), instant(unasked.Since)
 		parts, err := t.attendance(ctx)
 		if err != nil {
 			return s, err

@@ -149,6 +149,13 @@ func backoff(process fleet.Process, until float64, cause string) step {
 	}
 }
 
+// unasked makes the probes of a machine impossible since then.
+func unasked(since, until float64) step {
+	return func(r *fleet.Record) {
+		r.Backoffs[probe] = fleet.BackoffState{NotBefore: at(until), Interval: time.Minute, Cause: "the jump host is down", Failures: 3, Since: at(since)}
+	}
+}
+
 // unanswered makes the agent starts of a machine fail because its host has answered nobody since
 // then; answers because it answers, and refuses a connection or us.
 func unanswered(since float64) step {

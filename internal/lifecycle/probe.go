@@ -133,8 +133,27 @@ func (c judgement) unreachable() bool {
 	return c.watched() && p != nil && !p.Answered() && c.foundSilent(c.workedOn(p.UnansweredSince).Add(c.env.Policy.UnreachableAfter))
 }
 
-// found says in words what the newest probe has found; "" before the first.
+// found says in words what the newest probe has found, and that no other could be made since, where
+// that is so; "" before the first.
 func (c judgement) found() string {
+	newest, unasked := c.newest(), c.unasked()
+	if newest != "" && unasked != "" {
+		newest += "; "
+	}
+	return newest + unasked
+}
+
+// unasked says since when the installed system cannot be asked, and why; "" where the last probe
+// could be made, or a turn is all that it waited for. A unit calls by itself.
+func (c judgement) unasked() string {
+	b := c.r.Backoffs[fleet.ProcessProbe]
+	if b.Since.IsZero() || c.installedCurrent() && c.r.Installed.SeenUp.By == fleet.SeenByUnit {
+		return ""
+	}
+	return fmt.Sprintf("it cannot be asked since %s: %s", fleet.Instant(b.Since), b.Cause)
+}
+
+func (c judgement) newest() string {
 	p := c.newestProbe()
 	switch {
 	case p == nil:
@@ -145,6 +164,8 @@ func (c judgement) found() string {
 		return "its unit calls"
 	case c.r.Installed.SeenUp.By == fleet.SeenByUnit:
 		return "its unit has not called since " + fleet.Instant(c.lastCall())
+	case p.Answered() && c.unasked() != "":
+		return fmt.Sprintf("it last answered %s at %s", c.r.Installed.SeenUp.Asks(), fleet.Instant(p.At))
 	case p.Answered():
 		return "it answers " + c.r.Installed.SeenUp.Asks()
 	}

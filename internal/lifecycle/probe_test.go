@@ -133,6 +133,29 @@ var probes = []scenario{
 		},
 	},
 	{
+		name: "it answered, and cannot be asked now", steps: with(watched, probed(10, 0, 1), unasked(11, 14)), now: 13,
+		state:  fleet.StateInstalled,
+		reason: "it last answered SSH at 2026-11-21 00:10:00 UTC; it cannot be asked since 2026-11-21 00:11:00 UTC: the jump host is down",
+		want:   []due{{probe, lifecycle.Later, 14, "in backoff after 3 failures"}},
+	},
+	{
+		name: "it was never asked, and cannot be", steps: with(watched, unasked(11, 14)), now: 13,
+		state: fleet.StateInstalled, reason: "; it cannot be asked since 2026-11-21 00:11:00 UTC: the jump host is down",
+	},
+	{
+		name: "it did not answer, and cannot be asked now", steps: with(watched, probed(11, 10, 1), unasked(12, 60)), now: 50,
+		state:  fleet.StateInstalled,
+		reason: "it has not answered SSH since 2026-11-21 00:10:00 UTC: connection refused; it cannot be asked since 2026-11-21 00:12:00 UTC: ",
+	},
+	{
+		name: "its turn did not come", steps: with(watched, probed(10, 0, 1), backoff(probe, 14, "busy")), now: 13,
+		state: fleet.StateInstalled, reason: "it answers SSH",
+	},
+	{
+		name: "its disk is written, and it cannot be asked", steps: with(unseen, unasked(5, 10)), now: 6,
+		state: fleet.StateBooting, reason: "to answer SSH: it cannot be asked since 2026-11-21 00:05:00 UTC: the jump host is down",
+	},
+	{
 		name: "its unit calls: nobody asks until a call is overdue", steps: with(watched, byUnit, probed(10, 0, 1)), now: 10,
 		state: fleet.StateInstalled, reason: "its unit calls",
 		want: []due{{probe, lifecycle.Later, 12, "is watched by calls of its unit"}, {recovery, lifecycle.NotWanted, 0, "left alone"}},

@@ -42,6 +42,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has a certificate that they refuse, or did minutes ago. Meanwhile no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
 		refused:       describe("host_keys_refused", "How many machines in the state provided get no agent because their host shows a key that is not the known one."),
+		unasked:       describe("systems_unasked", "How many installed systems could not be asked whether they are up, for policy.unreachable_after or longer; not counted beyond 10000 backoffs."),
 		unserved:      describe("provider_unserved", "Whether no live control plane serves a provider in a role that some of them have, as when it has left the configuration.", "provider"),
 		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
@@ -53,7 +54,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
-	listener, full, missing, refused, unserved, failures                                      *prometheus.Desc
+	listener, full, missing, refused, unasked, unserved, failures                             *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -136,7 +137,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused,
-		c.unserved, c.failures,
+		c.unasked, c.unserved, c.failures,
 	} {
 		ch <- d
 	}
@@ -174,6 +175,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	send(c.discrepancies, float64(summary.Discrepancies))
 	send(c.refused, float64(summary.RefusedHostKeys))
+	send(c.unasked, float64(summary.Unasked))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))
 		if at, ok := r.since[state]; ok {

@@ -334,13 +334,14 @@ type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
 	// long), provider (its calls fail, or nobody serves it), overdue (work that nobody does),
-	// discrepancy, listener (no agent listener is up), restored (the database looks restored or
-	// copied), finding (a check of the database has found a fault), role (no live control plane has a
-	// role that has something to do), certificate (one of the answering process has expired, expires
-	// soon, or is not for the host that agents are told to call).
+	// discrepancy, unasked (installed systems cannot be asked whether they are up), listener (no
+	// agent listener is up), restored (the database looks restored or copied), finding (a check of
+	// the database has found a fault), role (no live control plane has a role that has something to
+	// do), certificate (one of the answering process has expired, expires soon, or is not for the
+	// host that agents are told to call).
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The state, provider, process or role, or agent-api or operator-api for a certificate; empty for
-	// the others.
+	// The state, provider, process or role, a machine where one is named, or agent-api or
+	// operator-api for a certificate; empty for the others.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	// How many machines, providers or pieces of work.
 	Count int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`

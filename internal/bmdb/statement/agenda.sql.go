@@ -350,6 +350,35 @@ func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams
 	return items, nil
 }
 
+const countUnasked = `-- name: CountUnasked :one
+WITH backoffs AS (SELECT subject, process, since FROM backoff LIMIT CAST($3 AS BIGINT))
+SELECT count(*) OVER () AS n, m.id AS first, b.since FROM backoffs AS b JOIN machine AS m ON m.id = b.subject
+WHERE b.process = CAST($1 AS TEXT) AND b.since > 0 AND b.since <= CAST($2 AS BIGINT) AND m.due_probe > 0
+ORDER BY b.since, m.id LIMIT 1
+`
+
+type CountUnaskedParams struct {
+	Process string
+	Before  int64
+	MaxRows int64
+}
+
+type CountUnaskedRow struct {
+	N     int64
+	First string
+	Since int64
+}
+
+// How many machines have an installed system that could not be asked, when this failed first on the
+// one where that was longest ago, and which that is, among as many backoffs as the limit says. A
+// machine that nobody wants to ask does not count.
+func (q *Queries) CountUnasked(ctx context.Context, arg CountUnaskedParams) (CountUnaskedRow, error) {
+	row := q.db.QueryRowContext(ctx, countUnasked, arg.Process, arg.Before, arg.MaxRows)
+	var i CountUnaskedRow
+	err := row.Scan(&i.N, &i.First, &i.Since)
+	return i, err
+}
+
 const countUpSince = `-- name: CountUpSince :one
 SELECT count(*) FROM installed WHERE at >= $1
 `

@@ -31,6 +31,7 @@ const (
 	concernProvider    = "provider"
 	concernOverdue     = "overdue"
 	concernHostKey     = "host-key"
+	concernUnasked     = "unasked"
 	concernListener    = "listener"
 	concernRestored    = "restored"
 	concernFinding     = "finding"
@@ -42,8 +43,8 @@ const (
 // ConcernKinds lists them.
 func ConcernKinds() []string {
 	return []string{
-		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernListener, concernRestored, concernFinding,
-		concernRole, concernCertificate, concernToken,
+		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernUnasked, concernListener, concernRestored,
+		concernFinding, concernRole, concernCertificate, concernToken,
 	}
 }
 
@@ -55,7 +56,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		return nil, err
 	}
 	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
-		missing(summary), refused(summary))
+		missing(summary), refused(summary), unasked(summary))
 	for _, p := range providers {
 		all = slices.Concat(all, unserved(p), failing(p))
 	}
@@ -206,6 +207,24 @@ func refused(summary bmdb.Summary) []*fleetv1.Concern {
 	return []*fleetv1.Concern{{
 		Kind: concernHostKey, Subject: string(summary.FirstRefused), Count: int64(n),
 		Text: fmt.Sprintf("%s: `ironherd machine explain %s` tells what accepts it", which, summary.FirstRefused),
+	}}
+}
+
+// unasked returns a concern while installed systems cannot be asked whether they are up. That says
+// nothing of them, so their states stay as they were found.
+func unasked(summary bmdb.Summary) []*fleetv1.Concern {
+	n := summary.Unasked
+	if n == 0 {
+		return nil
+	}
+	which := "an installed system cannot be asked whether it is up"
+	if n > 1 {
+		which = fmt.Sprintf("%d installed systems cannot be asked whether they are up, the first", n)
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernUnasked, Subject: string(summary.FirstUnasked), Count: int64(n),
+		Text: fmt.Sprintf("%s since %s: what is shown was found before; `ironherd machine explain %s` says why",
+			which, clock(summary.UnaskedSince, summary.At), summary.FirstUnasked),
 	}}
 }
 

@@ -115,7 +115,7 @@ func (o overview) concerns() []concern {
 			continue
 		case "late":
 			link = stateURL(c.GetSubject())
-		case "host-key":
+		case "host-key", "unasked":
 			link = machineURL(c.GetSubject())
 		case "provider":
 			link = "#providers"

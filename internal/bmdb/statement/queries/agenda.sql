@@ -137,3 +137,12 @@ SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
 FROM (SELECT subject, process, cause FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
 JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
 WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.cause LIKE '%SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state);
+
+-- How many machines have an installed system that could not be asked, when this failed first on the
+-- one where that was longest ago, and which that is, among as many backoffs as the limit says. A
+-- machine that nobody wants to ask does not count.
+-- name: CountUnasked :one
+WITH backoffs AS (SELECT subject, process, since FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT))
+SELECT count(*) OVER () AS n, m.id AS first, b.since FROM backoffs AS b JOIN machine AS m ON m.id = b.subject
+WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.since > 0 AND b.since <= CAST(sqlc.arg(before) AS BIGINT) AND m.due_probe > 0
+ORDER BY b.since, m.id LIMIT 1;
