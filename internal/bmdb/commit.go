@@ -33,7 +33,8 @@ type commit struct {
 	touched []fleet.Subject
 	// gone: the machine has been given back, and its row goes with the end of the work.
 	gone bool
-	// found is what a probe has found, and quiet says that the one before has found the same.
+	// found is what a probe has found, and quiet says that the one before has found the same, or could
+	// not be made for the same cause.
 	found string
 	quiet bool
 }
@@ -233,16 +234,17 @@ func (t *transaction) endWork(c *commit) {
 	w, e := c.work, c.ending
 	h := history{actor: w.session.actor(), event: e.event, detail: cmp.Or(e.detail, c.found)}
 	backoffs := c.backoffs()
-	_, backed := backoffs[w.Process]
+	was, backed := backoffs[w.Process]
 	switch {
 	case e.failure != nil:
+		c.quiet = e.failure.repeats(w.Process, was)
 		h.retryAt = t.backOff(backoffs, w.Subject, w.Process, *e.failure, e.jitter)
 	case e.event == fleet.EventFinished && backed:
 		delete(backoffs, w.Process)
 		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
 	}
 	if c.quiet {
-		t.endQuietly(c.lane)
+		t.endQuietly(c.lane, e.event)
 		return
 	}
 	t.end(w.Subject, c.lane, h)
@@ -305,7 +307,7 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 		Subject: subjectKey(w.Subject), NotBefore: w.since - time.Hour.Microseconds(), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
 	})
 	if absent(err) {
-		return fleet.ErrLeaseLost
+		return t.failedQuietly(ctx, c)
 	}
 	if err != nil {
 		return err

@@ -164,6 +164,21 @@ func (t *transaction) foundBy(ctx context.Context, w *Work) (bool, error) {
 	return m.ProbeEpoch == int64(w.Epoch) && m.ProbeSession == string(w.Session), err
 }
 
+// failedQuietly returns nil for a failed probe of which history has no end, and whose lane it does
+// not have any more: it was committed before, with its reply lost, because nobody ends work without
+// a row but its holder (I4). For all else it is ErrLeaseLost.
+func (t *transaction) failedQuietly(ctx context.Context, c *commit) error {
+	if c.work.Process != fleet.ProcessProbe || c.ending.failure == nil {
+		return fleet.ErrLeaseLost
+	}
+	m, err := t.row(ctx, c.work.Subject.Machine)
+	epoch := int64(c.work.Epoch)
+	if fleet.KindOf(err) == fleet.KindNotFound || err == nil && (m.Epoch < epoch || m.Epoch == epoch && m.Session != "") {
+		return fleet.ErrLeaseLost
+	}
+	return err
+}
+
 func probeOfMachine(r statement.MachineRecord) *fleet.Probe {
 	if r.ProbeAt == 0 {
 		return nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -103,7 +104,8 @@ func (w *watch) claimed(c *controller, work *bmdb.Work) {
 		w.ended(w.claims[before]) // what was committed was judged then
 	}
 	w.lanes[lane] = len(w.claims)
-	w.claims = append(w.claims, claimed{work.Subject, work.Process, work.Epoch, w.world.now, nil})
+	cause := work.Record.Backoffs[work.Process].Cause
+	w.claims = append(w.claims, claimed{work.Subject, work.Process, work.Epoch, w.world.now, cause, nil})
 	if work.Subject.Machine != "" {
 		w.judge(work.Record)
 	} else {
@@ -215,8 +217,8 @@ func (w *watch) ends(subject fleet.Subject, limit int) (ends map[piece][]fleet.E
 // judgeEnds judges the ends of a piece of work that is not held any more.
 func (w *watch) judgeEnds(c claimed, ends []fleet.Event) {
 	switch {
-	case c.process == fleet.ProcessProbe && len(ends) == 0 && mayBeQuiet(c.committed):
-		// its fact stands in for it
+	case c.process == fleet.ProcessProbe && len(ends) == 0 && c.mayBeQuiet():
+		// its fact or its backoff stands in for it
 	case len(ends) != 1:
 		w.violate("I4", "%s of %s under epoch %d has %d ends in history", c.process, c.subject, c.epoch, len(ends))
 	case c.committed != nil && ends[0] != eventOf(c.committed):
@@ -248,8 +250,17 @@ func (w *watch) checkHistory() error {
 }
 
 // mayBeQuiet reports whether a probe may have ended without a row of its own: it was committed as
-// finished, or nobody knows.
-func mayBeQuiet(o shepherd.Outcome) bool { return o == nil || eventOf(o) == fleet.EventFinished }
+// finished, or as failed for the cause that it had failed for before or without being tried, or
+// nobody knows.
+func (c claimed) mayBeQuiet() bool {
+	switch o := c.committed.(type) {
+	case nil, shepherd.Finish:
+		return true
+	case shepherd.Fail:
+		return provider.WasQueued(o.Err) || shepherd.Cause(o.Err) == c.cause
+	}
+	return false
+}
 
 func eventOf(o shepherd.Outcome) fleet.Event {
 	switch o.(type) {

@@ -70,6 +70,7 @@ type claimed struct {
 	process   fleet.Process
 	epoch     fleet.Epoch
 	at        time.Time
+	cause     string // why the process had failed at the subject before
 	committed shepherd.Outcome
 }
 

@@ -24,6 +24,20 @@ func (e *JumpHostError) Error() string { return "jump host: " + e.Err.Error() }
 // Unwrap returns the fault.
 func (e *JumpHostError) Unwrap() error { return e.Err }
 
+// TurnMissedError says that the turn of a login to a jump host did not come in time, so that
+// nothing was tried.
+type TurnMissedError struct {
+	Err error
+	// Last is why the last login there failed; nil: it did not.
+	Last error
+}
+
+// Error tells for how long it waited, and why.
+func (e *TurnMissedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what Error tells.
+func (e *TurnMissedError) Unwrap() error { return e.Err }
+
 const (
 	// loginsAtOnce is how many logins to one jump host are under way at once. OpenSSH turns away every
 	// third one while ten are not done (MaxStartups), Dropbear all above five from one address, and
@@ -111,11 +125,12 @@ func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
 			return nil, ended(ctx, "log in to "+via.Address.String())
 		}
 		if last := host.failed.Load(); last != nil {
-			return nil, fleet.Errorf(fleet.KindTemporary, "the last login to %s failed: %v (%d more were under way, and within %s this one's turn did not come)",
-				via.Address, *last, loginsAtOnce, patience)
+			return nil, &TurnMissedError{Last: *last, Err: fleet.Errorf(fleet.KindTemporary,
+				"the last login to %s failed: %v (%d more were under way, and within %s this one's turn did not come)",
+				via.Address, *last, loginsAtOnce, patience)}
 		}
-		return nil, fleet.Errorf(fleet.KindTemporary, "%s is busy: %d logins were under way, and within %s this one's turn did not come",
-			via.Address, loginsAtOnce, patience)
+		return nil, &TurnMissedError{Err: fleet.Errorf(fleet.KindTemporary,
+			"%s is busy: %d logins were under way, and within %s this one's turn did not come", via.Address, loginsAtOnce, patience)}
 	}
 	// It may let nobody run commands, so none is asked for.
 	jump, err := d.login(ctx, via)

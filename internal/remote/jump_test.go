@@ -110,22 +110,46 @@ func TestFewLoginsToOneJumpHostAtOnce(t *testing.T) {
 		if err := probe(leaving, busy); fleet.KindOf(err) != fleet.KindTimeout || time.Since(start) != 0 {
 			t.Errorf("who was called off, after %s: %v", time.Since(start), err)
 		}
-		waited := 0
+		waited, causes := 0, make(map[string]bool)
 		for range machines {
 			err := <-ended
 			if Answered(err) != fleet.AnswerUnknown {
 				t.Errorf("it says something of the machine: %v", err)
 			}
-			if strings.Contains(err.Error(), "turn did not come") {
+			cause := err.Error()
+			if missed, ok := errors.AsType[*TurnMissedError](err); ok {
 				waited++
+				cause = (&JumpHostError{missed.Last}).Error()
 				if !strings.Contains(err.Error(), "the last login to 192.0.2.1:22 failed: 192.0.2.1:22 did not accept a connection") {
 					t.Errorf("it does not say why: %v", err)
 				}
 			}
+			causes[cause] = true
+		}
+		if len(causes) != 1 {
+			t.Errorf("one fault of the jump host is told as %v", causes)
 		}
 		// Twice four are tried, each for 6 s. The others leave after 7 s.
 		if took := time.Since(start); took != 12*time.Second || waited != machines-2*loginsAtOnce || most.Load() != loginsAtOnce {
 			t.Errorf("it took %s; %d waited in vain; %d at once", took, waited, most.Load())
+		}
+	})
+}
+
+// TestABusyJumpHost: where the last login did not fail, whose turn does not come knows no cause.
+func TestABusyJumpHost(t *testing.T) {
+	t.Parallel()
+	key := newTestKey(t)
+	synctest.Test(t, func(t *testing.T) {
+		jumpHosts, via := new(JumpHosts), netip.MustParseAddrPort("192.0.2.1:22")
+		for range loginsAtOnce {
+			jumpHosts.of(via).slots <- struct{}{}
+		}
+		dialer := NewDialer(key, Options{JumpHosts: jumpHosts, ConnectTimeout: 2 * time.Second, HandshakeTimeout: 5 * time.Second})
+		_, err := dialer.Probe(t.Context(), Target{Address: netip.MustParseAddrPort("10.0.0.1:22"), Via: &Target{Address: via, User: "root"}})
+		if missed, ok := errors.AsType[*TurnMissedError](err); !ok || missed.Last != nil || Answered(err) != fleet.AnswerUnknown ||
+			fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "192.0.2.1:22 is busy: 4 logins were under way, and within 7s") {
+			t.Errorf("%v", err)
 		}
 	})
 }

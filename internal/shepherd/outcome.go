@@ -76,13 +76,18 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 var queuedBackoff = fleet.Backoff{Initial: 15 * time.Second}
 
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
+	return work.Fail(ctx, o.failure(), o.Changes...)
+}
+
+// failure is what the BMDB is told.
+func (o Fail) failure() bmdb.Failure {
 	queued := provider.WasQueued(o.Err)
 	if queued {
 		o.Backoff = queuedBackoff
 	}
-	return work.Fail(ctx, bmdb.Failure{
+	return bmdb.Failure{
 		Cause: Cause(o.Err), Backoff: o.Backoff, RetryAfter: max(0, fleet.RetryAfter(o.Err)), Answer: o.Answer, Queued: queued,
-	}, o.Changes...)
+	}
 }
 
 func (o Cancel) commit(ctx context.Context, work *bmdb.Work) error {

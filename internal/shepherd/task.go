@@ -131,9 +131,10 @@ func refused(err error) bool {
 // report tells log and observer how the work ended.
 func (t *Task) report(ctx context.Context, err error) {
 	l, took, result := t.holder.loop, time.Since(t.started), t.outcome.result()
-	attrs := append(t.attrs(), slog.Duration("took", took))
+	attrs, repeats := append(t.attrs(), slog.Duration("took", took)), false
 	switch outcome := t.outcome.(type) {
 	case Fail:
+		repeats = t.Work.Repeats(outcome.failure())
 		attrs = append(attrs, slog.String("cause", Cause(outcome.Err)))
 	case Cancel:
 		attrs = append(attrs, slog.String("reason", outcome.Reason))
@@ -145,6 +146,8 @@ func (t *Task) report(ctx context.Context, err error) {
 	case err != nil:
 		result = ResultUncommitted
 		l.logger.ErrorContext(ctx, "outcome could not be recorded", append(attrs, slog.Any("err", err))...)
+	case result == ResultFailed && repeats:
+		l.logger.DebugContext(ctx, "work failed", attrs...)
 	case result == ResultFailed:
 		l.logger.WarnContext(ctx, "work failed", attrs...)
 	case result == ResultCancelled:

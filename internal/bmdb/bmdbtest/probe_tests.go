@@ -268,6 +268,54 @@ var probeTests = []test{
 			w.Fatalf("%d ends, want %d", n, before+1)
 		}
 	}},
+	{"a probe that cannot be made is told once for each cause", func(w *world) { // I4
+		a, _ := w.unseen(sshWatched)
+		s := w.sessionFor("prober", 100*time.Hour)
+		w.probe(s, 0, true)
+		claim := func() *bmdb.Work {
+			w.Helper()
+			w.shift.Advance(2 * time.Minute)
+			return w.claimOne(s, fleet.ProcessProbe)
+		}
+		down := bmdb.Failure{Cause: "the jump host is down", Backoff: fleet.Backoff{Initial: time.Minute}}
+		want := func(rows, failures, unasked int) {
+			w.Helper()
+			if n, b := w.count(a.Machine, fleet.EventFailed), w.record(a.Machine).Backoffs[fleet.ProcessProbe]; n != rows || b.Failures != failures {
+				w.Fatalf("%d ends, want %d; backoff %+v, want %d failures", n, rows, b, failures)
+			}
+			summary, err := w.db.Summary(w.ctx)
+			w.must(err)
+			if summary.Unasked != unasked || unasked > 0 && (summary.FirstUnasked != a.Machine ||
+				!summary.UnaskedSince.Equal(w.record(a.Machine).Backoffs[fleet.ProcessProbe].Since)) {
+				w.Fatalf("%d machines are not asked, %s since %s, want %d", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince, unasked)
+			}
+		}
+		for range 4 { // nothing is tried
+			w.must(claim().Fail(w.ctx, bmdb.Failure{Cause: "its turn did not come", Backoff: down.Backoff, Queued: true}))
+		}
+		want(0, 4, 0)
+		w.must(claim().Fail(w.ctx, down))
+		want(1, 5, 0)
+		w.must(claim().Fail(w.ctx, down))
+		w.must(claim().Fail(w.ctx, down))
+		want(1, 7, 0) // not for long enough
+		work := claim()
+		want(1, 7, 1)
+		w.faults.LoseReply()
+		w.must(swallow(work.Fail(w.ctx, down)))
+		w.must(work.Fail(w.ctx, down))
+		want(1, 8, 1)
+		other := down
+		other.Cause = "the jump host has another host key"
+		w.must(claim().Fail(w.ctx, other))
+		want(2, 9, 1)
+		work = claim()
+		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smoke")) // nobody wants to ask it
+		w.wantKind(work.Fail(w.ctx, other), fleet.KindLeaseLost)
+		if s, err := w.db.Summary(w.ctx); err != nil || s.Unasked != 0 {
+			w.Fatalf("%d machines are not asked, %v", s.Unasked, err)
+		}
+	}},
 	{"what a probe found of an older install is left out", func(w *world) {
 		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", time.Hour)

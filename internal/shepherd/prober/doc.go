@@ -18,7 +18,8 @@
 //     package; of a system that never came up, package lifecycle says what follows.
 //   - What keeps us from asking (a packet filter of our own host, no route from here, no free
 //     descriptor), and what is wrong with the jump host or with the list, says nothing of the
-//     machine: the work fails, and is tried again after a backoff.
+//     machine: the work fails, and is tried again after a backoff. History and log tell each cause
+//     once, and `ironherd status` tells what lasts.
 //
 // # What a failure leaves
 //

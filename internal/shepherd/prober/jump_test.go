@@ -2,11 +2,13 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/remote"
 )
 
 // list is a list of one host.
@@ -33,5 +35,22 @@ func TestUserOfAJumpHost(t *testing.T) {
 		if got := q.target.Via.User; got != test.want {
 			t.Errorf("listed %q, configured %q: %q, want %q", test.listed, test.configured, got, test.want)
 		}
+	}
+}
+
+// TestAMissedTurn: where the last login to a jump host failed, the cause is the same as that of the
+// one whose login it was. Where it did not, nothing was tried.
+func TestAMissedTurn(t *testing.T) {
+	t.Parallel()
+	last := fleet.Errorf(fleet.KindTimeout, "192.0.2.1:22 hangs")
+	tried := notMade(&remote.JumpHostError{Err: last})
+	waited := notMade(&remote.JumpHostError{Err: &remote.TurnMissedError{Last: last, Err: errors.New("its turn did not come")}})
+	if tried.Error() != "the probe could not be made: jump host: 192.0.2.1:22 hangs" || waited.Error() != tried.Error() ||
+		provider.WasQueued(tried) || provider.WasQueued(waited) {
+		t.Errorf("%q (queued: %t), %q (%t)", tried, provider.WasQueued(tried), waited, provider.WasQueued(waited))
+	}
+	busy := notMade(&remote.JumpHostError{Err: &remote.TurnMissedError{Err: errors.New("its turn did not come")}})
+	if !provider.WasQueued(busy) || busy.Error() != "the probe could not be made: jump host: its turn did not come" {
+		t.Errorf("%q (queued: %t)", busy, provider.WasQueued(busy))
 	}
 }

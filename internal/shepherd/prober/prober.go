@@ -15,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
@@ -157,7 +158,7 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	}
 	if err != nil && remote.Answered(err) == fleet.AnswerUnknown {
 		p.observe(q, ResultFailed)
-		return shepherd.Fail{Err: fmt.Errorf("the probe could not be made: %w", err), Answer: fleet.AnswerUnknown}
+		return shepherd.Fail{Err: notMade(err), Answer: fleet.AnswerUnknown}
 	}
 	result := bmdb.ProbeResult{Generation: q.generation, Attempt: q.attempt, Answered: err == nil, Detail: "it answers " + q.seenUp.Asks()}
 	if hostKey.Key != "" {
@@ -284,6 +285,27 @@ func (p *Prober) ask(ctx context.Context, q question) (remote.HostKey, error) {
 	}
 	return remote.HostKey{}, p.get(ctx, q)
 }
+
+// notMade is why a probe could not be made. It has the same words as long as the reason is the
+// same, so that history tells it once. A probe whose turn at the jump host did not come was kept
+// from it by what failed the last login there. Where that has not failed, nothing was tried.
+func notMade(err error) error {
+	missed, waited := errors.AsType[*remote.TurnMissedError](err)
+	if waited && missed.Last != nil {
+		err = &remote.JumpHostError{Err: missed.Last}
+	}
+	err = fmt.Errorf("the probe could not be made: %w", plainError{err})
+	if waited && missed.Last == nil {
+		err = provider.Queued(err)
+	}
+	return err
+}
+
+// plainError is an error with a plain text.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return plain(e.error) }
+func (e plainError) Unwrap() error { return e.error }
 
 // plain is an error's text without what differs each time, which would make each finding a new one:
 // the port that we have called from, and what time it is when a certificate has expired.

@@ -1,0 +1,82 @@
+package prober_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/prober"
+)
+
+// TestAJumpHostThatIsDown: history and log tell it once, however long it lasts. People are told
+// that the system behind it is not asked, and since when. That ends with the first probe that is
+// made.
+func TestAJumpHostThatIsDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, watched)
+		key, _, err := remote.NewKey("jump")
+		check(t, err)
+		var behind atomic.Bool
+		list := listed{s.herd.Fake, func(e *provider.Entry) {
+			if behind.Load() {
+				e.Access.Jump = &provider.Jump{Address: netip.MustParseAddrPort("192.0.2.1:22"), HostKey: key.Public()}
+			}
+		}}
+		handler, err := prober.New(s.herd.DB, []prober.Source{{
+			Name: s.herd.Name, Provider: list, Config: prober.ProviderConfig{List: true},
+		}}, prober.DefaultConfig(), key, prober.Options{Port: 2222, Dial: s.dial})
+		check(t, err)
+		var log bytes.Buffer
+		loop, err := shepherd.New(s.herd.DB, handler, shepherd.DefaultConfig(), shepherd.Options{
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		})
+		check(t, err)
+		run := func(d time.Duration) bmdb.Summary {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			check(t, loop.Run(ctx))
+			summary, err := s.herd.DB.Summary(t.Context())
+			check(t, err)
+			return summary
+		}
+		var logins atomic.Int32
+		s.answers(sshd(t, s.order.HostKey, &logins))
+		run(2 * time.Minute)
+		s.wantState(fleet.StateInstalled, "it answers SSH")
+
+		behind.Store(true)
+		s.answers(nil)
+		if summary := run(4 * time.Minute); summary.Unasked != 0 {
+			t.Errorf("%d systems count as not asked after four minutes", summary.Unasked)
+		}
+		summary := run(time.Hour)
+		if since := summary.At.Sub(summary.UnaskedSince); summary.Unasked != 1 || summary.FirstUnasked != s.machine || since < time.Hour || since > 65*time.Minute {
+			t.Errorf("%d systems are not asked, %s since %s", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince)
+		}
+		s.wantState(fleet.StateInstalled, "; it cannot be asked since "+fleet.Instant(summary.UnaskedSince)+": the probe could not be made: jump host: connect: ")
+		s.wantState(fleet.StateInstalled, "it last answered SSH at ")
+		if rows, lines := s.count(fleet.EventFailed), strings.Count(log.String(), `"work failed"`); rows != 1 || lines != 1 {
+			t.Errorf("%d rows of history and %d lines of the log:\n%s", rows, lines, log.String())
+		}
+
+		behind.Store(false)
+		s.answers(sshd(t, s.order.HostKey, &logins))
+		if summary := run(2 * time.Minute); summary.Unasked != 0 {
+			t.Errorf("%d systems count as not asked", summary.Unasked)
+		}
+		s.wantState(fleet.StateInstalled, "it answers SSH")
+	})
+}
