@@ -47,7 +47,7 @@ func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachin
 		}
 		next := j.nextStep()
 		return &fleetv1.ExplainMachineResponse{
-			Machine: machineOf(j.row()), Decisions: each(j.plan.Decisions, decisionOf), Summary: summarize(j.plan, j.now) + tell(next, j.now), Next: next,
+			Machine: machineOf(j.row()), Decisions: each(j.plan.Decisions, decisionOf), Summary: j.summary(next), Next: next,
 		}, nil
 	})
 }
@@ -145,6 +145,25 @@ func summarize(plan lifecycle.Plan, now time.Time) string {
 		return fmt.Sprintf("%s comes at %s (in %s): %s.", d.Process, clock(d.DueAt, now), span(d.DueAt.Sub(now)), d.Reason)
 	}
 	return fmt.Sprintf("%s: %s.", d.Process, d.Reason)
+}
+
+// summary says what the machine waits for, what is wrong meanwhile, and who acts next.
+func (j judged) summary(next *fleetv1.NextStep) string {
+	return summarize(j.plan, j.now) + j.unasked() + tell(next, j.now)
+}
+
+// unasked says in a sentence since when an installed system that is to be asked cannot be, and why,
+// unless the decision on its next probe has that; "" where it can.
+func (j judged) unasked() string {
+	b, d := j.record.Backoffs[fleet.ProcessProbe], j.plan.For(fleet.ProcessProbe)
+	if b.Since.IsZero() || !d.Verdict.Scheduled() && d.Verdict != lifecycle.Running {
+		return ""
+	}
+	since := " The installed system cannot be asked whether it is up since " + clock(b.Since, j.now)
+	if d.Backoff != nil {
+		return since + "."
+	}
+	return fmt.Sprintf("%s: %s.", since, b.Cause)
 }
 
 // clock shows an instant, with its date where that is not today's.
