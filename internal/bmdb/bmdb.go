@@ -18,13 +18,13 @@ import (
 
 // DB is the Bare Metal Database on some engine. Safe for concurrent use.
 type DB struct {
-	engine   Engine
-	logger   *slog.Logger
-	observer Observer
-	jitter   func() float64
-	clock    *trust.Clock
-	heads    *agenda.Heads
-	janitor  cursors
+	engine     Engine
+	logger     *slog.Logger
+	observer   Observer
+	jitter     func() float64
+	clock      *trust.Clock
+	heads      *agenda.Heads
+	recomputed recomputed
 	// judged is the number of the policy under which the janitor has judged the providers. Until it is
 	// the newest, a check leaves providers out.
 	judged atomic.Int64
@@ -76,7 +76,7 @@ func (nobody) Happened(Happening, string) {}
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
 		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: opts.Clock, heads: agenda.New(),
-		janitor: cursors{at: make(map[fleet.Process]cursor)},
+		recomputed: recomputed{at: make(map[fleet.Process]*cursor)},
 	}
 	if db.logger == nil {
 		db.logger = slog.New(slog.DiscardHandler)
@@ -124,8 +124,8 @@ func (db *DB) open(ctx context.Context) error {
 	return nil
 }
 
-// prepare writes what every database has: a first policy, and the evidence of a restore until it is
-// accepted.
+// prepare writes what every database has: a first policy, a row for the listeners of agents, and
+// the evidence of a restore until it is accepted.
 func (db *DB) prepare(ctx context.Context, evidence string) error {
 	body, err := json.Marshal(fleet.DefaultPolicy())
 	if err != nil {
@@ -136,8 +136,8 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 		if _, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: 1, At: micros(t.Now()), Body: string(body)}); err != nil {
 			return fmt.Errorf("write the first policy: %w", err)
 		}
-		if evidence == "" {
-			return nil
+		if err := t.q.InsertListener(ctx); err != nil || evidence == "" {
+			return err
 		}
 		db.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
 			slog.String("evidence", evidence))

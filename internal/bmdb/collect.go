@@ -26,23 +26,15 @@ func (db *DB) CollectSessions(ctx context.Context) (ended int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("list overdue sessions: %w", err)
 	}
-	var stuck []error
-	for _, id := range overdue {
+	_, err = eachFree(overdue, "end session", func(id string) error {
 		did, err := db.endSession(ctx, fleet.SessionID(id), causeOverdue, true)
-		// a commit of its holder hangs; the others are ended all the same
-		if fleet.KindOf(err) == fleet.KindTemporary {
-			stuck = append(stuck, fmt.Errorf("end session %s: %w", id, err))
-			continue
-		}
-		if err != nil {
-			return ended, fmt.Errorf("end session %s: %w", id, err)
-		}
 		if did {
 			ended++
 			db.logger.InfoContext(ctx, "session ended", slog.String("session", id), slog.String("cause", causeOverdue))
 		}
-	}
-	return ended, errors.Join(append(stuck, db.freeAbandoned(ctx))...)
+		return err
+	})
+	return ended, errors.Join(err, db.freeAbandoned(ctx))
 }
 
 // endAllSessions is for an engine that only one process can have open: whoever is left in it is

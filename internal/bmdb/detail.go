@@ -55,10 +55,10 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 		parts, err := t.attendance(ctx)
 		d.Environment.Missing, d.Environment.Unserved = parts.missing(), parts.unserved(m.record.Provider)
 		d.Environment.Abandoned = parts.checkUnserved(m.record.Provider) == nil
-		if err != nil || !limits(d.Environment.Policy, fleet.ProcessRecovery) {
+		if err != nil || !d.Environment.Policy.LimitsRecovery() {
 			return d, err
 		}
-		holders, err := t.limitedHolders(ctx, fleet.ProcessRecovery, m.record.Provider)
+		holders, err := t.limitedHolders(ctx, m.record.Provider)
 		d.Environment.UnderRecovery = len(holders)
 		if there := placeOf(m); there.location != "" {
 			d.Environment.UnderRecoveryThere = len(there.among(holders))

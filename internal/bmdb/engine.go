@@ -68,6 +68,20 @@ type Engine interface {
 // Entry is work of a process at a provider; "": at any.
 type Entry = agenda.Entry
 
+// Exec runs one statement in a transaction of its own, and returns how many rows it concerned.
+func Exec(ctx context.Context, e Engine, text string, args ...any) (n int, err error) {
+	err = e.Update(ctx, func(ctx context.Context, tx Tx) error {
+		result, err := tx.ExecContext(ctx, text, args...)
+		if err != nil {
+			return err
+		}
+		rows, err := result.RowsAffected()
+		n = int(rows)
+		return err
+	})
+	return n, err
+}
+
 // Properties are what the logic above must know of an engine.
 type Properties struct {
 	// SingleProcess: no other process can have the database open, so opening it ends every session

@@ -46,7 +46,7 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.record.Provider)
 	}
 	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventForgotten, reason)
-	if _, err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
+	if err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
 		return err
 	}
 	if err := t.removeFacts(ctx, m, outcome); err != nil {
@@ -154,18 +154,12 @@ func (t *transaction) removeFacts(ctx context.Context, m *machineRecord, outcome
 	for _, drop := range []func(context.Context, string) error{
 		t.q.DropProvided, t.q.DropAgentStarted, t.q.DropAgentSeen, t.q.DropLastSeen, t.q.DropHardware, t.q.DropHardwareReport,
 		t.q.DropInstallRequest, t.q.DropInstallAttempt, t.q.DropInstallReport, t.q.DropInstallCancel, t.q.DropInstalled, t.q.DropProbe,
-		t.q.DeleteInstallDeadline, t.q.DeleteHostKeys, t.q.DropMaintenance, t.q.DropOperationRequest, t.q.DropOperationAttempt,
-		t.q.DropOperationReport,
+		t.q.DeleteInstallDeadline, t.q.DropMaintenance, t.q.DropOperationRequest, t.q.DropOperationAttempt,
+		t.q.DropOperationReport, t.q.DeleteRepair, t.q.DeleteQuarantine,
 	} {
 		if err := drop(ctx, id); err != nil {
 			return err
 		}
-	}
-	if _, err := t.q.DeleteRepair(ctx, id); err != nil {
-		return err
-	}
-	if _, err := t.q.DeleteQuarantine(ctx, id); err != nil {
-		return err
 	}
 	err := t.q.DeleteMachineDiscrepancies(ctx, statement.DeleteMachineDiscrepanciesParams{Provider: string(m.record.Provider), Machine: id})
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -446,8 +445,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	var stuck []error
-	for _, id := range machines {
+	_, err = eachFree(machines, "expire the install of machine", func(id string) error {
 		expired := false
 		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 			expired = false
@@ -469,14 +467,13 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 			}
 			return true, t.failInstall(ctx, m, report, actorBMDB)
 		})
-		switch kind := fleet.KindOf(err); {
-		case kind == fleet.KindTemporary:
-			stuck = append(stuck, fmt.Errorf("expire the install of machine %s: %w", id, err))
-		case err != nil && kind != fleet.KindNotFound:
-			return n, err
-		case expired:
+		if fleet.KindOf(err) == fleet.KindNotFound {
+			return nil
+		}
+		if err == nil && expired {
 			n++
 		}
-	}
-	return n, errors.Join(stuck...)
+		return err
+	})
+	return n, err
 }

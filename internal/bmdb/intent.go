@@ -295,7 +295,7 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 }
 
 func (t *transaction) closeIntent(ctx context.Context, i statement.Intent, outcome string) error {
-	if _, err := t.q.DeleteIntent(ctx, i.Machine); err != nil {
+	if err := t.q.DeleteIntent(ctx, i.Machine); err != nil {
 		return err
 	}
 	return t.q.CloseToken(ctx, statement.CloseTokenParams{Token: i.Token, ClosedAt: micros(t.Now()), Outcome: outcome})

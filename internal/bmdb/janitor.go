@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -54,19 +57,7 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 		}
 		db.judged.Store(number)
 	}
-	var stuck []error
-	for i, id := range machines {
-		err := db.rewrite(ctx, "judge again", []string{id}, false)
-		// somebody has it locked; the others are judged all the same
-		if fleet.KindOf(err) == fleet.KindTemporary {
-			stuck = append(stuck, fmt.Errorf("judge machine %s again: %w", id, err))
-			continue
-		}
-		if err != nil {
-			return i, fmt.Errorf("judge machine %s again: %w", id, err)
-		}
-	}
-	return len(machines), errors.Join(stuck...)
+	return eachFree(machines, "judge again machine", func(id string) error { return db.rewrite(ctx, "judge again", []string{id}, false) })
 }
 
 func (db *DB) rewriteProviders(ctx context.Context) error {
@@ -84,10 +75,31 @@ func (db *DB) rewriteProviders(ctx context.Context) error {
 	return nil
 }
 
+// recomputed is how far recomputeDue has looked at what is due and stays so, by process. It holds
+// the lock while it looks: who comes second has nothing to do meanwhile.
+type recomputed struct {
+	sync.Mutex
+	at map[fleet.Process]*cursor
+}
+
+// cursor is a position in the agenda of one process.
+type cursor struct {
+	dueAt   int64
+	subject string
+	// began is the reading of the clock when the janitor last went to the beginning.
+	began time.Duration
+}
+
 // recomputeDue judges again, in the order of the agenda, the machines for which the process is due,
 // from where the last call stopped; once a minute from the beginning.
 func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int) (n int, err error) {
-	at := db.janitor.cursor(process, db.clock.Elapsed())
+	db.recomputed.Lock()
+	defer db.recomputed.Unlock()
+	at, elapsed := db.recomputed.at[process], db.clock.Elapsed()
+	if at == nil || elapsed-at.began >= agenda.ScanEvery {
+		at = &cursor{dueAt: floorMicros(time.Time{}), began: elapsed}
+		db.recomputed.at[process] = at
+	}
 	var rows []statement.ListAgendaRow
 	var now int64
 	err = db.peek(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
@@ -114,7 +126,7 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 			stuck = append(stuck, err) // somebody has it locked: when the cursor comes around again
 		}
 		n++
-		db.janitor.move(process, r.DueAt, r.Subject)
+		at.dueAt, at.subject = r.DueAt, r.Subject
 	}
 	return n, errors.Join(stuck...)
 }

@@ -16,15 +16,14 @@ import (
 )
 
 // Concurrency limits keep a provider that fails as a whole from being stormed: the policy may limit
-// how much of a process goes on at one provider at once, and in one location of it, whatever number
+// how much of recovery goes on at one provider at once, and in one location of it, whatever number
 // of control planes claims (rule 2).
 //
-// Who wants to start such work locks one row for the provider and the process, after everything
-// else that its claim locks. It then reads the policy and counts, by later statements, whose lanes
-// are held for the process there. So claims take turns, shortly, and each counts what the others
-// have started.
+// Who wants to start such work locks one row for the provider, after everything else that its claim
+// locks. It then reads the policy and counts, by later statements, whose lanes are held for
+// recovery there. So claims take turns, shortly, and each counts what the others have started.
 //
-// What counts: a machine whose lane is held for the process, also by a session that has ended; a
+// What counts: a machine whose lane is held for recovery, also by a session that has ended; a
 // claim that finds no room frees the lanes of the dead. A machine that recovery has restarted,
 // until it is heard of, or the time that it has for that is over. That of a reinstall begins when
 // the provider says that it has made it, and is over after a day. What was started under a higher
@@ -34,11 +33,6 @@ import (
 
 // limited says whether a policy may limit how much of the process goes on at one provider at once.
 func limited(process fleet.Process) bool { return process == fleet.ProcessRecovery }
-
-// limits says whether the policy does.
-func limits(p fleet.Policy, process fleet.Process) bool {
-	return p.AtOnce(process) > 0 || p.AtOncePerLocation(process) > 0
-}
 
 // place is where a limit counts: a location of a provider, or all of the provider.
 type place struct {
@@ -63,11 +57,11 @@ func (p place) places() []place {
 	return []place{{provider: p.provider}, p}
 }
 
-// room is how many more of the process may start in the place, with so many that count already.
-func (p place) room(policy fleet.Policy, process fleet.Process, count int) int {
-	most := policy.AtOnce(process)
+// room is how many more may start in the place, with so many that count already.
+func (p place) room(policy fleet.Policy, count int) int {
+	most := policy.RecoveryAtOnce
 	if p.location != "" {
-		most = policy.AtOncePerLocation(process)
+		most = policy.RecoveryAtOncePerLocation
 	}
 	if most == 0 {
 		return math.MaxInt
@@ -105,12 +99,10 @@ func (c *claiming) fullPlaces() string {
 // againAfter is how soon a provider without room is looked at again whose holders seem to be dead.
 const againAfter = time.Second
 
-// limitedHolders lists which machines of a provider count against the limit of the process, and
-// until when at least.
-func (t *transaction) limitedHolders(
-	ctx context.Context, process fleet.Process, provider fleet.ProviderName,
-) ([]statement.ListLimitedRow, error) {
-	holders, err := t.q.ListLimited(ctx, statement.ListLimitedParams{Provider: string(provider), Process: string(process)})
+// limitedHolders lists which machines of a provider count against the limit, and until when at
+// least.
+func (t *transaction) limitedHolders(ctx context.Context, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
+	holders, err := t.q.ListLimited(ctx, statement.ListLimitedParams{Provider: string(provider), Process: string(fleet.ProcessRecovery)})
 	if err != nil {
 		return nil, err
 	}
@@ -182,11 +174,11 @@ func (c *claiming) allFull() bool {
 	})
 }
 
-// hasRoom says whether more of the process may start where the machine is, as it seems without
+// hasRoom says whether more may start where the machine is, as it seems without
 // locks: what is due where there is no room costs no locks.
 func (c *claiming) hasRoom(ctx context.Context, t *transaction, a candidate) (bool, error) {
 	env, err := t.environment(ctx)
-	if err != nil || !limits(env.Policy, c.request.Process) {
+	if err != nil || !env.Policy.LimitsRecovery() {
 		return err == nil, err
 	}
 	for _, p := range (place{a.provider, a.location}).places() {
@@ -198,7 +190,7 @@ func (c *claiming) hasRoom(ctx context.Context, t *transaction, a candidate) (bo
 			return false, err
 		}
 		holders := p.among(all)
-		if p.room(env.Policy, c.request.Process, len(holders)) > 0 {
+		if p.room(env.Policy, len(holders)) > 0 {
 			continue
 		}
 		if err := c.knowProviders(ctx, t); err != nil {
@@ -215,7 +207,7 @@ func (c *claiming) holdersAt(ctx context.Context, t *transaction, provider fleet
 	if holders, known := c.holders[provider]; known {
 		return holders, nil
 	}
-	holders, err := t.limitedHolders(ctx, c.request.Process, provider)
+	holders, err := t.limitedHolders(ctx, provider)
 	if err == nil {
 		c.holders[provider] = holders
 	}
@@ -270,8 +262,7 @@ func (c *claiming) takeDead() (list []candidate) {
 // admit keeps, of the works that are about to start, those for which there is room. The entries of
 // the others stay due. One row stands for a provider and all of its locations.
 func (r *claimRound) admit(ctx context.Context) error {
-	process := r.claiming.request.Process
-	if len(r.starts) == 0 || !limited(process) {
+	if len(r.starts) == 0 || !limited(r.claiming.request.Process) {
 		return nil
 	}
 	wanted := make(map[place]int)
@@ -288,26 +279,26 @@ func (r *claimRound) admit(ctx context.Context) error {
 		}
 	}
 	for _, provider := range providers {
-		err := r.t.q.LockLimit(ctx, statement.LockLimitParams{Provider: string(provider), Process: string(process)})
+		err := r.t.q.LockLimit(ctx, statement.LockLimitParams{Provider: string(provider), Process: string(fleet.ProcessRecovery)})
 		if err != nil {
 			return err
 		}
 	}
 	r.t.env = nil // what the limit is by now, and what runs, is read by later statements
 	env, err := r.t.environment(ctx)
-	if err != nil || !limits(env.Policy, process) {
+	if err != nil || !env.Policy.LimitsRecovery() {
 		return err
 	}
 	running := make(map[fleet.ProviderName][]statement.ListLimitedRow)
 	for _, provider := range providers {
-		if running[provider], err = r.t.limitedHolders(ctx, process, provider); err != nil {
+		if running[provider], err = r.t.limitedHolders(ctx, provider); err != nil {
 			return err
 		}
 	}
 	room := make(map[place]int)
 	for _, p := range places {
 		holders := p.among(running[p.provider])
-		room[p] = p.room(env.Policy, process, len(holders))
+		room[p] = p.room(env.Policy, len(holders))
 		if room[p] < wanted[p] {
 			r.full[p] = r.claiming.judgeHolders(r.t, holders)
 		}

@@ -260,7 +260,7 @@ func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error
 	if err := t.q.DeleteHostKeys(ctx, string(id)); err != nil {
 		return err
 	}
-	if _, err := t.q.DeleteMachine(ctx, string(id)); err != nil {
+	if err := t.q.DeleteMachine(ctx, string(id)); err != nil {
 		return err
 	}
 	return t.addMachines(ctx, m.record.Provider, -1)

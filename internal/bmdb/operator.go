@@ -210,10 +210,10 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 	if err := quarantined(m.record); err != nil {
 		return err
 	}
-	if _, err := t.q.DeleteQuarantine(ctx, string(m.record.ID)); err != nil {
+	if err := t.q.DeleteQuarantine(ctx, string(m.record.ID)); err != nil {
 		return err
 	}
-	if _, err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
+	if err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
 		return err
 	}
 	t.forgetFailures(m.record)
@@ -261,11 +261,8 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 		if err != nil {
 			return fleet.Policy{}, err
 		}
-		for _, process := range fleet.MachineProcesses() {
-			// there may be room for more
-			if limited(process) && (set.AtOnce(process) != was.AtOnce(process) || set.AtOncePerLocation(process) != was.AtOncePerLocation(process)) {
-				t.becomesDue(process, "", t.Now())
-			}
+		if set.RecoveryAtOnce != was.RecoveryAtOnce || set.RecoveryAtOncePerLocation != was.RecoveryAtOncePerLocation {
+			t.becomesDue(fleet.ProcessRecovery, "", t.Now()) // there may be room for more
 		}
 		return set, nil
 	})
@@ -312,10 +309,5 @@ func (db *DB) Environment(ctx context.Context) (fleet.Environment, error) {
 // CheckWritable commits a change that changes nothing. Its error says that nothing can be changed
 // now.
 func (db *DB) CheckWritable(ctx context.Context) error {
-	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
-		if err := t.q.InsertListener(ctx); err != nil {
-			return err
-		}
-		return t.q.LockListener(ctx)
-	})
+	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error { return t.q.LockListener(ctx) })
 }

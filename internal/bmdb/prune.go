@@ -66,8 +66,7 @@ func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit in
 // removeWishes removes what was asked for of a machine that never came to be. It was kept for a
 // device that surfaces with the machine's token.
 func (t *transaction) removeWishes(ctx context.Context, machine string) error {
-	_, err := t.q.DeleteQuarantine(ctx, machine)
-	return errors.Join(err, t.q.DropInstallRequest(ctx, machine), t.q.DropInstallCancel(ctx, machine), t.q.DropMaintenance(ctx, machine))
+	return errors.Join(t.q.DeleteQuarantine(ctx, machine), t.q.DropInstallRequest(ctx, machine), t.q.DropInstallCancel(ctx, machine), t.q.DropMaintenance(ctx, machine))
 }
 
 // PrunePlans is PruneHistory for plans that expired longer ago than that.

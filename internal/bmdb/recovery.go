@@ -89,7 +89,7 @@ func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 				At: micros(t.Now()), Until: micros(t.Now()), Actor: actorBMDB, Reason: detail,
 			})
 		} else {
-			_, err = t.q.DeleteRecoveryHold(ctx)
+			err = t.q.DeleteRecoveryHold(ctx)
 		}
 		if err != nil {
 			return err
@@ -237,7 +237,7 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 			return nil
 		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
 			did = found.String() + ": recovery goes on"
-			if _, err := t.q.DeleteRecoveryHold(ctx); err != nil {
+			if err := t.q.DeleteRecoveryHold(ctx); err != nil {
 				return err
 			}
 			if !holds(hold, t.Now()) {

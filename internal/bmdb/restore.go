@@ -111,7 +111,7 @@ func (db *DB) AcceptRestore(ctx context.Context, actor string) error {
 		return err
 	}
 	err = db.update(ctx, "accept restore", func(ctx context.Context, t *transaction) error {
-		if _, err := t.q.DeleteRestored(ctx); err != nil {
+		if err := t.q.DeleteRestored(ctx); err != nil {
 			return err
 		}
 		if err := t.q.SetClock(ctx, micros(t.Now())); err != nil {

@@ -188,8 +188,7 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 		if was.Repair != nil {
 			return t.writeRepair(ctx, machine, *was.Repair)
 		}
-		_, err := t.q.DeleteRepair(ctx, string(machine))
-		return err
+		return t.q.DeleteRepair(ctx, string(machine))
 	}}
 }
 

@@ -108,23 +108,9 @@ const maxPerHour = 100_000
 // maxSteps bounds how often one step of the recovery ladder may be repeated.
 const maxSteps = 100
 
-// AtOnce returns the concurrency limit of a process: how much of its work may go on at one provider
-// at the same time. 0: any number.
-func (p Policy) AtOnce(process Process) int {
-	if process == ProcessRecovery {
-		return p.RecoveryAtOnce
-	}
-	return 0
-}
-
-// AtOncePerLocation returns how much of the work of a process may go on at the same time in one
-// location of a provider. 0: any number.
-func (p Policy) AtOncePerLocation(process Process) int {
-	if process == ProcessRecovery {
-		return p.RecoveryAtOncePerLocation
-	}
-	return 0
-}
+// LimitsRecovery reports whether the policy limits how many machines of one provider, or of one
+// location of it, may be under recovery at the same time.
+func (p Policy) LimitsRecovery() bool { return p.RecoveryAtOnce > 0 || p.RecoveryAtOncePerLocation > 0 }
 
 // DefaultPolicy returns the documented defaults.
 func DefaultPolicy() Policy {

@@ -111,10 +111,10 @@ func (c judgement) limited(d Decision) Decision {
 	if d.Verdict != Due {
 		return d
 	}
-	if most := c.env.Policy.AtOnce(d.Process); most > 0 && c.env.UnderRecovery >= most {
+	if most := c.env.Policy.RecoveryAtOnce; most > 0 && c.env.UnderRecovery >= most {
 		d.Reason = fmt.Sprintf("%s; it waits until fewer than %d machines of %s are under %s", d.Reason, most, c.r.Provider, d.Process)
 	}
-	if most := c.env.Policy.AtOncePerLocation(d.Process); most > 0 && c.env.UnderRecoveryThere >= most {
+	if most := c.env.Policy.RecoveryAtOncePerLocation; most > 0 && c.env.UnderRecoveryThere >= most {
 		d.Reason = fmt.Sprintf("%s; its location is at its limit: it waits until fewer than %d machines of %s in %s are under %s",
 			d.Reason, most, c.r.Provider, c.r.Provided.Location, d.Process)
 	}

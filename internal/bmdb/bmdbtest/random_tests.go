@@ -169,7 +169,7 @@ func (x *random) claimSome() {
 func (x *random) compareSlots(claimed, asked int) {
 	env, err := x.db.Environment(x.ctx)
 	x.must(err)
-	most, running := env.Policy.AtOnce(fleet.ProcessRecovery), 0
+	most, running := env.Policy.RecoveryAtOnce, 0
 	var due fleet.MachineID
 	for _, id := range x.machines {
 		d, err := x.db.MachineDetails(x.ctx, id)

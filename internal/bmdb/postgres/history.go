@@ -45,31 +45,17 @@ func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) 
 			return n, fmt.Errorf("remove the history of %s: %w", p.day.Format(time.DateOnly), err)
 		}
 	}
-	removed, err := e.pruneDefault(ctx, before, limit)
+	removed, err := bmdb.Exec(ctx, e, pruneDefaultRows, before.UnixMicro(), limit)
+	if err != nil {
+		err = fmt.Errorf("remove old history: %w", err)
+	}
 	return n + removed, err
 }
 
-// pruneDefaultRows names each row by all of the one index that there is: by its ID alone, each has
-// the whole index walked, and a copy from SQLite has put months of history there.
+// pruneDefaultRows removes old rows that no partition was there for. It names each row by all of
+// the one index that there is: by its ID alone, each has the whole index walked, and a copy from
+// SQLite has put months of history there.
 const pruneDefaultRows = `DELETE FROM history_default WHERE (subject, id) IN (SELECT subject, id FROM history_default WHERE at < $1 LIMIT $2)`
-
-// pruneDefault removes old rows that no partition was there for.
-func (e *Engine) pruneDefault(ctx context.Context, before time.Time, limit int) (n int, err error) {
-	err = e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		result, err := tx.ExecContext(ctx, pruneDefaultRows,
-			before.UnixMicro(), limit)
-		if err != nil {
-			return err
-		}
-		removed, err := result.RowsAffected()
-		n = int(removed)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("remove old history: %w", err)
-	}
-	return n, nil
-}
 
 // partition is one day of history.
 type partition struct {

@@ -74,8 +74,8 @@ func (e *Engine) once(ctx context.Context, t *transaction, fn func(ctx context.C
 		if !*committing { // fn failed, or panics
 			x.rollback(ctx)
 		}
-		if closed := x.release(); err == nil {
-			err = closed
+		if x.conn != nil {
+			_ = x.conn.Close() // gives it back; one that rollback gave up is closed already
 		}
 	}()
 	if err := fn(ctx, x); err != nil {
@@ -159,16 +159,6 @@ func (t *tx) end(ctx context.Context, text string) (tag string, err error) {
 		return err
 	})
 	return tag, err
-}
-
-func (t *tx) release() error {
-	if t.conn == nil {
-		return nil
-	}
-	if err := t.conn.Close(); err != nil && !errors.Is(err, sql.ErrConnDone) {
-		return fmt.Errorf("give the connection back: %w", err)
-	}
-	return nil
 }
 
 // PrepareContext prepares a statement on the connection.

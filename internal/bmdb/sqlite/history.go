@@ -9,18 +9,8 @@ import (
 
 // PruneHistory implements bmdb.Engine by bounded deletes.
 func (e *Engine) PruneHistory(ctx context.Context, before time.Time, limit int) (n int, err error) {
-	err = e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		result, err := tx.ExecContext(ctx, `DELETE FROM history
-			WHERE id IN (SELECT id FROM (SELECT id, at FROM history ORDER BY id LIMIT $1) WHERE at < $2)`,
-			limit, before.UnixMicro())
-		if err != nil {
-			return err
-		}
-		removed, err := result.RowsAffected()
-		n = int(removed)
-		return err
-	})
-	return n, err
+	return bmdb.Exec(ctx, e, `DELETE FROM history
+		WHERE id IN (SELECT id FROM (SELECT id, at FROM history ORDER BY id LIMIT $1) WHERE at < $2)`, limit, before.UnixMicro())
 }
 
 // Notify implements bmdb.Engine: there is nobody to tell.

@@ -9,16 +9,13 @@ import (
 	"context"
 )
 
-const deleteRestored = `-- name: DeleteRestored :execrows
+const deleteRestored = `-- name: DeleteRestored :exec
 DELETE FROM restored WHERE id = 1
 `
 
-func (q *Queries) DeleteRestored(ctx context.Context) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteRestored)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteRestored(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, deleteRestored)
+	return err
 }
 
 const getEnvironment = `-- name: GetEnvironment :one

@@ -18,16 +18,13 @@ func (q *Queries) DeleteHostKeys(ctx context.Context, machine string) error {
 	return err
 }
 
-const deleteQuarantine = `-- name: DeleteQuarantine :execrows
+const deleteQuarantine = `-- name: DeleteQuarantine :exec
 DELETE FROM quarantine WHERE machine = $1
 `
 
-func (q *Queries) DeleteQuarantine(ctx context.Context, machine string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteQuarantine, machine)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteQuarantine(ctx context.Context, machine string) error {
+	_, err := q.db.ExecContext(ctx, deleteQuarantine, machine)
+	return err
 }
 
 const flushSeen = `-- name: FlushSeen :exec

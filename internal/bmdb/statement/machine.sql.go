@@ -33,16 +33,13 @@ func (q *Queries) CountLate(ctx context.Context, arg CountLateParams) (CountLate
 	return i, err
 }
 
-const deleteMachine = `-- name: DeleteMachine :execrows
+const deleteMachine = `-- name: DeleteMachine :exec
 DELETE FROM machine WHERE id = $1
 `
 
-func (q *Queries) DeleteMachine(ctx context.Context, id string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteMachine, id)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteMachine(ctx context.Context, id string) error {
+	_, err := q.db.ExecContext(ctx, deleteMachine, id)
+	return err
 }
 
 const getMachine = `-- name: GetMachine :many

@@ -147,16 +147,13 @@ func (q *Queries) DeletePlansBefore(ctx context.Context, arg DeletePlansBeforePa
 	return result.RowsAffected()
 }
 
-const deleteRecoveryHold = `-- name: DeleteRecoveryHold :execrows
+const deleteRecoveryHold = `-- name: DeleteRecoveryHold :exec
 DELETE FROM recovery_hold WHERE id = 1
 `
 
-func (q *Queries) DeleteRecoveryHold(ctx context.Context) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteRecoveryHold)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteRecoveryHold(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, deleteRecoveryHold)
+	return err
 }
 
 const deleteRecoveryRestart = `-- name: DeleteRecoveryRestart :exec
@@ -182,16 +179,13 @@ func (q *Queries) DeleteRecoveryRestartsBefore(ctx context.Context, before int64
 	return err
 }
 
-const deleteRepair = `-- name: DeleteRepair :execrows
+const deleteRepair = `-- name: DeleteRepair :exec
 DELETE FROM repair WHERE machine = $1
 `
 
-func (q *Queries) DeleteRepair(ctx context.Context, machine string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteRepair, machine)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteRepair(ctx context.Context, machine string) error {
+	_, err := q.db.ExecContext(ctx, deleteRepair, machine)
+	return err
 }
 
 const dropAgentSeen = `-- name: DropAgentSeen :exec

@@ -192,16 +192,13 @@ func (q *Queries) DeleteEndingPenalties(ctx context.Context, arg DeleteEndingPen
 	return err
 }
 
-const deleteIntent = `-- name: DeleteIntent :execrows
+const deleteIntent = `-- name: DeleteIntent :exec
 DELETE FROM intent WHERE machine = $1
 `
 
-func (q *Queries) DeleteIntent(ctx context.Context, machine string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteIntent, machine)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DeleteIntent(ctx context.Context, machine string) error {
+	_, err := q.db.ExecContext(ctx, deleteIntent, machine)
+	return err
 }
 
 const deleteMachineDiscrepancies = `-- name: DeleteMachineDiscrepancies :exec

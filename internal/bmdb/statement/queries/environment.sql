@@ -42,7 +42,7 @@ ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence;
 -- name: ListRestoredAt :many
 SELECT at FROM restored;
 
--- name: DeleteRestored :execrows
+-- name: DeleteRestored :exec
 DELETE FROM restored WHERE id = 1;
 
 -- The latest instant that the database has seen.

@@ -44,7 +44,7 @@ SELECT report FROM hardware_report WHERE machine = sqlc.arg(machine);
 INSERT INTO quarantine (machine, at, actor, reason) VALUES (sqlc.arg(machine), sqlc.arg(at), sqlc.arg(actor), sqlc.arg(reason))
 ON CONFLICT (machine) DO UPDATE SET at = excluded.at, actor = excluded.actor, reason = excluded.reason;
 
--- name: DeleteQuarantine :execrows
+-- name: DeleteQuarantine :exec
 DELETE FROM quarantine WHERE machine = sqlc.arg(machine);
 
 -- name: PutHostKeys :exec

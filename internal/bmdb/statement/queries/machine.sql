@@ -65,7 +65,7 @@ UPDATE machine SET provider_id = sqlc.arg(provider_id) WHERE id = sqlc.arg(id);
 UPDATE machine SET takeover_generation = CASE WHEN takeover_generation < sqlc.arg(seen) THEN sqlc.arg(seen) ELSE takeover_generation END + 1
 WHERE id = sqlc.arg(id) RETURNING takeover_generation;
 
--- name: DeleteMachine :execrows
+-- name: DeleteMachine :exec
 DELETE FROM machine WHERE id = sqlc.arg(id);
 
 -- name: MachineByProviderID :many

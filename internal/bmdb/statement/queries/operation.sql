@@ -47,7 +47,7 @@ SET since = excluded.since, rung = excluded.rung, at = excluded.at, agent_starts
   power_cycles = excluded.power_cycles, reinstalls = excluded.reinstalls, takeover_generation = excluded.takeover_generation,
   boot_id = excluded.boot_id;
 
--- name: DeleteRepair :execrows
+-- name: DeleteRepair :exec
 DELETE FROM repair WHERE machine = sqlc.arg(machine);
 
 -- name: PutRecoveryRestart :exec
@@ -67,7 +67,7 @@ INSERT INTO recovery_hold (id, at, until, actor, reason)
 VALUES (1, sqlc.arg(at), sqlc.arg(until), sqlc.arg(actor), sqlc.arg(reason))
 ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until, actor = excluded.actor, reason = excluded.reason;
 
--- name: DeleteRecoveryHold :execrows
+-- name: DeleteRecoveryHold :exec
 DELETE FROM recovery_hold WHERE id = 1;
 
 -- name: PutAdoption :exec

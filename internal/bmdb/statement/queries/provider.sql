@@ -119,7 +119,7 @@ SELECT count(*) FROM intent WHERE provider = sqlc.arg(provider);
 UPDATE intent SET called_at = sqlc.arg(called_at), calls = sqlc.arg(calls), rejected = sqlc.arg(rejected)
 WHERE machine = sqlc.arg(machine);
 
--- name: DeleteIntent :execrows
+-- name: DeleteIntent :exec
 DELETE FROM intent WHERE machine = sqlc.arg(machine);
 
 -- name: InsertToken :exec
