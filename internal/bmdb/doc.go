@@ -55,8 +55,8 @@
 //
 // Each way back writes the one row of history that the work has: when and why it started, how it
 // ended (I4). Only a probe that finds what the one before found has none, and one that cannot be
-// made for the same cause. While work runs, the lane is its durable start, and what is shown of it
-// comes from there.
+// made for the same cause, or whose turn did not come. While work runs, the lane is its durable
+// start, and what is shown of it comes from there.
 //
 // # A claim
 //

@@ -87,7 +87,7 @@ type Properties struct {
 	// SingleProcess: no other process can have the database open, so opening it ends every session
 	// that is left.
 	SingleProcess bool
-	// Polled: other processes may have the database open, and do not pass hints on (see Subscribe).
+	// Polled: other processes may have the database open, and do not tell what is due (see Subscribe).
 	Polled bool
 }
 

@@ -295,6 +295,12 @@ func (t *transaction) resetInstall(machine fleet.MachineID) {
 	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessInstall)
 }
 
+// wantsAnew lets another install wait for nothing. What probes wait for is of the system before it.
+func (t *transaction) wantsAnew(machine fleet.MachineID) {
+	t.resetInstall(machine)
+	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessProbe)
+}
+
 // RecordInstalled records that the system installed by that attempt has come up and has proved
 // itself with the attempt's secret. The SSH host keys that it says it has, in authorized_keys form,
 // are those that the machine is known by from then on; when it says none, what was known stays.

@@ -134,10 +134,6 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 // off stays. It changes nothing without an open intent, nor one that was opened after the
 // configuration was read (since; zero: now), because who opened it may have read a newer one.
 func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest, since time.Time) Change {
-	text := fmt.Sprintf("the install of %s is as configured by %s: ", machine, actor)
-	if install != nil {
-		text += install.Image.Identity()
-	}
 	return Change{
 		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {

@@ -178,8 +178,7 @@ func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject)
 	return nil
 }
 
-// derive is rewrite for a machine of which the transaction has not written any facts since it read
-// it.
+// derive rewrites a machine of which the transaction has not written any facts since it read it.
 func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 	if m.lane.dead() {
 		t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)

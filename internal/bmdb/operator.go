@@ -64,7 +64,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 	if err := t.putInstallRequest(ctx, machine, request); err != nil {
 		return 0, false, err
 	}
-	t.resetInstall(machine)
+	t.wantsAnew(machine)
 	t.revoke(m, actor, "an install was asked for")
 	t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
 		fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()))

@@ -95,7 +95,7 @@ func (t *transaction) freeDeadLanes(p *providerRecord) {
 	}
 }
 
-// rewriteProvider is rewrite for a provider; its row is locked.
+// rewriteProvider rewrites a provider; its row is locked.
 func (t *transaction) rewriteProvider(ctx context.Context, name fleet.ProviderName) error {
 	p, err := t.loadProvider(ctx, name)
 	if err != nil {

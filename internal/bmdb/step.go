@@ -151,7 +151,7 @@ func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 	if err := t.putInstallRequest(ctx, machine, next); err != nil {
 		return err
 	}
-	t.resetInstall(machine)
+	t.wantsAnew(machine)
 	c.record(t, machine, fleet.EventInstallRequested, detail)
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // generator numbers the way that images are made; it is part of what UUIDs are derived from.
-const generator = 2
+const generator = 3
 
 // Manifest describes an image. It lies beside it as JSON.
 type Manifest struct {

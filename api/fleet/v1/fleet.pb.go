@@ -334,11 +334,13 @@ type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
 	// long), provider (its calls fail, or nobody serves it), overdue (work that nobody does),
-	// discrepancy, unasked (installed systems cannot be asked whether they are up), listener (no
-	// agent listener is up), restored (the database looks restored or copied), finding (a check of
-	// the database has found a fault), role (no live control plane has a role that has something to
-	// do), certificate (one of the answering process has expired, expires soon, or is not for the
-	// host that agents are told to call).
+	// discrepancy, host-key (a host has shown another key than the one that is known), unasked
+	// (installed systems cannot be asked whether they are up), listener (no agent listener is up),
+	// restored (the database looks restored or copied), finding (a check of the database has found a
+	// fault), database (nothing can be changed in it now), role (no live control plane has a role
+	// that has something to do), certificate (one of the answering process has expired, expires
+	// soon, or is not for the host that agents are told to call), token (one of the operator API has
+	// run out, or does soon).
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The state, provider, process or role, a machine where one is named, or agent-api or
 	// operator-api for a certificate; empty for the others.

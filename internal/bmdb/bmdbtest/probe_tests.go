@@ -316,6 +316,18 @@ var probeTests = []test{
 			w.Fatalf("%d machines are not asked, %v", s.Unasked, err)
 		}
 	}},
+	{"what probes of one system wait for says nothing of the next", func(w *world) {
+		a, _ := w.unseen(sshWatched)
+		s := w.sessionFor("prober", 100*time.Hour)
+		w.probe(s, 0, true)
+		w.shift.Advance(2 * time.Minute)
+		w.must(w.claimOne(s, fleet.ProcessProbe).Fail(w.ctx, bmdb.Failure{Cause: "the jump host is down", Backoff: growing}))
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image, SeenUp: sshWatched}, true)
+		w.must(err)
+		if b, waits := w.record(a.Machine).Backoffs[fleet.ProcessProbe]; waits {
+			w.Fatalf("backoff %+v", b)
+		}
+	}},
 	{"what a probe found of an older install is left out", func(w *world) {
 		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", time.Hour)

@@ -148,6 +148,9 @@ func TestWhatDoesNotFitIntoANotification(t *testing.T) {
 		}
 		return m.due()
 	}
+	if text := n.payload(); text != "" {
+		t.Errorf("told %q, and nothing is due", text)
+	}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	some := map[bmdb.Entry]time.Time{{Process: fleet.ProcessInstall, Provider: "p"}: at, {Process: fleet.ProcessRecovery}: at}
 	n.add(some)

@@ -113,19 +113,26 @@ func (n *notifier) send(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if _, err := n.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, n.payload()); err != nil && ctx.Err() == nil {
+		payload := n.payload()
+		if payload == "" { // the last one had it already
+			continue
+		}
+		if _, err := n.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload); err != nil && ctx.Err() == nil {
 			n.logger.DebugContext(ctx, "a notification is not sent", slog.Any("err", err))
 		}
 		wait(ctx, pacing)
 	}
 }
 
-// payload returns the notification of all that waits.
+// payload returns the notification of all that waits; "" where nothing does.
 func (n *notifier) payload() string {
 	n.mu.Lock()
 	all := n.pending
 	n.pending = make(map[bmdb.Entry]time.Time)
 	n.mu.Unlock()
+	if len(all) == 0 {
+		return ""
+	}
 	m := message{From: n.self}
 	for entry, at := range all {
 		m.Hints = append(m.Hints, hint{entry.Process, entry.Provider, at.UnixMicro()})

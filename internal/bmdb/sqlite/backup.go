@@ -24,7 +24,7 @@ import (
 // opens it is told that it is a restored database (rule 11), however young it is.
 //
 // KindNotFound when there is no database, KindConflict when the file exists, KindInvalid when path
-// is no database of ours. What is wrong with the new file is never said of the database.
+// is no database of ours. What cannot be written is said of the new file, and not of the database.
 func Backup(ctx context.Context, path, to string) error {
 	if _, err := os.Stat(path); err != nil {
 		return noDatabase(path, err)

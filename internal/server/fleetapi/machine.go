@@ -156,6 +156,9 @@ func (j judged) summary(next *fleetv1.NextStep) string {
 // unless the decision on its next probe has that; "" where it can.
 func (j judged) unasked() string {
 	b, d := j.record.Backoffs[fleet.ProcessProbe], j.plan.For(fleet.ProcessProbe)
+	if up := j.record.Installed; up != nil && up.SeenUp.By == fleet.SeenByUnit { // it calls by itself
+		return ""
+	}
 	if b.Since.IsZero() || !d.Verdict.Scheduled() && d.Verdict != lifecycle.Running {
 		return ""
 	}

@@ -196,7 +196,7 @@ func (j judged) operators() (command, what string) {
 
 // toAccept is what a person does about a database that looks restored or copied. It is no command
 // to be typed at once: what is held back may be wrong by now, and the embedded database is in use.
-const toAccept = "look first at what providers and hosts have (docs/ops/database.md); then, on the control plane's host, and with it stopped where the " +
+const toAccept = "look first at what providers and hosts have (ops/database.md in the docs); then, on the control plane's host, and with it stopped where the " +
 	"database is the embedded one, `ironherd db accept-restore` accepts it where nothing would go on, and else shows what would, which " +
 	"`ironherd db accept-restore --yes` has go on"
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,8 +95,16 @@ func TestManyOperationsWaitForTheirTurn(t *testing.T) {
 			_, err := db.RequestOperation(t.Context(), "test", id, fleet.OperationReboot, "test")
 			check(t, err)
 		}
+		// The time of each begins with its first call, which fails; the next one waits behind others.
+		var refused sync.Map
+		herd.Fake.Hook = func(at shepherdtest.Point, capacity fleet.CapacityID) error {
+			if _, before := refused.LoadOrStore(capacity, true); at == shepherdtest.Pulling && !before {
+				return fleet.Errorf(fleet.KindThrottled, "slowly")
+			}
+			return nil
+		}
 		stop := herd.Start(handlers...)
-		time.Sleep(8 * time.Minute)
+		time.Sleep(12 * time.Minute)
 		failed, first, unanswered := 0, "", 0
 		for _, id := range all {
 			if how := ended(t, herd, id); !strings.Contains(how, "done") {

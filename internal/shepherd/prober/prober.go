@@ -144,7 +144,7 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	}
 	q, err := p.question(ctx, source, work.Record)
 	if err != nil {
-		return shepherd.Fail{Err: err}
+		return shepherd.Fail{Err: plainError{err}}
 	}
 	if q.seenUp.By == fleet.SeenByUnit { // it was claimed because a call is overdue
 		p.observe(q, ResultUnanswered)

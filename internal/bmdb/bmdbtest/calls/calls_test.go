@@ -182,7 +182,13 @@ func (x *machine) steps() func(yield func(string, func() error) bool) {
 		}},
 		{"hand back", func() error { return x.work.Cancel(x.ctx, "so that the next way finds it") }},
 		{"claim agent start", x.claim(fleet.ProcessAgentStart)},
-		{"mint", func() error { return x.work.Note(x.ctx, bmdb.MintTakeover(0, &x.agent.TakeoverGeneration)) }},
+		{"mint", func() error {
+			r, err := x.db.Machine(x.ctx, x.id)
+			if x.agent.TakeoverGeneration = r.TakeoverGeneration; err != nil || r.TakeoverGeneration > 0 {
+				return err // who does work again looks at what was noted
+			}
+			return x.work.Note(x.ctx, bmdb.MintTakeover(0, &x.agent.TakeoverGeneration))
+		}},
 		{"started", func() error {
 			return x.work.Finish(x.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{
 				TakeoverGeneration: x.agent.TakeoverGeneration, PublicKey: x.agent.PublicKey,
