@@ -12,9 +12,13 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 # commits before it: dpkg sorts +git… behind the tag alone.
 DEB_TAG = $(patsubst v%,%,$(or $(shell git describe --tags --abbrev=0 2>/dev/null),0.0.0))
 DEB_NOW = $(DEB_TAG)$(if $(shell git describe --tags --exact-match 2>/dev/null),,+git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h))
-# The race detector watches us, and not the inside of SQLite, which is C in the form of Go and made
-# most tests of a database take three times as long. Who uses a connection is still watched.
-RACE    := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+# The race detector watches us, and not the inside of SQLite, which is C in the form of Go, nor that
+# of decoders: tests of a database and of images took three times as long. Who uses a connection or
+# a stream is still watched.
+RACE    := -race $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/klauspost/compress/... github.com/ulikunitz/xz/...,-gcflags=$(p)=-race=false)
+# Tests without it: those that read the source, those that drive programs and virtual machines, and
+# those that do one thing after the other with what other tests do at once.
+UNRACED := ./internal/arch ./internal/bmdb/bmdbtest/calls ./internal/bmdb/bmdbtest/model ./test ./test/leases ./test/machine ./test/mutants
 # What needs no race detector is compiled as the binaries are, so that most of it is compiled already.
 PLAIN   := CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath" go
 # A rehearsal holds a few MiB at a time: at the usual rate a quarter of its time is garbage collection.
@@ -64,10 +68,10 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 	@$(PLAIN) run ./test/machine/prepare
 
 .PHONY: test
-test: setup build kube vm-disk ## Run every test; with the race detector but for the largest, and those of the source (PKG=./internal/bmdb/... for some)
+test: setup build kube vm-disk ## Run every test; with the race detector where races can be (PKG=./internal/bmdb/... for some)
 	@$(PLAIN) vet ./... # so that no test run has to vet again
-	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxE '.*/(internal/arch|test/mutants)')) # three at a time: many wait for others
-	@$(if $(PKG),,$(PLAIN) test -vet=off ./internal/arch ./test/mutants) # they read the source
+	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED)))) # three at a time: many wait for others
+	@$(if $(PKG),,$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED))
 	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -vet=off -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
 
 .PHONY: simulate
