@@ -282,6 +282,15 @@ func TestOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("three hold", "force Secret", "pause ConfigMap default/x", "pause Secret")
+	stored, err := client.Get(t.Context(), layout.Overrides(), clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range stored.Kvs { // also where no leader is there to end it
+		if kv.Lease == 0 {
+			t.Errorf("etcd never ends %s", kv.Key)
+		}
+	}
 	o, err := Look(t.Context(), client, layout, b, quiet(t))
 	if err != nil || len(o.Overrides) != 3 || o.Overrides[1].Reason != "an incident" || o.Overrides[1].Until.Sub(o.Overrides[1].At) != time.Hour {
 		t.Errorf("%+v, %v", o.Overrides, err)
