@@ -19,18 +19,18 @@
   setInterval(() => count(document), 1000);
 
   // Swaps an element. One in which text is selected waits until nothing is; focus and opened details
-  // stay.
-  const waiting = new Map();
+  // stay. What else changes meanwhile may be newer than what waits, or a part of it: in the end all
+  // is asked for anew.
+  const waiting = new Set();
   const selecting = element => {
     const s = getSelection();
     return s && !s.isCollapsed && s.containsNode(element, true);
   };
   const apply = change => {
     const element = document.getElementById(change.id);
-    if (!element) return anew();
+    if (!element) return waiting.size ? undefined : anew();
     if (element.dataset.mark === change.mark) return;
-    if (selecting(element)) { waiting.set(change.id, change); return; }
-    waiting.delete(change.id);
+    if (selecting(element)) { waiting.add(change.id); return; }
     const open = [...element.querySelectorAll("details[open][id]")].map(d => d.id);
     const focus = element.contains(document.activeElement) ? document.activeElement : null;
     const target = focus?.getAttribute("href"), region = focus?.classList.contains("scroll") ? focus.getAttribute("aria-label") : null;
@@ -46,14 +46,17 @@
     count(element);
   };
   document.addEventListener("selectionchange", () => {
-    for (const change of [...waiting.values()]) if (!selecting(document.getElementById(change.id))) apply(change);
+    if (!waiting.size || [...waiting].some(id => { const e = document.getElementById(id); return e && selecting(e); })) return;
+    waiting.clear();
+    drop();
+    connect();
   });
 
   // Loads the page anew, where swapping elements is not enough: at most once a minute, because behind
   // one address there may be servers of two versions.
+  const fresh = () => Date.now() - Number(sessionStorage.getItem("anew") || 0) < 60000;
   const anew = () => {
-    const last = Number(sessionStorage.getItem("anew") || 0);
-    if (Date.now() - last < 60000) return;
+    if (fresh()) return;
     sessionStorage.setItem("anew", String(Date.now()));
     location.reload();
   };
@@ -81,6 +84,18 @@
       lost.hidden = false;
     }, 3000);
   };
+  // A stream that is refused is no lost connection, if there is an answer for the page.
+  const refused = async () => {
+    if (fresh() && !lost.hidden) return;
+    const page = await fetch(location.href, { cache: "no-store" }).catch(() => undefined);
+    if (stream?.readyState === EventSource.OPEN) return;
+    if (!page?.ok) return miss();
+    since = undefined;
+    say("not live", "lost");
+    lost.textContent = "No live updates: too many live pages are open. This one is loaded anew once a minute.";
+    lost.hidden = false;
+    anew();
+  };
   const drop = () => {
     clearTimeout(watchdog);
     clearTimeout(again);
@@ -103,10 +118,10 @@
       tell();
     });
     stream.onerror = () => {
-      miss();
-      if (stream.readyState !== EventSource.CLOSED) return; // it connects again by itself
+      if (stream.readyState !== EventSource.CLOSED) return miss(); // it connects again by itself
       drop();
       again = setTimeout(connect, 5000);
+      refused();
     };
   };
   const look = () => { if (document.hidden) { drop(); say("paused", "paused"); } else connect(); };

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Bounds of what is watched at the same time. Whoever comes beyond them has a page that refreshes
-// itself.
+// Bounds of what is watched at the same time. Whoever comes beyond them has a page that is loaded
+// anew once a minute.
 const (
 	// MaxViewers counts streams.
 	MaxViewers = 512
