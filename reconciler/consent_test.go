@@ -171,6 +171,7 @@ func TestConsent(t *testing.T) {
 	if err := Approve(t.Context(), client, layout, Approval{Digest: "d3", By: "n1", Reason: "why"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
+	mortal(t, client, layout.Approval())
 	if ask(d2).Approved || !ask(node.Source{Digest: "d3"}).Approved || ask(node.Source{Digest: "d3", Faults: 1}).Approved {
 		t.Error("an approval is of one digest")
 	}
@@ -248,6 +249,20 @@ func (p *paused) SetOverrides(overrides []Override) {
 	p.told <- overrides
 }
 
+// mortal checks that etcd ends whatever has the prefix, also where no leader is there to end it.
+func mortal(t *testing.T, client *clientv3.Client, prefix string) {
+	t.Helper()
+	stored, err := client.Get(t.Context(), prefix, clientv3.WithPrefix())
+	if err != nil || len(stored.Kvs) == 0 {
+		t.Fatalf("etcd has %v, %v", stored, err)
+	}
+	for _, kv := range stored.Kvs {
+		if kv.Lease == 0 {
+			t.Errorf("etcd never ends %s", kv.Key)
+		}
+	}
+}
+
 // TestOverrides: a pass is told what holds at that moment; an override ends by a word or by itself,
 // one of the other effect is another one, and one that cannot be read pauses everything.
 func TestOverrides(t *testing.T) {
@@ -282,15 +297,7 @@ func TestOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("three hold", "force Secret", "pause ConfigMap default/x", "pause Secret")
-	stored, err := client.Get(t.Context(), layout.Overrides(), clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range stored.Kvs { // also where no leader is there to end it
-		if kv.Lease == 0 {
-			t.Errorf("etcd never ends %s", kv.Key)
-		}
-	}
+	mortal(t, client, layout.Overrides())
 	o, err := Look(t.Context(), client, layout, b, quiet(t))
 	if err != nil || len(o.Overrides) != 3 || o.Overrides[1].Reason != "an incident" || o.Overrides[1].Until.Sub(o.Overrides[1].At) != time.Hour {
 		t.Errorf("%+v, %v", o.Overrides, err)

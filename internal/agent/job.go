@@ -91,7 +91,7 @@ func (j *job) run(
 		return failed
 	}
 	var err error
-	if options.Disks, err = inventory.Disks(options.Root); err != nil {
+	if options.Disks, err = disksInTime(ctx, options); err != nil {
 		failed.Error = err.Error()
 		return failed
 	}
@@ -107,6 +107,25 @@ func (j *job) run(
 	return report
 }
 
+// diskWait is how long an install waits for disks that the machine had before it was taken over. A
+// driver may find them late.
+const diskWait = 30 * time.Second
+
+// disksInTime returns the disks of the machine, as soon as those of before are there.
+func disksInTime(ctx context.Context, options install.Options) ([]*agentv1.BlockDevice, error) {
+	for began := time.Now(); ; {
+		disks, err := inventory.Disks(options.Root)
+		if err != nil || len(install.Missing(options.Before, disks)) == 0 || time.Since(began) >= diskWait {
+			return disks, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // loadInstalled gives the kernel of the system on a disk to the running one.
 func (s *session) loadInstalled(disk string) error {
 	if s.options.loadInstalled == nil {
@@ -120,7 +139,7 @@ func (s *session) installOptions(request *agentv1.InstallRequest) install.Option
 	init := s.state.GetInit() // what the session goes on with is not for the goroutine of the install
 	o := install.Options{
 		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(), Network: s.options.network,
-		Begun: s.state.GetBegunDisk(), Busy: &s.installing,
+		Begun: s.state.GetBegunDisk(), Before: s.state.GetDisksBefore(), Busy: &s.installing,
 		Begin: func(ctx context.Context, disk *agentv1.BegunDisk) error {
 			if err := s.awaitAnswer(ctx); err != nil {
 				return err

@@ -27,27 +27,43 @@ func (j *job) refusal(ctx context.Context, options install.Options) *agentv1.Ins
 	})
 }
 
-// inTime returns what look finds. It returns nil when that takes longer than lookLimit, when ctx
-// ends, when look panics, and while an earlier look has not ended: the install in memory looks
-// again, so nothing here may keep the jump from taking place.
-func inTime(ctx context.Context, busy *atomic.Bool, look func() *agentv1.InstallReport) *agentv1.InstallReport {
-	if !busy.CompareAndSwap(false, true) {
-		return nil
+// disksBefore returns the disks of the machine for who is to find the same ones in memory; none
+// where they cannot be read in time.
+func disksBefore(ctx context.Context, root string) []*agentv1.BlockDevice {
+	disks := inTime(ctx, new(atomic.Bool), func() []*agentv1.BlockDevice {
+		disks, err := inventory.Disks(root)
+		if err != nil {
+			return nil
+		}
+		return disks
+	})
+	for _, disk := range disks {
+		disk.Health = nil
 	}
-	found := make(chan *agentv1.InstallReport, 1)
+	return disks
+}
+
+// inTime returns what look finds. It returns nothing when that takes longer than lookLimit, when
+// ctx ends, when look panics, and while an earlier look has not ended: the install in memory looks
+// again, so nothing here may keep the jump from taking place.
+func inTime[T any](ctx context.Context, busy *atomic.Bool, look func() T) (none T) {
+	if !busy.CompareAndSwap(false, true) {
+		return none
+	}
+	found := make(chan T, 1)
 	go func() {
-		var report *agentv1.InstallReport
-		_ = install.Survive(func() error { report = look(); return nil })
+		var seen T
+		_ = install.Survive(func() error { seen = look(); return nil })
 		busy.Store(false)
-		found <- report
+		found <- seen
 	}()
 	timer := time.NewTimer(lookLimit)
 	defer timer.Stop()
 	select {
-	case report := <-found:
-		return report
+	case seen := <-found:
+		return seen
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return nil
+	return none
 }

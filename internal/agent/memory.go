@@ -54,7 +54,7 @@ var rootFiles = []string{
 type hostKexec struct{ env Env }
 
 // Load implements takeover.Kexec.
-func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []string, err error) {
+func (hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error) {
 	carried, warnings, err := network.Capture()
 	if err != nil {
 		return nil, err
@@ -84,6 +84,7 @@ func (hostKexec) Load(_ context.Context, state *agentv1.AgentState) (warnings []
 	}
 	warnings = append(warnings, plan.Warnings...)
 	resident := residentState(state, warnings)
+	resident.DisksBefore = disksBefore(ctx, "/")
 	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
 		data, err := proto.Marshal(message)
 		if err != nil {

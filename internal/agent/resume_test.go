@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +106,35 @@ func TestNothingIsWrittenBeforeTheFirstAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestADiskOfBeforeIsWaitedFor: an install after a jump waits for the disks that the machine had,
+// and then takes no other disk in the place of one that it could mean.
+func TestADiskOfBeforeIsWaitedFor(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.jumped(image())
+		f.host.change(f.t, func(state *agentv1.AgentState) {
+			state.DisksBefore = []*agentv1.BlockDevice{{Name: "sda", Serial: "BOOT", SizeBytes: 1 << 40}}
+		})
+		var last *agentv1.InstallReport
+		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if r := request.GetInstallReport(); r != nil {
+				last = r
+			}
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 1000}, nil
+		}
+		f.start(f.t)
+		after(diskWait - 2*time.Second)
+		if last != nil {
+			f.t.Errorf("it did not wait: %v", last)
+		}
+		after(time.Minute)
+		if last.GetOk() || !strings.Contains(last.GetError(), `sda (serial number "BOOT", 1099511627776 bytes), which the machine had before it was taken over`) ||
+			!f.host.untouched(f.t) {
+			f.t.Errorf("report: %v", last)
+		}
+		f.end(f.t)
+	})
 }
 
 // TestAnInstallThatCannotBeRecordedIsReported: after a jump, too, where nobody else would tell the

@@ -605,7 +605,10 @@ type AgentState struct {
 	// it.
 	JumpWarnings []string `protobuf:"bytes,15,rep,name=jump_warnings,json=jumpWarnings,proto3" json:"jump_warnings,omitempty"`
 	// The disk that the newest install that began to write has written.
-	BegunDisk     *BegunDisk `protobuf:"bytes,16,opt,name=begun_disk,json=begunDisk,proto3" json:"begun_disk,omitempty"`
+	BegunDisk *BegunDisk `protobuf:"bytes,16,opt,name=begun_disk,json=begunDisk,proto3" json:"begun_disk,omitempty"`
+	// The disks of the machine, without their health, when it jumped into memory. An install that one
+	// of them fits, and which is not there now, must not take another one in its place.
+	DisksBefore   []*BlockDevice `protobuf:"bytes,17,rep,name=disks_before,json=disksBefore,proto3" json:"disks_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -752,6 +755,13 @@ func (x *AgentState) GetBegunDisk() *BegunDisk {
 	return nil
 }
 
+func (x *AgentState) GetDisksBefore() []*BlockDevice {
+	if x != nil {
+		return x.DisksBefore
+	}
+	return nil
+}
+
 // BegunDisk is the disk that an install has begun to write. Later attempts at the same install
 // write no other.
 type BegunDisk struct {
@@ -881,7 +891,7 @@ var File_api_agent_v1_takeover_proto protoreflect.FileDescriptor
 
 const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
-	"\x1bapi/agent/v1/takeover.proto\x12\x11ironherd.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x02\n" +
+	"\x1bapi/agent/v1/takeover.proto\x12\x11ironherd.agent.v1\x1a\x1bapi/agent/v1/hardware.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x02\n" +
 	"\fTakeoverInit\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
@@ -919,7 +929,7 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\n" +
 	"superseded\x18\x02 \x01(\bR\n" +
 	"superseded\x12'\n" +
-	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\x95\x06\n" +
+	"\x0fseen_generation\x18\x03 \x01(\x03R\x0eseenGeneration\"\xd8\x06\n" +
 	"\n" +
 	"AgentState\x123\n" +
 	"\x04init\x18\x01 \x01(\v2\x1f.ironherd.agent.v1.TakeoverInitR\x04init\x12\x1f\n" +
@@ -941,7 +951,8 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\breturned\x18\x0e \x01(\v2#.ironherd.agent.v1.ReturnedTakeoverR\breturned\x12#\n" +
 	"\rjump_warnings\x18\x0f \x03(\tR\fjumpWarnings\x12;\n" +
 	"\n" +
-	"begun_disk\x18\x10 \x01(\v2\x1c.ironherd.agent.v1.BegunDiskR\tbegunDisk\"x\n" +
+	"begun_disk\x18\x10 \x01(\v2\x1c.ironherd.agent.v1.BegunDiskR\tbegunDisk\x12A\n" +
+	"\fdisks_before\x18\x11 \x03(\v2\x1e.ironherd.agent.v1.BlockDeviceR\vdisksBefore\"x\n" +
 	"\tBegunDisk\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -981,6 +992,7 @@ var file_api_agent_v1_takeover_proto_goTypes = []any{
 	(*BegunDisk)(nil),             // 8: ironherd.agent.v1.BegunDisk
 	(*Jump)(nil),                  // 9: ironherd.agent.v1.Jump
 	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*BlockDevice)(nil),           // 11: ironherd.agent.v1.BlockDevice
 }
 var file_api_agent_v1_takeover_proto_depIdxs = []int32{
 	0,  // 0: ironherd.agent.v1.TakeoverInit.mode:type_name -> ironherd.agent.v1.TakeoverMode
@@ -996,12 +1008,13 @@ var file_api_agent_v1_takeover_proto_depIdxs = []int32{
 	9,  // 10: ironherd.agent.v1.AgentState.jump:type_name -> ironherd.agent.v1.Jump
 	3,  // 11: ironherd.agent.v1.AgentState.returned:type_name -> ironherd.agent.v1.ReturnedTakeover
 	8,  // 12: ironherd.agent.v1.AgentState.begun_disk:type_name -> ironherd.agent.v1.BegunDisk
-	10, // 13: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 13: ironherd.agent.v1.AgentState.disks_before:type_name -> ironherd.agent.v1.BlockDevice
+	10, // 14: ironherd.agent.v1.Jump.at:type_name -> google.protobuf.Timestamp
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_api_agent_v1_takeover_proto_init() }
@@ -1009,6 +1022,7 @@ func file_api_agent_v1_takeover_proto_init() {
 	if File_api_agent_v1_takeover_proto != nil {
 		return
 	}
+	file_api_agent_v1_hardware_proto_init()
 	file_api_agent_v1_takeover_proto_msgTypes[1].OneofWrappers = []any{
 		(*TakeoverResponse_Success)(nil),
 		(*TakeoverResponse_Failure)(nil),

@@ -24,6 +24,8 @@ type prior struct {
 	generations map[string]int64
 	// unread says of a disk, by its name, why it is not known what it holds.
 	unread map[string]error
+	// missing are disks that the machine had before the agent was in memory, and has not now.
+	missing []*agentv1.BlockDevice
 }
 
 // choose returns the one disk that the selector means, or says why there is none. Disks that are
@@ -56,6 +58,11 @@ func choose(
 		}
 		rejected = append(rejected, disk.GetName()+" "+reason)
 	}
+	if len(prior.begun) == 0 {
+		if err := missed(prior.missing, selector, need); err != nil {
+			return nil, err
+		}
+	}
 	if len(fit) == 0 {
 		if len(disks) == 0 {
 			return nil, errors.New("the machine has no disks")
@@ -73,6 +80,38 @@ func choose(
 		}
 	}
 	return pick(fit, selector, prior.generations)
+}
+
+// missed fails where one of the missing disks fits. It may be the one that is meant: without it
+// another one is the smallest.
+func missed(missing []*agentv1.BlockDevice, selector *agentv1.DiskSelector, need int64) error {
+	for _, disk := range missing {
+		if unfit(disk, selector, need) == "" {
+			return fmt.Errorf("%s (serial number %q, %d bytes), which the machine had before it was taken over and which fits, is not there: "+
+				"name the disk that is to be written by its serial number or WWN", disk.GetName(), disk.GetSerial(), disk.GetSizeBytes())
+		}
+	}
+	return nil
+}
+
+// Missing returns those of the disks of before that are not there now, but for what comes and goes:
+// what is removable, and what is not in the machine.
+func Missing(before, now []*agentv1.BlockDevice) (missing []*agentv1.BlockDevice) {
+	left := slices.Clone(now)
+	for _, was := range before {
+		if neverRoot(was) != "" || elsewhere(was) != "" {
+			continue
+		}
+		at := slices.IndexFunc(left, func(d *agentv1.BlockDevice) bool {
+			return d.GetSerial() == was.GetSerial() && d.GetWwn() == was.GetWwn() && d.GetSizeBytes() == was.GetSizeBytes()
+		})
+		if at < 0 {
+			missing = append(missing, was)
+			continue
+		}
+		left = slices.Delete(left, at, at+1)
+	}
+	return missing
 }
 
 // pick returns one of the disks that fit. Among disks of one size it is the one that holds the
@@ -106,7 +145,9 @@ func pick(fit []*agentv1.BlockDevice, selector *agentv1.DiskSelector, generation
 // priorOf works out what is known of earlier installs, from what lies on the disks and what the
 // agent remembers.
 func priorOf(request *agentv1.InstallRequest, options Options, marks marks) prior {
-	p := prior{begun: map[string]bool{}, generations: map[string]int64{}, unread: map[string]error{}}
+	p := prior{
+		begun: map[string]bool{}, generations: map[string]int64{}, unread: map[string]error{}, missing: Missing(options.Before, options.Disks),
+	}
 	for name, m := range marks {
 		generation := m.generation(options.MachineID)
 		p.generations[name] = generation

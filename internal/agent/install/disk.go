@@ -115,8 +115,8 @@ func (d *disk) withFault(err error) error {
 }
 
 // zeroWays are modes of fallocate(2) that make a range read as zeros, cheapest first. Both work for
-// files and for block devices (since Linux 4.9, where they guarantee zeros or fail). After the last
-// of them, makeZero writes zeros.
+// files and for block devices (since Linux 4.9, where they guarantee zeros or fail; before it, each
+// fails with ENODEV). After the last of them, makeZero writes zeros.
 var zeroWays = [...]uint32{
 	unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
 	unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE,
@@ -240,7 +240,7 @@ func (d *disk) makeZero(offset, length int64) error {
 			offset, length, cheap = offset+cheap, length-cheap, 0
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP):
+		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV):
 			d.zero++
 		default:
 			return d.noted(&os.PathError{Op: "zero", Path: d.file.Name(), Err: err})

@@ -33,6 +33,9 @@ type Options struct {
 	Root string
 	// Disks of the machine, as the inventory reports them.
 	Disks []*agentv1.BlockDevice
+	// Before are the disks that the machine had before the agent was in memory; empty: that is not
+	// known.
+	Before []*agentv1.BlockDevice
 	// MachineID is the machine's own. An install of it that a disk holds is not overwritten by one
 	// that is not newer.
 	MachineID string

@@ -46,7 +46,12 @@ func otherSeeds(root string, chosen *agentv1.BlockDevice) error {
 func partOf(name string, d *agentv1.BlockDevice) bool {
 	return slices.ContainsFunc(append([]string{d.GetName()}, d.GetOtherPaths()...), func(disk string) bool {
 		rest, same := strings.CutPrefix(name, disk)
-		return same && strings.Trim(strings.TrimPrefix(rest, "p"), "0123456789") == ""
+		number, parted := strings.CutPrefix(rest, "p")
+		// nvme0n10 is no part of nvme0n1
+		if !parted && rest != "" && strings.TrimRight(disk, "0123456789") != disk {
+			return false
+		}
+		return same && strings.Trim(number, "0123456789") == ""
 	})
 }
 

@@ -1,0 +1,84 @@
+package install
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// TestADiskThatIsMissingIsNotReplaced: what a selector means is judged with the disks that the
+// machine had before its agent was in memory. One that its driver has not found there may be the
+// one that is meant.
+func TestADiskThatIsMissingIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	disk := func(name, serial string, size int64) *agentv1.BlockDevice {
+		return &agentv1.BlockDevice{Name: name, Serial: serial, SizeBytes: size * mebibyte}
+	}
+	boot, data := disk("sda", "BOOT", 240_000), disk("nvme0n1", "DATA", 960_000)
+	stick, cd := disk("sdb", "STICK", 16_000), disk("sr0", "", 16_000)
+	stick.Protocol, cd.Removable = "usb", true
+	smallest := &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_SMALLEST}
+	for name, c := range map[string]struct {
+		now      []*agentv1.BlockDevice
+		selector *agentv1.DiskSelector
+		prior    prior
+		want     string // a disk, or what the error says
+	}{
+		"all are there":            {[]*agentv1.BlockDevice{disk("sdc", "BOOT", 240_000), data}, smallest, prior{}, "sdc"},
+		"the smallest is missing":  {[]*agentv1.BlockDevice{data}, smallest, prior{}, `sda (serial number "BOOT", 251658240000 bytes), which the machine had before`},
+		"one of two is missing":    {[]*agentv1.BlockDevice{data}, nil, prior{}, "which fits, is not there"},
+		"the largest is there":     {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_LARGEST, MinSize: 500_000 * mebibyte}, prior{}, "nvme0n1"},
+		"named by serial number":   {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Serial: "DATA"}, prior{}, "nvme0n1"},
+		"the named one is missing": {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Serial: "BOOT"}, prior{}, "is not there"},
+		"it has begun to write":    {[]*agentv1.BlockDevice{data}, smallest, prior{begun: map[string]bool{"nvme0n1": true}}, "nvme0n1"},
+		"none fits":                {nil, smallest, prior{}, "is not there"},
+	} {
+		c.prior.missing = Missing([]*agentv1.BlockDevice{boot, data, stick, cd}, c.now)
+		got, err := choose(c.now, c.selector, 1, func(string) string { return "" }, c.prior)
+		if err == nil && got.GetName() != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, %v, want %s", name, got.GetName(), err, c.want)
+		}
+	}
+	twins := []*agentv1.BlockDevice{disk("vda", "", 100), disk("vdb", "", 100)}
+	if missing := Missing(twins, twins[1:]); len(missing) != 1 {
+		t.Errorf("of two that are alike one is missing: %v", missing)
+	}
+}
+
+// old is the disk of a kernel that can make no zeros on block devices (before Linux 4.9).
+type old struct {
+	medium
+	written int64
+}
+
+func (o *old) Zero(uint32, int64, int64) error { return unix.ENODEV }
+
+func (o *old) WriteAt(p []byte, _ int64) (int, error) {
+	o.written += int64(len(p))
+	return len(p), nil
+}
+
+func TestAKernelThatMakesNoZeros(t *testing.T) {
+	t.Parallel()
+	medium := &old{}
+	d := &disk{isDevice: true, medium: medium}
+	if err := d.makeZero(0, 3*mebibyte); err != nil || medium.written != 3*mebibyte {
+		t.Errorf("%d bytes are written, %v", medium.written, err)
+	}
+}
+
+func TestPartOf(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"sda": true, "sda1": true, "sda12": true, "sdaa": false, "sdb1": false, "nvme0n1": true, "nvme0n1p2": true, "nvme0n10": false, "nvme0n1p": true,
+		"mmcblk1p1": false,
+	} {
+		d := &agentv1.BlockDevice{Name: "sda", OtherPaths: []string{"nvme0n1"}}
+		if got := partOf(name, d); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
