@@ -73,6 +73,19 @@ func forEach[T any](ctx context.Context, a *app, machines []T, name func(machine
 	return partly{errSilent}
 }
 
+// afterWaiting is the failure of a command that waited for the machines for which it could ask.
+// missed is that of the others, which has been printed unless ctx ended meanwhile. err is that of
+// waiting. It may still have to be told: forEach leaves that to its caller for a single machine.
+func afterWaiting(ctx context.Context, missed, err error) error {
+	switch {
+	case err == nil:
+		return missed
+	case missed == nil || ctx.Err() != nil:
+		return err
+	}
+	return partly{err}
+}
+
 // asTyped is the name of a machine that somebody has typed.
 func asTyped(machine string) string { return machine }
 

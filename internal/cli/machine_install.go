@@ -170,10 +170,7 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	err := forEach(ctx, a, begun, asTyped, func(ctx context.Context, machine string) error {
 		return a.waitInstalled(ctx, client, machine, machine, generations[machine])
 	})
-	if err == nil || asked == nil {
-		return errors.Join(asked, err)
-	}
-	return partly{errSilent}
+	return afterWaiting(ctx, asked, err)
 }
 
 // pollInterval is how often a waiting command asks.

@@ -207,13 +207,7 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 		}
 		return nil // it was done at once
 	})
-	if err == nil {
-		return missed
-	}
-	if missed != nil {
-		return partly{errSilent}
-	}
-	return err
+	return afterWaiting(ctx, missed, err)
 }
 
 // outcomeError is the failure of a plan of which only so much was done. What became of each machine

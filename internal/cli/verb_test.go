@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/cli"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -167,6 +169,47 @@ func TestVerbsWait(t *testing.T) {
 				if !strings.Contains(r.stderr, told) {
 					t.Errorf("told %q, want %q", r.stderr, told)
 				}
+			}
+		})
+	}
+}
+
+// TestTheOnlyOneWaitedForFails: how waiting for the one machine ended that anything was asked of is
+// told, whatever became of the others, and who interrupts it is told that.
+func TestTheOnlyOneWaitedForFails(t *testing.T) {
+	t.Parallel()
+	install := "machine install " + strings.Join(installArgs, " ")
+	for command, want := range map[string]struct {
+		code int
+		told string
+	}{
+		"machine power off herd-0001 refused --yes --reason r": {6, "ironherd: power-off of herd-0001 failed: no effect within 15m0s\n"},
+		"machine reboot slow skipped --yes --reason r --timeout 3s": {7, "ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain " +
+			firstID + "\n"},
+		install + " kept not_found": {6, "ironherd: machine kept is not installed: called off by ada: the wrong image\n"},
+		install + " slow not_found --timeout 3s": {7, "ironherd: machine slow was not installed in time; it is installing: attempt 1 is under way. " +
+			"The install goes on: see ironherd machine explain slow\n"},
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			r := newFakeServer(t).run(t, append(strings.Fields(command), "--wait")...)
+			if r.code != want.code || !strings.HasSuffix(r.stderr, want.told) || strings.Count(r.stderr, want.told) != 1 {
+				t.Errorf("got %d, %q, want %d, %q", r.code, r.stderr, want.code, want.told)
+			}
+		})
+	}
+	for command, text := range map[string]string{
+		"machine reboot slow refused --yes --reason r": "reboot is asked for", install + " slow not_found": "attempt 1 is under way",
+	} {
+		t.Run("interrupted "+command, func(t *testing.T) {
+			t.Parallel()
+			h := newFakeServer(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &interrupting{text: text, cancel: cancel}
+			code := cli.Main(ctx, append(strings.Fields(command), "--wait", "--server", h.url), cli.Env{Stdout: out, Stderr: out, Version: "v"})
+			if code != 130 || !strings.HasSuffix(out.String(), "\nironherd: interrupted\n") {
+				t.Errorf("got %d, %q", code, out.String())
 			}
 		})
 	}
