@@ -192,7 +192,7 @@ func (f *fakeFleet) operated() (*fleetv1.GetMachineResponse, error) {
 }
 
 // CreatePlan plans for two machines where none or several were named. A machine whose name is that
-// of an outcome has it.
+// of an outcome has it. One that is named "gone" is not there any more once that is done.
 func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) (*fleetv1.CreatePlanResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,6 +210,9 @@ func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 	}
 	for _, name := range names {
 		m := &fleetv1.PlannedMachine{MachineId: firstID, Name: name, State: "installed", Does: "metal does it", InUse: "installed (generation 1)"}
+		if name == "gone" {
+			m.MachineId = "not_found"
+		}
 		if p.GetNeedsConfirmation() {
 			m.Destroys = "what is on the disk"
 		}
@@ -222,9 +225,13 @@ func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 }
 
 func confirmed(p *fleetv1.Plan) {
+	again := p.GetConfirmedAt() != nil
 	p.ConfirmedAt = at(10, 1)
 	for _, m := range p.GetMachines() {
 		m.Outcome, m.Detail, m.Operation = "done", p.GetVerb()+" is asked for (operation 3)", 3
+		if again && m.GetName() == "gone" {
+			m.Operation = 0
+		}
 		if m.GetName() == "skipped" || m.GetName() == "refused" {
 			m.Outcome, m.Detail, m.Operation = m.GetName(), "it was installed when the plan was made, and is silent now", 0
 		}

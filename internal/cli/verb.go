@@ -198,12 +198,15 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 	if !wait || len(done) == 0 {
 		return missed
 	}
+	verb := fleet.Verb(plan.GetVerb())
+	operation, operates := verb.Operation()
 	err := forEach(ctx, a, done, (*fleetv1.PlannedMachine).GetName, func(ctx context.Context, m *fleetv1.PlannedMachine) error {
+		// Where a plan is confirmed once more, a machine that is gone by then comes without a number.
 		switch {
-		case m.GetInstallGeneration() > 0:
+		case verb == fleet.VerbReinstall || m.GetInstallGeneration() > 0:
 			return a.waitInstalled(ctx, client, m.GetMachineId(), m.GetName(), m.GetInstallGeneration())
-		case m.GetOperation() > 0:
-			return a.waitOperated(ctx, client, m)
+		case operates || m.GetOperation() > 0:
+			return a.waitOperated(ctx, client, m, operation)
 		}
 		return nil // it was done at once
 	})
@@ -226,10 +229,10 @@ func outcomeError(plan *fleetv1.Plan, done int) error {
 }
 
 // waitOperated polls the machine until the operation has ended. It prints every change.
-func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.PlannedMachine) error {
+func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.PlannedMachine, operation fleet.Operation) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	told, operation := "", fleet.Operation("")
+	told := ""
 	tell := func(format string, args ...any) {
 		if now := fmt.Sprintf(format, args...); now != told {
 			a.note("%s: %s", m.GetName(), now)
@@ -239,7 +242,7 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 	for {
 		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: m.GetMachineId()})
 		if kindOf(err) == fleet.KindNotFound && err != nil {
-			if operation != "" && !operation.GivesBack() {
+			if !operation.GivesBack() {
 				return fleet.Errorf(fleet.KindNotFound, "%s is not here any more, and whether its %s was done is not known", m.GetName(), operation)
 			}
 			tell("it is not here any more")
@@ -252,7 +255,6 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 			return a.operationGoesOn(ctx, m, told, err)
 		}
 		o := response.GetOperation()
-		operation = fleet.Operation(o.GetOperation())
 		switch {
 		case o.GetNumber() > m.GetOperation():
 			return fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: ironherd machine history %s says what became of operation %d",

@@ -215,6 +215,35 @@ func TestTheOnlyOneWaitedForFails(t *testing.T) {
 	}
 }
 
+// TestWaitForWhatIsGone: of a machine that is gone before the first look at it, only giving it back
+// is known to be done. Where the plan is confirmed once more, it is no other.
+func TestWaitForWhatIsGone(t *testing.T) {
+	t.Parallel()
+	const reinstall = "machine install --reinstall --image http://h/i --digest sha256:"
+	for command, want := range map[string]struct {
+		code int
+		told string
+	}{
+		"machine reboot gone":                          {3, "ironherd: gone is not here any more, and whether its reboot was done is not known\n"},
+		"machine reboot herd-0001 gone":                {6, "gone: gone is not here any more, and whether its reboot was done is not known\n"},
+		"machine release gone":                         {0, "gone: it is not here any more\n"},
+		"machine replace gone":                         {0, "gone: it is not here any more\n"},
+		reinstall + strings.Repeat("ab", 32) + " gone": {3, "ironherd: no machine is named \"not_found\"\n"},
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			h := newFakeServer(t)
+			r := h.run(t, append(strings.Fields(command), "--wait", "--yes", "--reason", "r")...)
+			if r.code != want.code || !strings.HasSuffix(r.stderr, want.told) {
+				t.Errorf("got %d, %q, want %d, %q", r.code, r.stderr, want.code, want.told)
+			}
+			if r := h.run(t, "plan", "confirm", "k3j2m9x4qp", "--wait"); r.code != want.code || !strings.HasSuffix(r.stderr, want.told) {
+				t.Errorf("confirmed once more: got %d, %q, want %d, %q", r.code, r.stderr, want.code, want.told)
+			}
+		})
+	}
+}
+
 // TestWaitOutlastsAnOutage: while the control plane is upgraded, say, a command that waits goes on
 // waiting, and tells so once. What it gives up at goes on, which it tells of each machine by the
 // name that the plan has.
