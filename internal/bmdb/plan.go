@@ -290,6 +290,9 @@ func (db *DB) ConfirmPlan(ctx context.Context, actor, id string) (Plan, error) {
 	}
 	for i := range p.Machines {
 		outcome, err := db.carryOut(ctx, actor, p, &p.Machines[i])
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = context.Cause(ctx) // which the caller may be told beside how far it is
+		}
 		if err != nil {
 			return p, fmt.Errorf("plan %s was carried out for %d of %d machines; confirm it again to go on: %w", p.ID, i, len(p.Machines), err)
 		}

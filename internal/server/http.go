@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"runtime/debug"
 	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // HTTPOptions is what an HTTP server is built with besides its handler.
@@ -82,7 +84,8 @@ func (h *HTTP) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-var errShutdown = errors.New("the server is shutting down")
+// errShutdown is why the context of a request ends that a stop cuts off.
+var errShutdown = fleet.Errorf(fleet.KindTemporary, "the control plane is being stopped: ask again")
 
 // atStop registers a function to be called when the server is told to stop, and returns what
 // removes it again.

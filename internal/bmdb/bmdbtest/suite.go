@@ -63,7 +63,7 @@ var groups = []struct {
 	{"release", releaseTests},
 	{"probe", probeTests},
 	{"operator", operatorTests},
-	{"plan", slices.Concat(planTests, markTests)},
+	{"plan", slices.Concat(planTests, planStopTests, markTests)},
 	{"operation", slices.Concat(operationTests, ladderTests)},
 	{"list", listTests},
 	{"fault", faultTests},

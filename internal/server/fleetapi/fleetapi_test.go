@@ -43,6 +43,10 @@ type fixture struct {
 	tokens   map[token.Role]string
 	progress *agentv1.InstallProgress
 	session  *bmdb.Session
+	// called gets the context of each call; nil: nobody does.
+	called func(ctx context.Context)
+	// stop tells the server to stop.
+	stop context.CancelFunc
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -86,6 +90,7 @@ func newFixtureWith(t *testing.T, clock *trust.Clock, observer bmdb.Observer) *f
 	o.must(err)
 	o.url = l.URL("http")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	o.stop = cancel
 	ended := make(chan error)
 	file := filepath.Join(t.TempDir(), "tokens")
 	o.tokens = map[token.Role]string{}
@@ -96,7 +101,12 @@ func newFixtureWith(t *testing.T, clock *trust.Clock, observer bmdb.Observer) *f
 	tokens, err := token.Open(file, discard)
 	o.must(err)
 	guarded := server.NewAccess(tokens).Identify(server.Guard(fleetapi.Needs(), mux))
-	handler := server.NewHTTP(guarded, server.HTTPOptions{Logger: discard})
+	handler := server.NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if o.called != nil {
+			o.called(r.Context())
+		}
+		guarded.ServeHTTP(w, r)
+	}), server.HTTPOptions{Logger: discard})
 	go func() { ended <- l.Serve(ctx, handler.Serve) }()
 	t.Cleanup(func() {
 		cancel()

@@ -108,10 +108,14 @@ func answer[A any](
 	return a, nil
 }
 
-// fail returns the error that the caller gets, and logs what the caller must not see.
+// fail returns the error that the caller gets, and logs what the caller must not see. A caller that
+// has not gone away, and was cut off all the same, gets why.
 func (s *Service) fail(ctx context.Context, err error) error {
 	status := server.StatusOf(err)
-	if fleet.KindOf(err) == fleet.KindUnknown && ctx.Err() == nil {
+	if cause := context.Cause(ctx); status.Connect() == connect.CodeCanceled && fleet.KindOf(cause) != fleet.KindUnknown {
+		err, status = cause, server.StatusOf(cause)
+	}
+	if fleet.KindOf(err) == fleet.KindUnknown && (ctx.Err() == nil || status.Connect() != connect.CodeCanceled) {
 		s.options.Logger.ErrorContext(ctx, "cannot answer an operator", slog.Any("err", err))
 	}
 	failed := connect.NewError(status.Connect(), errors.New(server.Message(err)))
