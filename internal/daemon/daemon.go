@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -67,14 +68,15 @@ type Daemon struct {
 // Open takes the addresses, opens the database and makes every part. The configuration is valid, as
 // config.Load returns it; an endpoint with port 0 means the port that was chosen for the agent API.
 // The caller calls Close. An error is KindTemporary also where it comes from a secret's file that
-// may be there, or can be read, by and by: a process that is started again finds it then.
+// may be there, or can be read, by and by, and where PostgreSQL refuses the role, its password or
+// the database's name, which may be about to change: a process that is started again finds it then.
 func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Daemon{config: c, options: options, logger: options.Logger, metrics: telemetry.New(options.Version)}
 	if err := d.open(ctx); err != nil {
-		if secret.Passes(err) {
+		if secret.Passes(err) || postgres.Refuses(err) {
 			err = fleet.Errorf(fleet.KindTemporary, "%w", err)
 		}
 		return nil, errors.Join(err, d.Close())

@@ -115,7 +115,7 @@ func (e *Engine) greet(ctx context.Context) error {
 	err := e.transactions.QueryRow(ctx, "SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding')").
 		Scan(&version, &encoding)
 	switch {
-	case refuses(err): // the address, or what the server is told, is wrong
+	case Refuses(err): // the address, or what the server is told, is wrong
 		return fleet.Errorf(fleet.KindInvalid, "open database: %w", classify(err))
 	case err != nil:
 		return fmt.Errorf("open database: %w", classify(err))

@@ -54,8 +54,8 @@ func neverSent(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) && !errors.As(err, &connect)
 }
 
-// refuses says that the server lets nobody in as whom we connect.
-func refuses(err error) bool {
+// Refuses says that the server lets nobody in as whom we connect, or has no database of that name.
+func Refuses(err error) bool {
 	code := codeOf(err)
 	return code == codeNoSuchDatabase || len(code) == 5 && code[:2] == "28"
 }
@@ -76,7 +76,7 @@ func classify(err error) error {
 		return fleet.Errorf(fleet.KindTemporary, "others kept coming in between: %w", err)
 	case code == codeIdleInTx:
 		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
-	case refuses(err): // says nothing of what was to be done: another connection may do it
+	case Refuses(err): // says nothing of what was to be done: another connection may do it
 		return fleet.Errorf(fleet.KindTemporary, "the database server refuses: %w", oneLine(err))
 	case code == codeCancelled: // the caller's time was up, or somebody asked the server for it
 		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
