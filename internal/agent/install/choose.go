@@ -103,7 +103,7 @@ func Missing(before, now []*agentv1.BlockDevice) (missing []*agentv1.BlockDevice
 			continue
 		}
 		at := slices.IndexFunc(left, func(d *agentv1.BlockDevice) bool {
-			return d.GetSerial() == was.GetSerial() && d.GetWwn() == was.GetWwn() && d.GetSizeBytes() == was.GetSizeBytes()
+			return d.GetSizeBytes() == was.GetSizeBytes() && sameIdentity(d, was)
 		})
 		if at < 0 {
 			missing = append(missing, was)
@@ -112,6 +112,15 @@ func Missing(before, now []*agentv1.BlockDevice) (missing []*agentv1.BlockDevice
 		left = slices.Delete(left, at, at+1)
 	}
 	return missing
+}
+
+// sameIdentity says that two disks may be one. A drive that is slow may be read without one of the
+// two by which it is known.
+func sameIdentity(a, b *agentv1.BlockDevice) bool {
+	if a.GetWwn() != "" && b.GetWwn() != "" {
+		return a.GetWwn() == b.GetWwn()
+	}
+	return a.GetSerial() == b.GetSerial() || a.GetSerial() == "" || b.GetSerial() == ""
 }
 
 // pick returns one of the disks that fit. Among disks of one size it is the one that holds the

@@ -42,6 +42,15 @@ func TestADiskThatIsMissingIsNotReplaced(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", name, got.GetName(), err, c.want)
 		}
 	}
+	read, unread := disk("sda", "BOOT", 240_000), disk("sda", "", 240_000)
+	read.Wwn, unread.Wwn = "0x1", "0x1"
+	if missing := Missing([]*agentv1.BlockDevice{read}, []*agentv1.BlockDevice{unread}); len(missing) != 0 {
+		t.Errorf("its serial number was not read: %v", missing)
+	}
+	unread.Wwn = "0x2"
+	if missing := Missing([]*agentv1.BlockDevice{read}, []*agentv1.BlockDevice{unread}); len(missing) != 1 {
+		t.Error("it is another disk")
+	}
 	twins := []*agentv1.BlockDevice{disk("vda", "", 100), disk("vdb", "", 100)}
 	if missing := Missing(twins, twins[1:]); len(missing) != 1 {
 		t.Errorf("of two that are alike one is missing: %v", missing)
