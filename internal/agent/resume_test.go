@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,22 +117,23 @@ func TestADiskOfBeforeIsWaitedFor(t *testing.T) {
 		f.host.change(f.t, func(state *agentv1.AgentState) {
 			state.DisksBefore = []*agentv1.BlockDevice{{Name: "sda", Serial: "BOOT", SizeBytes: 1 << 40}}
 		})
-		var last *agentv1.InstallReport
+		var last atomic.Pointer[agentv1.InstallReport]
 		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			if r := request.GetInstallReport(); r != nil {
-				last = r
+				last.Store(r)
 			}
 			return &agentv1.HeartbeatResponse{NextIntervalMs: 1000}, nil
 		}
 		f.start(f.t)
 		after(diskWait - 2*time.Second)
-		if last != nil {
-			f.t.Errorf("it did not wait: %v", last)
+		if report := last.Load(); report != nil {
+			f.t.Errorf("it did not wait: %v", report)
 		}
 		after(time.Minute)
-		if last.GetOk() || !strings.Contains(last.GetError(), `sda (serial number "BOOT", 1099511627776 bytes), which the machine had before it was taken over`) ||
+		report := last.Load()
+		if report.GetOk() || !strings.Contains(report.GetError(), `sda (serial number "BOOT", 1099511627776 bytes), which the machine had before it was taken over`) ||
 			!f.host.untouched(f.t) {
-			f.t.Errorf("report: %v", last)
+			f.t.Errorf("report: %v", report)
 		}
 		f.end(f.t)
 	})
