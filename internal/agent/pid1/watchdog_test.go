@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Every watchdog is started once, when its driver has made its device, and all of them are fed. The
@@ -34,8 +36,10 @@ func TestWatchdogs(t *testing.T) {
 				t.Errorf("started %q, %v, want %q", got, err, want)
 			}
 		}
+		defer w.Stop()
 		fed := func(name string, want int64) {
 			t.Helper()
+			synctest.Wait()
 			info, err := os.Stat(filepath.Join(dir, name))
 			if err != nil || info.Size() != want {
 				t.Errorf("%s was fed %d times, %v, want %d", name, info.Size(), err, want)
@@ -72,9 +76,11 @@ func TestWatchdogWithoutANumber(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := new(Watchdogs).Start(dir); err != nil || !slices.Equal(got, want) {
+	w := new(Watchdogs)
+	if got, err := w.Start(dir); err != nil || !slices.Equal(got, want) {
 		t.Errorf("started %q, %v", got, err)
 	}
+	w.Stop()
 }
 
 // A watchdog that is stopped is told that this is meant, is fed no more, and can be started again.
@@ -140,7 +146,9 @@ func TestWatchdogThatCannotBeStarted(t *testing.T) {
 	if err := os.WriteFile(second, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := new(Watchdogs).Start(dir)
+	w := new(Watchdogs)
+	got, err := w.Start(dir)
+	w.Stop()
 	if err == nil || !slices.Equal(got, []string{second}) {
 		t.Errorf("started %q, %v", got, err)
 	}
@@ -172,4 +180,92 @@ func TestWatchdogFedWhileStopped(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A watchdog whose driver takes no sign of life keeps those of the others, and whoever gives them,
+// from nothing. A pipe that is full imitates it.
+func TestWatchdogThatHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var pipes []int
+	for n := range 2 {
+		path := filepath.Join(dir, fmt.Sprint("watchdog", n))
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pipe, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(pipe) }()
+		pipes = append(pipes, pipe)
+	}
+	some := make([]byte, 1<<10)
+	all := func(do func(int, []byte) (int, error)) {
+		for n := 1; n > 0; {
+			n, _ = do(pipes[0], some)
+		}
+	}
+	all(unix.Write)
+	w := new(Watchdogs)
+	if paths, err := w.Start(dir); err != nil || len(paths) != 2 {
+		t.Fatalf("started %q, %v", paths, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Feed()
+	}()
+	const patience = 10_000 // ms
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(pipes[1]), Events: unix.POLLIN}}, patience); n != 1 {
+		t.Errorf("the other one is not fed: %v", err)
+	}
+	select {
+	case <-done:
+	case <-time.After(patience * time.Millisecond):
+		t.Error("who feeds them hangs")
+	}
+	all(unix.Read) // it goes on
+	<-done
+	w.Stop()
+}
+
+// A watchdog whose driver does not take that it is stopped keeps neither the others from being
+// stopped nor the machine from being restarted. It is stopped when its driver goes on.
+func TestWatchdogThatHangsWhenStopped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for _, name := range []string{"watchdog0", "watchdog1"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hung := make(chan struct{})
+		w := &Watchdogs{set: func(file *os.File, seconds int32) bool {
+			if seconds > watchdogLimit && filepath.Base(file.Name()) == "watchdog0" {
+				<-hung
+			}
+			return true
+		}}
+		if _, err := w.Start(dir); err != nil {
+			t.Fatal(err)
+		}
+		told := func(name, want string) {
+			t.Helper()
+			if said, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(said) != want {
+				t.Errorf("%s was told %q, %v", name, said, err)
+			}
+		}
+		begun := time.Now()
+		w.Stop()
+		if took := time.Since(begun); took > watchdogStopping || w.Running() {
+			t.Errorf("stopped after %s; one is on: %t", took, w.Running())
+		}
+		told("watchdog0", "")
+		told("watchdog1", "V")
+		close(hung)
+		synctest.Wait()
+		told("watchdog0", "V")
+	})
 }
