@@ -413,8 +413,14 @@ func (s *session) jump() func(ctx context.Context, request *agentv1.InstallReque
 	if s.options.jumpForInstall == nil {
 		return nil
 	}
-	store, state := s.store, proto.CloneOf(s.state)
+	store, state, clock := s.store, proto.CloneOf(s.state), s.link.now
 	return func(ctx context.Context, request *agentv1.InstallRequest) error {
+		// The takeover may be weeks ago. What it told of the time, the agent in memory is told as of now.
+		now := clock()
+		if made := request.GetBootToken().GetMadeAt().AsTime(); made.After(now) {
+			now = made
+		}
+		state.Init.SentAt = timestamppb.New(now)
 		return s.options.jumpForInstall(ctx, store, state, request)
 	}
 }

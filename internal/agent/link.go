@@ -40,6 +40,8 @@ type link struct {
 	options  []grpc.DialOption
 	conn     *grpc.ClientConn
 	client   agentv1.AgentCallbackClient
+	// now is the time by which certificates are judged.
+	now func() time.Time
 }
 
 // newLink prepares the connection that the state describes; dial may be nil.
@@ -56,7 +58,7 @@ func newLink(
 			return dialer.DialContext(ctx, "tcp", address)
 		}
 	}
-	return &link{endpoint: state.GetInit().GetEndpoint(), options: []grpc.DialOption{
+	return &link{endpoint: state.GetInit().GetEndpoint(), now: config.Time, options: []grpc.DialOption{
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithContextDialer(dial),
 		grpc.WithUserAgent("ironherd-agent/" + version),

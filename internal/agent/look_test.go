@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/install"
@@ -103,6 +104,47 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 				}
 				if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, before) {
 					f.t.Error("the disk was touched", err)
+				}
+				f.end(f.t)
+			})
+		})
+	}
+}
+
+// TestAJumpTellsTheTime: a host whose clock is years behind knows the time by what the control
+// plane has told it. Weeks after the takeover, the agent in memory is not told the time of the
+// takeover.
+func TestAJumpTellsTheTime(t *testing.T) {
+	const weeks = 21 * 24 * time.Hour
+	for name, ahead := range map[string]time.Duration{"the agent's own clock": 0, "the boot token": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) { // it is 2000-01-01
+				init := initMessage(1, f.authority)
+				sent := time.Now().AddDate(20, 0, 0)
+				init.SentAt = timestamppb.New(sent)
+				f.host.prepare(f.t, init)
+				request := installRequest(3, 1, image())
+				request.BootToken = &agentv1.BootToken{MadeAt: timestamppb.New(sent.Add(weeks + ahead))}
+				if ahead == 0 {
+					request.BootToken.MadeAt = nil
+				}
+				var told, known time.Time
+				begun := time.Now()
+				f.options.jumpForInstall = func(_ context.Context, _ *takeover.Store, state *agentv1.AgentState, _ *agentv1.InstallRequest) error {
+					told, known = state.GetInit().GetSentAt().AsTime(), sent.Add(time.Since(begun))
+					return errors.New("the kernel went on")
+				}
+				f.answer = func(int, *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					response := &agentv1.HeartbeatResponse{NextIntervalMs: maxInterval.Milliseconds()}
+					if time.Since(begun) >= weeks {
+						response.InstallRequest = request
+					}
+					return response, nil
+				}
+				f.start(f.t)
+				after(weeks + 2*time.Hour)
+				if known.IsZero() || told.Before(known) || told.Before(request.GetBootToken().GetMadeAt().AsTime()) {
+					f.t.Errorf("told %s, known %s, the token is of %s", told, known, request.GetBootToken().GetMadeAt().AsTime())
 				}
 				f.end(f.t)
 			})

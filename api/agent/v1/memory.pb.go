@@ -29,8 +29,8 @@ type MemorySystem struct {
 	// Paths of kernel modules, in the order in which they are loaded.
 	Modules []string `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
 	Network *Network `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
-	// When the system was built, by the clock of the old system, or what the control plane had told
-	// (TakeoverInit.sent_at) where that is later. The clock of the new system is set no earlier.
+	// When the system was built, by the clock of the old system, or by what the control plane had
+	// told it where that is later. The clock of the new system is set no earlier.
 	BuiltAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=built_at,json=builtAt,proto3" json:"built_at,omitempty"`
 	// By how much the clock of the old system was ahead of the machine's hardware clock, in
 	// milliseconds.

@@ -101,7 +101,8 @@ type TakeoverInit struct {
 	// into the system that was there before. 0: ten minutes. At most a day.
 	ContactLimitMs int64 `protobuf:"varint,7,opt,name=contact_limit_ms,json=contactLimitMs,proto3" json:"contact_limit_ms,omitempty"`
 	// When the control plane made this message, by its clock. An agent whose clock is before that
-	// counts from here when it judges certificates, and an agent in memory sets its clock by it.
+	// counts from here when it judges certificates, and an agent in memory sets its clock by it. To
+	// one that was put there for an install the agent before it tells what time it is by then.
 	SentAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
