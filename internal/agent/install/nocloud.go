@@ -23,8 +23,9 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 	c.wantAddressed()
 	left := c.leaveOut()
 	c.wantAddressed()
-	needed := false
+	needed, leased := false, false
 	for _, link := range c.network.GetLinks() {
+		leased = leased || slices.ContainsFunc(link.GetAddresses(), func(a *agentv1.NetworkAddress) bool { return !isStatic(a) })
 		needed = needed || slices.ContainsFunc(link.GetAddresses(), isStatic) ||
 			len(link.GetAddresses()) > 0 && slices.Contains([]string{"vlan", "bond"}, link.GetKind())
 	}
@@ -46,6 +47,13 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 				return nil, fmt.Errorf("%s: %w", link.GetName(), err)
 			}
 		}
+	}
+	if !c.named && !leased { // DHCP or a router would tell of name servers
+		unnamed := errors.New("no name server is known, so it finds no names unless its image or its first-boot data has one")
+		if left != nil {
+			unnamed = fmt.Errorf("%w; %w", left, unnamed)
+		}
+		left = unnamed
 	}
 	return []byte(c.text.String()), left
 }

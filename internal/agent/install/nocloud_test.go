@@ -64,12 +64,15 @@ ethernets:
 		Routes: []*agentv1.NetworkRoute{
 			{Link: "eth0", Gateway: "203.0.113.1"}, {Link: "eth0", Gateway: "2001:db8::1", Ipv6: true}, {Link: "eth0", Gateway: "fe80::1", Ipv6: true, Metric: 9},
 		},
+		ResolvConf: []byte("nameserver 192.0.2.53\n"),
 	}, `version: 2
 ethernets:
   "eth0":
     match: {macaddress: "02:00:00:00:00:01"}
     set-name: "eth0"
     addresses: ["203.0.113.5/32", "2001:db8::5/128"]
+    nameservers:
+      addresses: ["192.0.2.53"]
     routes:
     - to: "0.0.0.0/0"
       via: "203.0.113.1"
@@ -200,7 +203,7 @@ func TestServiceVlan(t *testing.T) {
 		"802.1Q, by its own EtherType": {[]*agentv1.NetworkLink{bare, vlan("c", "eth0", 0x8100, static...)}, "eth0 c", ""},
 		"a bridge of unknown members":  {[]*agentv1.NetworkLink{bridge("vnet1")}, "br0", ""},
 	} {
-		given := &agentv1.Network{Links: test.links}
+		given := &agentv1.Network{Links: test.links, ResolvConf: []byte("nameserver 192.0.2.53\n")}
 		before := proto.CloneOf(given)
 		got, err := networkConfig(given)
 		var told []string
@@ -218,6 +221,41 @@ func TestServiceVlan(t *testing.T) {
 		}
 		if !proto.Equal(given, before) {
 			t.Errorf("%s: the network itself is changed: %v", name, given)
+		}
+	}
+}
+
+// An installed system that gets static addresses and no name server has its network all the same,
+// and the install says what is not there. DHCP and routers tell of name servers.
+func TestNetworkWithoutNameServers(t *testing.T) {
+	t.Parallel()
+	const unnamed = "no name server is known, so it finds no names unless its image or its first-boot data has one"
+	static, leased := address("192.0.2.7/24", 0), address("2001:db8::7/64", 1)
+	for name, test := range map[string]struct {
+		addresses []*agentv1.NetworkAddress
+		protocol  int32 // of a VLAN with a static address; 0: there is none
+		resolver  string
+		warning   string
+	}{
+		"static":                            {addresses: []*agentv1.NetworkAddress{static}, warning: unnamed},
+		"static, with a name server":        {addresses: []*agentv1.NetworkAddress{static}, resolver: "nameserver 192.0.2.53\n"},
+		"static, and from a router":         {addresses: []*agentv1.NetworkAddress{static, leased}},
+		"static, and something left out":    {[]*agentv1.NetworkAddress{static}, 0x88a8, "", "because a network-config does not know them: s; " + unnamed},
+		"static, with a domain and no more": {addresses: []*agentv1.NetworkAddress{static}, resolver: "search example.com\n", warning: unnamed},
+	} {
+		n := &agentv1.Network{Links: []*agentv1.NetworkLink{{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: test.addresses}}, ResolvConf: []byte(test.resolver)}
+		if test.protocol != 0 {
+			n.Links = append(n.Links, &agentv1.NetworkLink{
+				Name: "s", Kind: "vlan", VlanId: 5, VlanProtocol: test.protocol, Lower: []string{"eth0"}, Addresses: []*agentv1.NetworkAddress{address("10.0.0.7/8", 0)},
+			})
+		}
+		got, err := networkConfig(n)
+		warning := ""
+		if err != nil {
+			warning = err.Error()
+		}
+		if len(got) == 0 || !strings.HasSuffix(warning, test.warning) || (warning == "") != (test.warning == "") {
+			t.Errorf("%s: warning %q\n%s", name, warning, got)
 		}
 	}
 }
