@@ -59,6 +59,11 @@ func (hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings 
 	if err != nil {
 		return nil, err
 	}
+	pinned, err := pinNames(ctx, carried, state, net.DefaultResolver.LookupHost)
+	if err != nil {
+		return nil, err
+	}
+	warnings = append(warnings, pinned...)
 	plan, err := kexec.Survey("/", network.Kinds(carried))
 	if err != nil {
 		return nil, err
