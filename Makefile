@@ -15,7 +15,7 @@ DEB_NOW = $(DEB_TAG)$(if $(shell git describe --tags --exact-match 2>/dev/null),
 # The race detector watches us, and not the inside of SQLite, which is C in the form of Go, nor that
 # of decoders: tests of a database and of images took three times as long. Who uses a connection or
 # a stream is still watched.
-RACE    := -race $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/klauspost/compress/... github.com/ulikunitz/xz/...,-gcflags=$(p)=-race=false)
+RACE    := -race $(foreach p,modernc.org/... github.com/klauspost/compress/... github.com/ulikunitz/xz/...,-gcflags=$(p)=-race=false)
 # Tests without it: those that read the source, those that drive programs and virtual machines, and
 # those that do one thing after the other with what other tests do at once.
 UNRACED := ./internal/arch ./internal/bmdb/bmdbtest/calls ./internal/bmdb/bmdbtest/model ./test ./test/leases ./test/machine ./test/mutants

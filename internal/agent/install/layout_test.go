@@ -71,14 +71,14 @@ func imageOf(t *testing.T, size int, script string, finish func(path string)) []
 // partitioned is a disk image of 16 MiB with an EFI system partition and a root file system.
 func partitioned(t *testing.T) []byte {
 	t.Helper()
-	const script = "label: gpt\nfirst-lba: 34\nstart=2048, size=4096, type=U, name=ESP\nstart=6144, size=24576, type=L, name=root\n"
-	return imageOf(t, 16*mebibyte, script, func(path string) {
-		tool(t, "", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=3145728", path, "12288")
+	const script = "label: gpt\nfirst-lba: 34\nstart=2048, size=4096, type=U, name=ESP\nstart=6144, size=8192, type=L, name=root\n"
+	return imageOf(t, 8*mebibyte, script, func(path string) {
+		tool(t, "", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=3145728", path, "4096")
 	})
 }
 
 // bigSize is larger than the image that is installed there, and no whole number of MiB.
-const bigSize = 24*mebibyte + 7*512
+const bigSize = 12*mebibyte + 7*512
 
 // bigMachine is a machine whose disk is larger than the image, so that a partition can grow.
 func bigMachine(t *testing.T) (*machine, Options) {
@@ -323,7 +323,7 @@ func TestSectors(t *testing.T) {
 func TestPartitionsBehindTheRoom(t *testing.T) {
 	t.Parallel()
 	image := partitioned(t)
-	_, err := layout{request: &agentv1.InstallRequest{}, size: 16*mebibyte + 512, grow: true}.apply(image[:mebibyte])
+	_, err := layout{request: &agentv1.InstallRequest{}, size: 8*mebibyte + 512, grow: true}.apply(image[:mebibyte])
 	if err == nil || !strings.Contains(err.Error(), "ends behind the room") {
 		t.Errorf("got %v", err)
 	}

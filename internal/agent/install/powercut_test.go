@@ -95,7 +95,7 @@ func gptDisk(t *testing.T) []byte {
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	image := partitioned(t)
-	for i := 4 * mebibyte; i < 12*mebibyte; i++ {
+	for i := 4 * mebibyte; i < 6*mebibyte; i++ {
 		image[i] = byte(i >> 3 * 7) // data that no hole is
 	}
 	t.Run("foreign disk that may be erased", func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestPowerCut(t *testing.T) {
 			t.Fatal(report.GetError())
 		}
 		newer := bytes.Clone(image)
-		for i := 4 * mebibyte; i < 12*mebibyte; i++ {
+		for i := 4 * mebibyte; i < 6*mebibyte; i++ {
 			newer[i] ^= 0xff
 		}
 		cutPower(t, d.content(t), newer, false)

@@ -199,7 +199,7 @@ func TestWhatBecameOfAnInstall(t *testing.T) {
 		"it has one more partition": {func(t *testing.T, path string) {
 			t.Helper()
 			tool(t, "", "sfdisk", "--quiet", "--relocate", "gpt-bak-std", path)
-			tool(t, "32768, 4096, L", "sfdisk", "--quiet", "--append", path)
+			tool(t, "16384, 4096, L", "sfdisk", "--quiet", "--append", path)
 		}, ""},
 		"LVM on the whole disk": {func(t *testing.T, path string) {
 			t.Helper()
