@@ -423,7 +423,13 @@ type fakeServer struct {
 func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	f := &fakeFleet{}
-	_, handler := fleetv1connect.NewFleetServiceHandler(f)
+	return serveFake(t, f, f)
+}
+
+// serveFake serves a fake, or what is built on it.
+func serveFake(t *testing.T, f *fakeFleet, service fleetv1connect.FleetServiceHandler) *fakeServer {
+	t.Helper()
+	_, handler := fleetv1connect.NewFleetServiceHandler(service)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		f.authority = r.Header.Get("Authorization")

@@ -88,7 +88,7 @@ Both want --reason, and can select machines by --provider, --state and --locatio
 			return fleet.Errorf(fleet.KindInvalid, "name the machines to install")
 		}
 		if f.reason != "" || f.yes || f.selects() || *f.output != formatTable {
-			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --limit and --output belong to --reinstall and --cancel")
+			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --limit, --after and --output belong to --reinstall and --cancel")
 		}
 		timeout := f.timeout
 		request, err := o.request()

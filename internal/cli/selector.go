@@ -23,6 +23,8 @@ type selector struct {
 	limit int
 	// limitFlag is nil in a command without a selector.
 	limitFlag *pflag.Flag
+	// after is the ID of a machine: only those behind it.
+	after string
 }
 
 // selectorFlags adds the flags of a selector to a command. those begins the sentence of each, such
@@ -34,6 +36,7 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 	flags.StringArrayVar(&s.locations, "location", nil, those+" in this location, as their provider names it; may be given more than once")
 	flags.IntVar(&s.limit, "limit", 0, "only this many of the machines that are selected, the first in the order of their IDs")
 	s.limitFlag = flags.Lookup("limit")
+	flags.StringVar(&s.after, "after", "", "of the machines that are selected, only those behind the one of this ID, in the order of their IDs")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
 	_ = cmd.RegisterFlagCompletionFunc("location", a.completeLocations)
@@ -43,7 +46,7 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 func (s *selector) narrows() bool { return s.provider != "" || len(s.states)+len(s.locations) > 0 }
 
 // selects reports whether any of its flags was given.
-func (s *selector) selects() bool { return s.narrows() || s.limits() }
+func (s *selector) selects() bool { return s.narrows() || s.limits() || s.after != "" }
 
 // limits reports whether --limit was given.
 func (s *selector) limits() bool { return s.limitFlag != nil && s.limitFlag.Changed }
@@ -56,12 +59,19 @@ func (s *selector) check() error {
 	case slices.Contains(s.locations, ""):
 		return fleet.Errorf(fleet.KindInvalid, "--location must name a location")
 	}
+	if s.after != "" {
+		id, err := fleet.ParseMachineID(s.after)
+		if err != nil {
+			return fleet.Errorf(fleet.KindInvalid, "--after must be the ID of a machine, not %q", s.after)
+		}
+		s.after = string(id)
+	}
 	return checkStates(s.states)
 }
 
 // list returns the machines that the selector fits.
 func (s *selector) list(ctx context.Context, client fleetClient) (all []*fleetv1.Machine, err error) {
-	request := &fleetv1.ListMachinesRequest{Provider: s.provider, States: s.states, Locations: s.locations, PageSize: pageSize}
+	request := &fleetv1.ListMachinesRequest{Provider: s.provider, States: s.states, Locations: s.locations, PageSize: pageSize, PageToken: s.after}
 	if s.limit > 0 {
 		request.PageSize = int32(min(s.limit, pageSize))
 	}

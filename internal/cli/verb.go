@@ -43,7 +43,10 @@ const whichMachines = "[MACHINE...]"
 const planHelp = `
 
 What destroys or interrupts something, or is about several machines, is first shown as a plan, and nothing is done: confirm it within ten
-minutes with ironherd plan confirm, or give --yes to have it made and confirmed in one. Machines that have changed meanwhile are skipped.`
+minutes with ironherd plan confirm, or give --yes to have it made and confirmed in one. Machines that have changed meanwhile are skipped.
+
+Where a selector fits more than the 1,000 machines that one plan can have, --yes makes and confirms plan after plan, and prints each. Without it
+the plan is for the first 1,000: --after then selects those behind its last machine.`
 
 // verbCommand returns the command of a verb. more adds to the request what only this verb has; it
 // may be nil.
@@ -96,13 +99,13 @@ func (f *verbFlags) request(v fleet.Verb, machines []string) (*fleetv1.CreatePla
 		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them with --provider, --state and --location")
 	case len(machines) > 0 && f.selects():
 		return nil, fleet.Errorf(fleet.KindInvalid,
-			"machines and a selector contradict each other: name machines, or select them with --provider, --state, --location and --limit")
+			"machines and a selector contradict each other: name machines, or select them with --provider, --state, --location, --limit and --after")
 	}
 	if err := checkReason(f.reason); err != nil {
 		return nil, err
 	}
 	return &fleetv1.CreatePlanRequest{
-		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Locations: f.locations, Limit: int32(f.limit),
+		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Locations: f.locations, After: f.after,
 		Reason: f.reason, Confirm: f.yes, ConfirmHarmless: true,
 	}, nil
 }
@@ -148,22 +151,21 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 	if limit == 0 && !f.wait {
 		limit = confirmTimeout
 	}
-	// Made and confirmed one after the other: whoever misses the reply to the second knows the plan.
 	yes := request.GetConfirm()
-	request.Confirm, request.ConfirmHarmless = false, !yes
+	if f.narrows() {
+		each := time.Duration(0)
+		if !cmd.Flags().Changed("timeout") { // nobody knows how many plans there will be
+			each, limit = limit, 0
+		}
+		return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
+			o := &following{app: a, client: client, request: request, f: f, yes: yes, each: each, all: &fleetv1.Plan{}}
+			return o.run(ctx)
+		})
+	}
 	return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
-		response, err := client.CreatePlan(ctx, request)
+		plan, err := a.makePlan(ctx, client, request, yes)
 		if err != nil {
 			return err
-		}
-		plan := response.GetPlan()
-		if yes {
-			confirmed, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetId()})
-			if err != nil {
-				a.note("It may have begun: %s goes on with it, and repeats nothing.", a.confirm(plan))
-				return err
-			}
-			plan = confirmed.GetPlan()
 		}
 		if err := a.print(*f.output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
 			return err
@@ -174,6 +176,31 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 		}
 		return a.afterPlan(ctx, client, plan, f.wait)
 	})
+}
+
+// makePlan makes the plan, and has it carried out with yes, or where it destroys nothing. Where
+// that fails, it returns the plan, too.
+func (a *app) makePlan(ctx context.Context, client fleetClient, request *fleetv1.CreatePlanRequest, yes bool) (*fleetv1.Plan, error) {
+	// Made and confirmed one after the other: whoever misses the reply to the second knows the plan.
+	// One that goes on behind another is looked at first: see below.
+	request.Confirm, request.ConfirmHarmless = false, !yes && request.GetAfter() == ""
+	response, err := client.CreatePlan(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	plan := response.GetPlan()
+	if after := request.GetAfter(); after != "" && plan.GetMachines()[0].GetMachineId() <= after {
+		return nil, fleet.Errorf(fleet.KindUnknown, "the control plane is too old to know --after, and this plan is not carried out: upgrade it, or name machines")
+	}
+	if !yes {
+		return plan, nil
+	}
+	confirmed, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetId()})
+	if err != nil {
+		a.note("It may have begun: %s goes on with it, and repeats nothing.", a.confirm(plan))
+		return plan, err
+	}
+	return confirmed.GetPlan(), nil
 }
 
 // sayHowToConfirm ends a command that only made a plan.

@@ -3452,7 +3452,12 @@ type CreatePlanRequest struct {
 	Limit int32 `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"`
 	// With begin-maintenance, how long it lasts from when the plan is made, by the clock of the
 	// database. It takes the place of until, by which an older control plane goes.
-	Lasts         *durationpb.Duration `protobuf:"bytes,12,opt,name=lasts,proto3" json:"lasts,omitempty"`
+	Lasts *durationpb.Duration `protobuf:"bytes,12,opt,name=lasts,proto3" json:"lasts,omitempty"`
+	// Of the machines that were selected so, only those behind the one of this ID, in the order of
+	// their IDs: machine_id of the last machine of a plan, to go on where that one ends. Not with
+	// machines. An older control plane does not know it: where the first machine of the plan is not
+	// behind it, the plan is not the one that was asked for.
+	After         string `protobuf:"bytes,13,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3569,6 +3574,13 @@ func (x *CreatePlanRequest) GetLasts() *durationpb.Duration {
 		return x.Lasts
 	}
 	return nil
+}
+
+func (x *CreatePlanRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
 }
 
 type CreatePlanResponse struct {
@@ -5033,7 +5045,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x17\n" +
-	"\x15AcceptHostKeyResponse\"\xaf\x03\n" +
+	"\x15AcceptHostKeyResponse\"\xc5\x03\n" +
 	"\x11CreatePlanRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
 	"\bmachines\x18\x02 \x03(\tR\bmachines\x12\x1a\n" +
@@ -5047,7 +5059,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\tlocations\x18\n" +
 	" \x03(\tR\tlocations\x12\x14\n" +
 	"\x05limit\x18\v \x01(\x05R\x05limit\x12/\n" +
-	"\x05lasts\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05lasts\"A\n" +
+	"\x05lasts\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05lasts\x12\x14\n" +
+	"\x05after\x18\r \x01(\tR\x05after\"A\n" +
 	"\x12CreatePlanResponse\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\" \n" +
 	"\x0eGetPlanRequest\x12\x0e\n" +

@@ -86,7 +86,7 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
 	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations()) > 0
 	switch {
-	case (selects || req.GetLimit() != 0) && len(req.GetMachines()) > 0:
+	case (selects || req.GetLimit() != 0 || req.GetAfter() != "") && len(req.GetMachines()) > 0:
 		return fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state and location")
 	case !selects && len(req.GetMachines()) == 0:
 		return fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state and location")
@@ -103,6 +103,11 @@ func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wa
 	if err != nil {
 		return err
 	}
+	if req.GetAfter() != "" {
+		if filter.After, err = fleet.ParseMachineID(req.GetAfter()); err != nil {
+			return fleet.Errorf(fleet.KindInvalid, "after must be the ID of a machine: %w", err)
+		}
+	}
 	filter.Limit = bmdb.MaxPlanned + 1
 	if n := int(req.GetLimit()); n > 0 {
 		filter.Limit = n
@@ -114,10 +119,13 @@ func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wa
 	switch {
 	case err != nil:
 		return err
+	case len(rows) == 0 && filter.After != "":
+		return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine behind %s", filter.After)
 	case len(rows) == 0:
 		return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
 	case len(rows) > bmdb.MaxPlanned:
-		return fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: narrow it, or take some of them (limit)", bmdb.MaxPlanned)
+		return fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: take the first %d (limit), "+
+			"and then, plan after plan, those behind the last machine of the one before (after)", bmdb.MaxPlanned, bmdb.MaxPlanned)
 	}
 	wanted.Selector, wanted.Machines = filter, each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID })
 	return nil

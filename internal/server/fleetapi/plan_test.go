@@ -241,6 +241,13 @@ func TestBadPlans(t *testing.T) {
 		"names and a location": {
 			func(r *fleetv1.CreatePlanRequest) { r.Locations = []string{"here"} }, connect.CodeInvalidArgument, "contradict each other",
 		},
+		"names and after": {func(r *fleetv1.CreatePlanRequest) { r.After = lastOfAll }, connect.CodeInvalidArgument, "contradict each other"},
+		"after a name": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider, r.After = nil, "lab", "host-0" }, connect.CodeInvalidArgument, "after must be the ID",
+		},
+		"after the last": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider, r.After = nil, "lab", lastOfAll }, connect.CodeNotFound, "no machine behind ffffffff",
+		},
 		"names and a limit": {func(r *fleetv1.CreatePlanRequest) { r.Limit = 1 }, connect.CodeInvalidArgument, "contradict each other"},
 		"a limit alone": {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Limit = nil, 1 }, connect.CodeInvalidArgument, "or select them by provider, state and location",

@@ -11,7 +11,10 @@ import (
 	"github.com/ironherd/ironherd/internal/token"
 )
 
-// TestPartOfWhatASelectorFits: a location, and the first of many.
+// lastOfAll is behind the IDs of all machines.
+const lastOfAll = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+// TestPartOfWhatASelectorFits: a location, and the first of many, and those behind them.
 func TestPartOfWhatASelectorFits(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)
@@ -25,6 +28,8 @@ func TestPartOfWhatASelectorFits(t *testing.T) {
 		{&fleetv1.CreatePlanRequest{Locations: []string{"here", "there"}}, ids},
 		{&fleetv1.CreatePlanRequest{Provider: "lab", Locations: []string{"here"}, Limit: 2}, ids[:2]},
 		{&fleetv1.CreatePlanRequest{States: []string{"provided"}, Limit: 1000}, ids},
+		{&fleetv1.CreatePlanRequest{Provider: "lab", After: string(ids[0]), Limit: 1}, ids[1:2]},
+		{&fleetv1.CreatePlanRequest{Locations: []string{"here"}, After: string(ids[1])}, ids[2:]},
 	} {
 		c.request.Verb, c.request.Reason = "quarantine", "the rack moves"
 		a, err := client.CreatePlan(t.Context(), c.request)

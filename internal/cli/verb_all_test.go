@@ -1,0 +1,163 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+)
+
+// manyFleet has so many machines. The selector of a plan fits all of them.
+type manyFleet struct {
+	*fakeFleet
+	n int
+	// refuses is how many of the first machines nothing can be done to; fails is the number of the
+	// plan whose confirmation is lost.
+	refuses, fails int
+	// old: it does not know after.
+	old bool
+
+	mu    sync.Mutex
+	made  *fleetv1.Plan
+	plans int
+	done  []string
+}
+
+func manyID(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+
+// behind returns the numbers of the machines of a page.
+func (f *manyFleet) behind(after string, limit int32) (first, end int) {
+	for first < f.n && manyID(first) <= after {
+		first++
+	}
+	return first, min(f.n, first+int(limit))
+}
+
+func (f *manyFleet) ListMachines(_ context.Context, r *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	first, end := f.behind(r.GetPageToken(), r.GetPageSize())
+	a := &fleetv1.ListMachinesResponse{}
+	for i := first; i < end; i++ {
+		a.Machines = append(a.Machines, &fleetv1.Machine{Id: manyID(i)})
+	}
+	if end < f.n {
+		a.NextPageToken = manyID(end - 1)
+	}
+	return a, nil
+}
+
+func (f *manyFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) (*fleetv1.CreatePlanResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	after := r.GetAfter()
+	if f.old {
+		after = ""
+	}
+	first, end := f.behind(after, r.GetLimit())
+	switch {
+	case first == end:
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("the selector fits no machine behind %s", after))
+	case end <= f.refuses:
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("machine %d is in maintenance", first))
+	}
+	f.plans++
+	f.made = &fleetv1.Plan{Id: fmt.Sprintf("plan%d", f.plans), Verb: r.GetVerb(), NeedsConfirmation: true, ExpiresAt: at(10, 10)}
+	for i := first; i < end; i++ {
+		f.made.Machines = append(f.made.Machines, &fleetv1.PlannedMachine{MachineId: manyID(i), Name: fmt.Sprintf("m%d", i)})
+	}
+	return &fleetv1.CreatePlanResponse{Plan: f.made}, nil
+}
+
+func (f *manyFleet) ConfirmPlan(context.Context, *fleetv1.ConfirmPlanRequest) (*fleetv1.ConfirmPlanResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.plans == f.fails {
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("the control plane is being stopped"))
+	}
+	f.made.ConfirmedAt = at(10, 1)
+	for _, m := range f.made.GetMachines() {
+		m.Outcome = "done"
+		f.done = append(f.done, m.GetMachineId())
+	}
+	return &fleetv1.ConfirmPlanResponse{Plan: f.made}, nil
+}
+
+// TestAllThatASelectorFits: more machines than one plan can have are all reached, each once, also
+// by whoever has to go on.
+func TestAllThatASelectorFits(t *testing.T) {
+	t.Parallel()
+	quarantine := []string{"machine", "quarantine", "--provider", "metal", "--reason", "r"}
+	for name, c := range map[string]struct {
+		fleet manyFleet
+		args  []string
+		code  int
+		// those of the machines from first to last were done
+		first, last int
+		says        []string
+	}{
+		"all":            {manyFleet{n: 2500}, []string{"--yes"}, 0, 0, 2499, []string{"1000 machines so far", "2000 machines so far. The next plan is for those behind " + manyID(1999)}},
+		"just two plans": {manyFleet{n: 2000}, []string{"--yes"}, 0, 0, 1999, nil},
+		"one plan":       {manyFleet{n: 1000}, []string{"--yes"}, 0, 0, 999, nil},
+		"so many":        {manyFleet{n: 2500}, []string{"--yes", "--limit", "1200"}, 0, 0, 1199, nil},
+		"the others":     {manyFleet{n: 2500}, []string{"--yes", "--after", manyID(1999)}, 0, 2000, 2499, nil},
+		"some of them":   {manyFleet{n: 2500}, []string{"--yes", "--after", manyID(9), "--limit", "2"}, 0, 10, 11, nil},
+		"past those that cannot be": {
+			manyFleet{n: 2500, refuses: 2000},
+			[]string{"--yes"},
+			6, 2000, 2499,
+			[]string{"Nothing was done to 1000 machines, up to " + manyID(999) + ": machine 0 is in maintenance", "up to " + manyID(1999)},
+		},
+		"none of them": {manyFleet{n: 2500, refuses: 2500}, []string{"--yes"}, 5, 0, -1, []string{"up to " + manyID(2499)}},
+		"one is lost": {
+			manyFleet{n: 2500, fails: 2},
+			[]string{"--yes"},
+			7, 0, 999,
+			[]string{"ironherd plan confirm plan2 --server", "goes on with it", "behind those of that plan, give this command again with --after " + manyID(1999)},
+		},
+		"the last is lost": {manyFleet{n: 1500, fails: 2}, []string{"--yes"}, 7, 0, 999, []string{"ironherd plan confirm plan2"}},
+		"old":              {manyFleet{n: 2500, old: true}, []string{"--yes"}, 1, 0, 999, []string{"too old to know --after", "again with --after " + manyID(999)}},
+		"only planned":     {manyFleet{n: 2500}, nil, 0, 0, -1, []string{"this one is for the first 1000", "--after " + manyID(999) + "; with --yes", "plan confirm plan1"}},
+		"planned, and refused": {
+			manyFleet{n: 2500, refuses: 1000}, nil, 5, 0, -1, []string{"That is so of the first 1000 machines", "with --after " + manyID(999)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &c.fleet
+			f.fakeFleet = &fakeFleet{}
+			r := serveFake(t, f.fakeFleet, f).run(t, slices.Concat(quarantine, c.args)...)
+			var want []string
+			for i := c.first; i <= c.last; i++ {
+				want = append(want, manyID(i))
+			}
+			if r.code != c.code || !slices.Equal(f.done, want) {
+				t.Errorf("%d, and %d were done, want %d, and %d: %s", r.code, len(f.done), c.code, len(want), r.stderr)
+			}
+			for _, says := range c.says {
+				if !strings.Contains(r.stderr, says) {
+					t.Errorf("it does not say %q: %s", says, r.stderr)
+				}
+			}
+			if c.says == nil && strings.Contains(r.stderr, "--after") {
+				t.Errorf("it says how to go on, but there is nothing: %s", r.stderr)
+			}
+		})
+	}
+}
+
+// TestPlansOneAfterAnother: each is a document of its own.
+func TestPlansOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{"json": "\n}\n{\n", "yaml": "\n---\nid: plan2\n"} {
+		f := &manyFleet{fakeFleet: &fakeFleet{}, n: 1001}
+		r := serveFake(t, f.fakeFleet, f).run(t, "machine", "quarantine", "--provider", "metal", "--reason", "r", "--yes", "-o", output)
+		if r.code != 0 || strings.Count(r.stdout, want) != 1 {
+			t.Errorf("%s: %d, %s", output, r.code, r.stderr)
+		}
+	}
+}
