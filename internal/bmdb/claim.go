@@ -170,7 +170,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 func (c *claiming) endOverdue(ctx context.Context, id fleet.SessionID) (over bool, err error) {
 	ended, err := c.s.db.endSession(ctx, id, causeOverdue, true)
 	switch {
-	case fleet.KindOf(err) == fleet.KindTemporary:
+	case lockedByOthers(err):
 		c.busy = true
 		c.s.db.logger.WarnContext(ctx, "session could not be ended yet", slog.String("session", string(id)), slog.Any("err", err))
 		return false, nil

@@ -77,7 +77,7 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 	}
 	for _, name := range providers {
 		err := db.rewrite(ctx, "free lanes", []string{providerSubject(fleet.ProviderName(name))}, false)
-		if err != nil && fleet.KindOf(err) != fleet.KindTemporary {
+		if err != nil && !lockedByOthers(err) {
 			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}
 	}

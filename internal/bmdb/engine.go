@@ -2,12 +2,36 @@ package bmdb
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/agenda"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
+
+// ErrUnavailable is in the chain of a failure, of KindTemporary, of the database as a whole: its
+// disk is full, or its server is down. Nobody has anything locked then, no other transaction would
+// do better, and it says nothing of what the transaction was about.
+var ErrUnavailable = errors.New("the database is not available")
+
+// Unavailable returns such a failure; the format works as in fmt.Errorf.
+func Unavailable(format string, args ...any) error {
+	return &fleet.Error{Kind: fleet.KindTemporary, Err: unavailable{fmt.Errorf(format, args...)}}
+}
+
+type unavailable struct{ error }
+
+func (u unavailable) Is(target error) bool { return target == ErrUnavailable }
+
+func (u unavailable) Unwrap() error { return u.error }
+
+// lockedByOthers reports whether a transaction failed because of what others did at the same time,
+// so that one about something else may succeed.
+func lockedByOthers(err error) bool {
+	return fleet.KindOf(err) == fleet.KindTemporary && !errors.Is(err, ErrUnavailable)
+}
 
 // Engine is one SQL engine: bmdb/sqlite, bmdb/postgres, and whatever else passes bmdbtest. It knows
 // transactions, locks, clocks and schemas, and nothing of machines; all logic that engines share is

@@ -120,7 +120,7 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 		err := db.rewrite(ctx, "judge again", []string{r.Subject}, false)
 		if err != nil {
 			err = fmt.Errorf("judge machine %s again: %w", r.Subject, err)
-			if fleet.KindOf(err) != fleet.KindTemporary {
+			if !lockedByOthers(err) {
 				return n, err
 			}
 			stuck = append(stuck, err) // somebody has it locked: when the cursor comes around again

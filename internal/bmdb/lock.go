@@ -74,14 +74,14 @@ func (db *DB) onMachine(ctx context.Context, kind string, id fleet.MachineID,
 	})
 }
 
-// eachFree does something for each of a list. It goes on past those that somebody else has locked
-// (KindTemporary), which are in the error; any other failure ends it. what says what is done. It
-// returns how many of the list it has come past.
+// eachFree does something for each of a list. It goes on past those that somebody else has locked,
+// which are in the error; any other failure ends it. what says what is done. It returns how many of
+// the list it has come past.
 func eachFree[T any](list []T, what string, do func(T) error) (n int, err error) {
 	var stuck []error
 	for _, one := range list {
 		switch err := do(one); {
-		case fleet.KindOf(err) == fleet.KindTemporary:
+		case lockedByOthers(err):
 			stuck = append(stuck, fmt.Errorf("%s %v: %w", what, one, err))
 		case err != nil:
 			return n, fmt.Errorf("%s %v: %w", what, one, err)

@@ -82,7 +82,7 @@ type Failure struct {
 	RetryAfter time.Duration
 	// Answer is what the failure says of the host.
 	Answer fleet.Answer
-	// Queued: nothing was tried, because the call waited for its turn.
+	// Queued: nothing was tried, because the call waited for its turn, or the database took nothing.
 	Queued bool
 }
 

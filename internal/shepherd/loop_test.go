@@ -3,6 +3,7 @@ package shepherd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -239,6 +240,23 @@ func TestBackoffGrowsAndResets(t *testing.T) {
 			if pause := tries[i+1].Sub(tries[i]); pause < want[i] || pause > want[i]*5/4+5*time.Second {
 				t.Errorf("try %d came after %s, the interval was %s", i+2, pause, want[i])
 			}
+		}
+	})
+}
+
+// TestADatabaseThatTakesNothing: that is no failure of the machine, and its backoff does not grow.
+func TestADatabaseThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, _ := open(t)
+		ids := seed(t, db, 1)
+		run(t, db, handler(func(context.Context, *bmdb.Work) shepherd.Outcome {
+			return shepherd.Fail{Err: fmt.Errorf("record the takeover: %w", bmdb.Unavailable("the disk is full"))}
+		}), shepherd.DefaultConfig(), shepherd.Options{})
+		time.Sleep(5 * time.Minute)
+		waiting := machineOf(t, db, ids[0]).Backoffs[fleet.ProcessAgentStart]
+		if waiting.Interval != 15*time.Second || waiting.Failures < 10 || !waiting.Since.IsZero() {
+			t.Errorf("got %+v", waiting)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package shepherd
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -71,8 +72,8 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Finish(ctx, o.Changes...)
 }
 
-// queuedBackoff is that of work whose call to the provider had no turn in time. It does not grow,
-// because nothing has failed.
+// queuedBackoff is that of work whose call to the provider had no turn in time, or that the
+// database could not take down. It does not grow, because nothing has failed.
 var queuedBackoff = fleet.Backoff{Initial: 15 * time.Second}
 
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
@@ -81,7 +82,7 @@ func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
 
 // failure is what the BMDB is told.
 func (o Fail) failure() bmdb.Failure {
-	queued := provider.WasQueued(o.Err)
+	queued := provider.WasQueued(o.Err) || errors.Is(o.Err, bmdb.ErrUnavailable)
 	if queued {
 		o.Backoff = queuedBackoff
 	}

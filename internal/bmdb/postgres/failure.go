@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -60,6 +61,8 @@ func Refuses(err error) bool {
 	return code == codeNoSuchDatabase || len(code) == 5 && code[:2] == "28"
 }
 
+const unreachable = "the database server cannot be reached (is it running, and is database.url right?): %w"
+
 // classify gives an error of the server or of the connection the kind that says what to do about
 // it.
 func classify(err error) error {
@@ -77,13 +80,15 @@ func classify(err error) error {
 	case code == codeIdleInTx:
 		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
 	case Refuses(err): // says nothing of what was to be done: another connection may do it
-		return fleet.Errorf(fleet.KindTemporary, "the database server refuses: %w", oneLine(err))
+		return bmdb.Unavailable("the database server refuses: %w", oneLine(err))
 	case code == codeCancelled: // the caller's time was up, or somebody asked the server for it
 		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
 	case len(code) == 5 && (code[:2] == "57" || code[:2] == "08" || code[:2] == "53"):
-		return fleet.Errorf(fleet.KindTemporary, "the database server is not available: %w", err)
-	case neverSent(err), errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err):
-		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached (is it running, and is database.url right?): %w", oneLine(err))
+		return bmdb.Unavailable("the database server is not available: %w", err)
+	case neverSent(err), errors.As(err, &connect):
+		return bmdb.Unavailable(unreachable, oneLine(err))
+	case errors.As(err, &network), pgconn.Timeout(err): // which may be of this transaction alone
+		return fleet.Errorf(fleet.KindTemporary, unreachable, oneLine(err))
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 		closing: make(chan struct{}), written: make(chan struct{}), time: timeline{base: opts.Clock.Start().UTC()},
 	}
 	if err := e.connect(ctx, opts); err != nil {
-		return nil, errors.Join(classify(path, err), e.disconnect(len(e.readers)))
+		return nil, errors.Join(classify(path, e.failed(err)), e.disconnect(len(e.readers)))
 	}
 	go e.write(context.WithoutCancel(ctx))
 	return e, nil
@@ -193,6 +193,7 @@ func (e *Engine) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.
 		return errClosed
 	}
 	defer func() { e.readers <- c }()
+	defer func() { err = e.failed(err) }()
 	if err := c.run(ctx, "BEGIN"); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (e *Engine) submit(ctx context.Context, queue chan<- *request, fn func(ctx 
 	if o.panicked != nil {
 		panic(o.panicked)
 	}
-	return o.err
+	return e.failed(o.err)
 }
 
 // write is the one goroutine that writes. Whoever waits while it commits is in the next group: one
