@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,14 +28,58 @@ func (a *app) machineListCommand() *cobra.Command {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			all, err := which.list(ctx, client)
+			if *output != formatTable {
+				return a.listPages(ctx, client, *output, which)
+			}
+			var all []*fleetv1.Machine
+			err := which.each(ctx, client, func(page []*fleetv1.Machine) error {
+				all = append(all, page...)
+				return nil
+			})
 			if err != nil {
 				return err
 			}
-			return a.print(*output, &fleetv1.ListMachinesResponse{Machines: all}, func(w *screen) { machineTable(w, all) })
+			return a.print(*output, nil, func(w *screen) { machineTable(w, all) })
 		})
 	}
 	return cmd
+}
+
+// listPages prints, page by page, what print would of one response that has all machines: no more
+// than a page is in memory. What begins and ends that is cut off each page.
+func (a *app) listPages(ctx context.Context, client fleetClient, f format, which selector) error {
+	var empty bytes.Buffer
+	if err := encode(&empty, f, &fleetv1.ListMachinesResponse{}); err != nil {
+		return err
+	}
+	head, tail, _ := strings.Cut(empty.String(), "[]")
+	begin, between, end := head+"[\n", ",\n", "\n  ]"+tail
+	if f == formatYAML {
+		begin, between, end = strings.TrimSuffix(head, " ")+"\n", "", strings.TrimPrefix(tail, "\n")
+	}
+	written := false
+	err := which.each(ctx, client, func(page []*fleetv1.Machine) error {
+		if len(page) == 0 {
+			return nil
+		}
+		var out bytes.Buffer
+		if err := encode(&out, f, &fleetv1.ListMachinesResponse{Machines: page}); err != nil {
+			return err
+		}
+		text := bytes.TrimSuffix(out.Bytes(), []byte(end))
+		if written {
+			text = append([]byte(between), bytes.TrimPrefix(text, []byte(begin))...)
+		}
+		written = true
+		return a.write(text)
+	})
+	switch {
+	case err != nil:
+		return err
+	case written:
+		return a.write([]byte(end))
+	}
+	return a.write(empty.Bytes())
 }
 
 func machineTable(w *screen, machines []*fleetv1.Machine) {

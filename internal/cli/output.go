@@ -54,25 +54,37 @@ func (a *app) print(f format, value any, table func(w *screen)) error {
 	var out bytes.Buffer
 	switch f {
 	case formatJSON, formatYAML:
-		tree, err := treeOf(value)
-		if err != nil {
-			return fmt.Errorf("encode the answer: %w", err)
-		}
-		if f == formatJSON {
-			writeJSON(&out, tree, "")
-			out.WriteByte('\n')
-			break
-		}
-		encoder := yaml.NewEncoder(&out)
-		encoder.SetIndent(2)
-		if err := encoder.Encode(tree); err != nil {
-			return fmt.Errorf("encode the answer: %w", err)
+		if err := encode(&out, f, value); err != nil {
+			return err
 		}
 	default:
 		table(&screen{out: &out, color: a.env.StdoutTerminal && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"})
 	}
-	if _, err := a.env.Stdout.Write(out.Bytes()); err != nil {
+	return a.write(out.Bytes())
+}
+
+func (a *app) write(out []byte) error {
+	if _, err := a.env.Stdout.Write(out); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// encode appends a value in full.
+func encode(out *bytes.Buffer, f format, value any) error {
+	tree, err := treeOf(value)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	if f == formatJSON {
+		writeJSON(out, tree, "")
+		out.WriteByte('\n')
+		return nil
+	}
+	encoder := yaml.NewEncoder(out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(tree); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -69,20 +71,21 @@ func (s *selector) check() error {
 	return checkStates(s.states)
 }
 
-// list returns the machines that the selector fits.
-func (s *selector) list(ctx context.Context, client fleetClient) (all []*fleetv1.Machine, err error) {
+// each calls take with page after page of the machines that the selector fits.
+func (s *selector) each(ctx context.Context, client fleetClient, take func(page []*fleetv1.Machine) error) error {
 	request := &fleetv1.ListMachinesRequest{Provider: s.provider, States: s.states, Locations: s.locations, PageSize: pageSize, PageToken: s.after}
 	if s.limit > 0 {
 		request.PageSize = int32(min(s.limit, pageSize))
 	}
-	err = eachPage(ctx, client, request, func(page []*fleetv1.Machine) (more bool) {
-		all = append(all, page...)
-		return s.limit == 0 || len(all) < s.limit
+	left := cmp.Or(s.limit, math.MaxInt)
+	var failure error
+	err := eachPage(ctx, client, request, func(page []*fleetv1.Machine) (more bool) {
+		page = page[:min(len(page), left)]
+		left -= len(page)
+		failure = take(page)
+		return failure == nil && left > 0
 	})
-	if s.limit > 0 && len(all) > s.limit {
-		all = all[:s.limit]
-	}
-	return all, err
+	return cmp.Or(failure, err)
 }
 
 // pageSize is how many machines are asked for at once.
