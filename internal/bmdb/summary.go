@@ -366,14 +366,14 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	if err != nil {
 		return ProviderRow{}, err
 	}
-	penalties, err := t.penalties(ctx, loaded.record.Name)
+	penalties, err := t.q.CountPenalties(ctx, statement.CountPenaltiesParams{Provider: p.Name, Now: micros(t.Now())})
 	if err != nil {
 		return ProviderRow{}, err
 	}
 	discrepancies, err := t.countDiscrepancies(ctx, loaded.record.Name)
 	return ProviderRow{
 		ProviderRecord: loaded.record, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
-		Discrepancies: discrepancies, PassResult: p.PassResult, Penalties: len(penalties),
+		Discrepancies: discrepancies, PassResult: p.PassResult, Penalties: int(penalties),
 		Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 	}, err
 }

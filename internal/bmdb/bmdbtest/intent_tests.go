@@ -266,14 +266,18 @@ var intentTests = []test{
 			w.must(work.Note(w.ctx, bmdb.SetPenalty("c1", time.Hour, "failed")))
 			v, err := w.db.ViewProvider(w.ctx, provider)
 			w.must(err)
-			if p := v.Penalties["c1"]; p.Cause != "failed" || p.Until.Sub(v.Now) > time.Hour {
-				w.Fatalf("penalties %v", v.Penalties)
+			rows, err := w.db.Providers(w.ctx)
+			w.must(err)
+			if p := v.Penalties["c1"]; p.Cause != "failed" || p.Until.Sub(v.Now) > time.Hour || rows[0].Penalties != 1 {
+				w.Fatalf("penalties %v, counted as %d", v.Penalties, rows[0].Penalties)
 			}
 			w.shift.Advance(time.Hour + time.Second)
 			v, err = w.db.ViewProvider(w.ctx, provider)
 			w.must(err)
-			if len(v.Penalties) != 0 {
-				w.Fatalf("penalties %v", v.Penalties)
+			rows, err = w.db.Providers(w.ctx)
+			w.must(err)
+			if len(v.Penalties) != 0 || rows[0].Penalties != 0 {
+				w.Fatalf("penalties %v, counted as %d", v.Penalties, rows[0].Penalties)
 			}
 		})
 	}},

@@ -106,6 +106,22 @@ func (q *Queries) CountIntents(ctx context.Context, provider string) (int64, err
 	return count, err
 }
 
+const countPenalties = `-- name: CountPenalties :one
+SELECT count(*) FROM penalty WHERE provider = $1 AND until > $2
+`
+
+type CountPenaltiesParams struct {
+	Provider string
+	Now      int64
+}
+
+func (q *Queries) CountPenalties(ctx context.Context, arg CountPenaltiesParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countPenalties, arg.Provider, arg.Now)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countProviderDiscrepancies = `-- name: CountProviderDiscrepancies :one
 SELECT count(*) FROM (SELECT kind FROM discrepancy WHERE provider = $1 LIMIT CAST($2 AS BIGINT)) AS d
 `

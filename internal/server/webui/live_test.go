@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
@@ -246,6 +247,34 @@ func TestOnePoller(t *testing.T) {
 		pass(time.Minute)
 		if n := stub.count("GetSummary"); n != before {
 			t.Errorf("nobody watches, and the summary was asked for %d times", n-before)
+		}
+	})
+}
+
+// slowSessions is a client whose answer about sessions takes half a second.
+type slowSessions struct {
+	fleetv1connect.FleetServiceClient
+}
+
+func (s slowSessions) ListSessions(ctx context.Context, r *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
+	time.Sleep(500 * time.Millisecond)
+	return s.FleetServiceClient.ListSessions(ctx, r)
+}
+
+// TestCostlySessions: what is looked for in all machines is asked for the more rarely the longer
+// that takes.
+func TestCostlySessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stub := smallFleet()
+		v := watch(t, New(slowSessions{inBubble(stub)}, Options{}), "/live/")
+		defer v.leave()
+		pass(35 * time.Second)
+		if n := stub.count("ListSessions"); n < 3 || n > 4 {
+			t.Errorf("sessions were asked for %d times in 35 s", n)
+		}
+		if n := stub.count("GetSummary"); n < 30 {
+			t.Errorf("the summary was asked for %d times in 35 s", n)
 		}
 	})
 }

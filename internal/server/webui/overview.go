@@ -41,9 +41,8 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 			o.providers, err = s.providers.Value(ctx)
 			return err
 		},
-		func(ctx context.Context) error {
-			response, err := s.client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
-			o.sessions = response.GetSessions()
+		func(ctx context.Context) (err error) {
+			o.sessions, err = s.sessions.Value(ctx)
 			return err
 		},
 		func(ctx context.Context) error {

@@ -16,6 +16,7 @@ type source struct {
 	client    fleetv1connect.FleetServiceClient
 	summary   *live.Question[*fleetv1.GetSummaryResponse]
 	providers *live.Question[[]*fleetv1.Provider]
+	sessions  *live.Question[[]*fleetv1.Session]
 	version   *live.Question[*fleetv1.GetVersionResponse]
 }
 
@@ -26,19 +27,40 @@ func newSource(client fleetv1connect.FleetServiceClient, opts live.Options) *sou
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
 		return response.GetProviders(), err
 	})
+	s.sessions = live.NewQuestion(opts.Interval, opts.Timeout, paced(func(ctx context.Context) ([]*fleetv1.Session, error) {
+		response, err := client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
+		return response.GetSessions(), err
+	}))
 	s.version = live.NewQuestion(time.Minute, opts.Timeout, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
 		return client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
 	})
 	return s
 }
 
-// Computing phases reads the facts of every machine: it is asked for every phaseInterval, or more
-// rarely where it takes long, so that this page never causes more than a twentieth of one core's
-// work with it.
+// Computing phases reads the facts of every machine, and what sessions hold is looked for in every
+// machine. Both are asked for more rarely where that takes long, so that this page never causes
+// more than a twentieth of one core's work with either.
 const (
 	phaseInterval = 2 * time.Second
-	phaseShare    = 20
+	costlyShare   = 20
 )
+
+// paced returns a question of which an older answer does for costlyShare as long as it took.
+func paced[T any](ask func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+	var last T
+	var next time.Time
+	return func(ctx context.Context) (T, error) {
+		start := time.Now()
+		if start.Before(next) {
+			return last, nil
+		}
+		answer, err := ask(ctx)
+		if err == nil {
+			last, next = answer, time.Now().Add(costlyShare*time.Since(start))
+		}
+		return answer, err
+	}
+}
 
 // summarize returns the question for the summary. Its answers always carry phases, which may be
 // older than the rest.
@@ -50,7 +72,7 @@ func summarize(client fleetv1connect.FleetServiceClient) func(ctx context.Contex
 		ask := !start.Before(next)
 		response, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: ask})
 		if ask && !errors.Is(ctx.Err(), context.Canceled) {
-			next = time.Now().Add(max(phaseInterval, phaseShare*time.Since(start)))
+			next = time.Now().Add(max(phaseInterval, costlyShare*time.Since(start)))
 		}
 		if err != nil {
 			return nil, err

@@ -174,6 +174,9 @@ DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND capacity = sqlc.arg(
 -- name: ListPenalties :many
 SELECT capacity, until, cause FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now) ORDER BY capacity;
 
+-- name: CountPenalties :one
+SELECT count(*) FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now);
+
 -- name: ListProviderDiscrepancies :many
 SELECT * FROM discrepancy WHERE provider = sqlc.arg(provider) ORDER BY kind, provider_id, machine;
 
