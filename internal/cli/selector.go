@@ -40,6 +40,7 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 	s.limitFlag = flags.Lookup("limit")
 	flags.StringVar(&s.after, "after", "", "of the machines that are selected, only those behind the one of this ID, in the order of their IDs")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
 	_ = cmd.RegisterFlagCompletionFunc("location", a.completeLocations)
 }
