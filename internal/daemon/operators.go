@@ -80,10 +80,12 @@ func (d *Daemon) buildOperators(parts *components) error {
 	return nil
 }
 
-// page returns the web page. A live view of it does not outlast what lets its viewer read.
+// page returns the web page. A live view of it does not outlast what lets its viewer read, and no
+// token keeps the live views from the others.
 func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger) http.Handler {
 	return webui.New(client, webui.Options{
 		Logger: logger, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },
+		Caller: func(r *http.Request) string { return server.CallerFrom(r.Context()).Actor },
 	})
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
+	"github.com/ironherd/ironherd/internal/server/webui/live"
 	"github.com/ironherd/ironherd/internal/token"
 )
 
@@ -77,5 +79,51 @@ func TestALiveViewEndsWithItsToken(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		open("short", false)
 		open("kept", true)
+	})
+}
+
+// TestNoTokenHasAllLiveViews: the second token finds room though the first one has taken all.
+func TestNoTokenHasAllLiveViews(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens")
+		logger := slog.New(slog.DiscardHandler)
+		var texts []string
+		for _, name := range []string{"greedy", "late"} {
+			text, _, err := token.Create(path, name, token.Viewer, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, text)
+		}
+		tokens, err := token.Open(path, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		access := server.NewAccess(tokens)
+		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger)))
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		statuses := make(chan int, live.MaxViews+1)
+		watch := func(text string, n int) {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("/live/machines/%d", n), nil)
+			r.SetBasicAuth("anybody", text)
+			go func() {
+				w := httptest.NewRecorder()
+				site.ServeHTTP(w, r)
+				statuses <- w.Code
+			}()
+			synctest.Wait()
+		}
+		for n := range live.MaxViews {
+			watch(texts[0], n)
+		}
+		watch(texts[1], live.MaxViews)
+		if n := len(statuses); n != 1 {
+			t.Fatalf("%d streams have ended, want the oldest alone", n)
+		}
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("the stream that has ended is answered with %d", status)
+		}
 	})
 }

@@ -21,6 +21,8 @@ type Options struct {
 	// Allowed says whether who made a request may still read. A live view asks it every ten seconds,
 	// and ends when they may not. Nil: they always may.
 	Allowed func(*http.Request) bool
+	// Caller names who made a request: no caller keeps the live views from others. Nil: all are one.
+	Caller func(*http.Request) string
 }
 
 // New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run
@@ -36,7 +38,7 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	bounds := live.Options{Logger: opts.Logger, Interval: opts.Interval, Timeout: opts.Timeout, Allowed: opts.Allowed}
+	bounds := live.Options{Logger: opts.Logger, Interval: opts.Interval, Timeout: opts.Timeout, Allowed: opts.Allowed, Caller: opts.Caller}
 	cache := live.NewCache(bounds)
 	s := &site{source: newSource(client, bounds), cache: cache, hub: live.NewHub(cache, bounds), assets: loadAssets(), logger: opts.Logger}
 

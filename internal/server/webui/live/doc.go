@@ -12,7 +12,8 @@
 //   - Nothing runs beyond its viewers: the goroutine that loads a view has ended when the stream of
 //     its last viewer has returned.
 //   - What can pile up is bounded: viewers, views that are watched, and views that are remembered.
-//     A viewer beyond the bounds is told to come again later.
+//     A viewer beyond the bounds is told to come again later, unless another caller has more than
+//     they would have: the oldest of those who have the most ends then.
 //   - A panic while a view is loaded is the failure of that view, and is logged.
 //
 // How the parts belong together:

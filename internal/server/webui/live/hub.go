@@ -5,12 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Bounds of what is watched at the same time. Whoever comes beyond them has a page that is loaded
-// anew once a minute.
+// Bounds of what is watched at the same time. Beyond them a caller is let in for one who has more
+// than they would have, so that nobody has all. Whoever is not let in, or had to leave for another,
+// has a page that is loaded anew once a minute.
 const (
 	// MaxViewers counts streams.
 	MaxViewers = 512
@@ -25,9 +27,16 @@ type Hub struct {
 	cache   *Cache
 	options Options
 
-	mu      sync.Mutex
-	feeds   map[string]*feed
-	viewers int
+	mu    sync.Mutex
+	feeds map[string]*feed
+	seats []*seat // the oldest first
+}
+
+// seat is the place of one viewer.
+type seat struct {
+	caller string
+	feed   *feed
+	taken  chan struct{} // closed when another caller is let in for this one
 }
 
 // NewHub returns a hub whose feeds load views through the cache.
@@ -35,39 +44,107 @@ func NewHub(cache *Cache, options Options) *Hub {
 	return &Hub{cache: cache, options: options, feeds: map[string]*feed{}}
 }
 
-// join makes the caller a viewer of a view until it calls leave, once. When leave returns for the
+// join makes the caller a viewer of a view until they call leave, once. When leave returns for the
 // last viewer of a view, the feed has ended. The feed outlives ctx, with its values, because it may
 // have other viewers by then.
-func (h *Hub) join(ctx context.Context, v View) (f *feed, leave func(), err error) {
+func (h *Hub) join(ctx context.Context, v View, caller string) (s *seat, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f = h.feeds[v.Key()]
-	if h.viewers >= MaxViewers || f == nil && len(h.feeds) >= MaxViews {
+	if !h.roomFor(v, caller) {
 		return nil, nil, errCrowded
 	}
+	f := h.feeds[v.Key()]
 	if f == nil {
 		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &feed{view: v, cache: h.cache, options: h.options, cancel: cancel, ended: make(chan struct{}), changed: make(chan struct{})}
 		h.feeds[v.Key()] = f
 		go f.run(running)
 	}
-	f.viewers++
-	h.viewers++
-	return f, func() { h.leave(f) }, nil
+	s = &seat{caller: caller, feed: f, taken: make(chan struct{})}
+	f.seats = append(f.seats, s)
+	h.seats = append(h.seats, s)
+	return s, func() { h.leave(s) }, nil
 }
 
-func (h *Hub) leave(f *feed) {
-	h.mu.Lock()
-	h.viewers--
-	f.viewers--
-	last := f.viewers == 0
-	if last {
-		delete(h.feeds, f.view.Key())
+// roomFor reports whether there is room for one more viewer of a view, and makes some where it can.
+// The caller has the lock.
+func (h *Hub) roomFor(v View, caller string) bool {
+	if h.feeds[v.Key()] == nil && len(h.feeds) >= MaxViews {
+		f, ok := yielding(h.alone(), caller)
+		if !ok {
+			return false
+		}
+		for len(f.seats) > 0 {
+			h.take(f.seats[0])
+		}
 	}
+	if len(h.seats) >= MaxViewers {
+		by := map[string][]*seat{}
+		for _, s := range h.seats {
+			by[s.caller] = append(by[s.caller], s)
+		}
+		s, ok := yielding(by, caller)
+		if !ok {
+			return false
+		}
+		h.take(s)
+	}
+	return true
+}
+
+// alone returns the views that each caller watches alone, the oldest first. What several watch is
+// nobody's to give away.
+func (h *Hub) alone() map[string][]*feed {
+	by := map[string][]*feed{}
+	for _, s := range h.seats {
+		others := slices.ContainsFunc(s.feed.seats, func(other *seat) bool { return other.caller != s.caller })
+		if !others && s.feed.seats[0] == s {
+			by[s.caller] = append(by[s.caller], s.feed)
+		}
+	}
+	return by
+}
+
+// yielding returns what ends for a caller: the oldest of whoever has the most, if that is more than
+// the caller would have. So two who come again and again do not take turns.
+func yielding[T any](by map[string][]T, caller string) (oldest T, ok bool) {
+	most := len(by[caller]) + 1
+	for _, has := range by {
+		if len(has) > most {
+			most, oldest, ok = len(has), has[0], true
+		}
+	}
+	return oldest, ok
+}
+
+// take takes a viewer's seat for another one.
+func (h *Hub) take(s *seat) {
+	h.remove(s)
+	close(s.taken)
+}
+
+// remove takes a viewer out, once. The feed of the last one ends. The caller has the lock.
+func (h *Hub) remove(s *seat) {
+	i := slices.Index(h.seats, s)
+	if i < 0 {
+		return
+	}
+	h.seats = slices.Delete(h.seats, i, i+1)
+	f := s.feed
+	f.seats = slices.DeleteFunc(f.seats, func(other *seat) bool { return other == s })
+	if len(f.seats) == 0 {
+		delete(h.feeds, f.view.Key())
+		f.cancel()
+	}
+}
+
+func (h *Hub) leave(s *seat) {
+	h.mu.Lock()
+	h.remove(s)
+	last := len(s.feed.seats) == 0
 	h.mu.Unlock()
 	if last {
-		f.cancel()
-		<-f.ended
+		<-s.feed.ended
 	}
 }
 
@@ -78,7 +155,7 @@ type feed struct {
 	options Options
 	cancel  context.CancelFunc
 	ended   chan struct{}
-	viewers int // guarded by the hub's lock
+	seats   []*seat // of its viewers, the oldest first; guarded by the hub's lock
 
 	mu      sync.Mutex
 	newest  *Content

@@ -25,10 +25,15 @@ const (
 //	beat  {"now"}                    every 10 s
 //
 // now is the server's clock in milliseconds since 1970, and build is the caller's mark of the
-// page's own files. A viewer beyond the bounds gets 503. The stream ends with the beat at which the
-// viewer may not read any more; whoever opened it is let in, or not, before.
+// page's own files. A viewer beyond the bounds gets 503; so does one whose stream has ended for
+// another caller, when its page opens it again. The stream ends with the beat at which the viewer
+// may not read any more; whoever opened it is let in, or not, before.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, v View, build string) {
-	feed, leave, err := h.join(r.Context(), v)
+	caller := ""
+	if h.options.Caller != nil {
+		caller = h.options.Caller(r)
+	}
+	seat, leave, err := h.join(r.Context(), v, caller)
 	if err != nil {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -47,7 +52,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, v View, build string
 	defer beat.Stop()
 	sent := map[string]string{}
 	for {
-		seen, changed := feed.now()
+		seen, changed := seat.feed.now()
 		if seen != nil {
 			if all := swaps(seen.Fragments, sent); len(all) > 0 {
 				if out.send("swap", Event{Title: seen.Title, Swaps: all}) != nil {
@@ -58,7 +63,9 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, v View, build string
 		select {
 		case <-r.Context().Done():
 			return
-		case <-feed.ended:
+		case <-seat.taken:
+			return
+		case <-seat.feed.ended:
 			return
 		case <-changed:
 		case <-beat.C:

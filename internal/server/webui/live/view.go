@@ -27,7 +27,7 @@ type Content struct {
 	Fragments []*Fragment
 }
 
-// Options bound how often and for how long views are loaded. All fields are required.
+// Options bound how often and for how long views are loaded. All but the last two are required.
 type Options struct {
 	Logger *slog.Logger
 	// Interval is the shortest time between two loads of one view.
@@ -37,6 +37,9 @@ type Options struct {
 	// Allowed says whether who made a request may still read. A stream asks it before each beat. Nil:
 	// they always may.
 	Allowed func(*http.Request) bool
+	// Caller names who made a request. No caller has all that may be watched at the same time where
+	// others want some of it. Nil: all are one.
+	Caller func(*http.Request) string
 }
 
 // noticeID is the ID of the fragment that holds a view's notice.
