@@ -3,6 +3,7 @@ package webui
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/a-h/templ"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
@@ -46,14 +48,19 @@ func (s *site) render(w http.ResponseWriter, r *http.Request, status int, l layo
 	_, _ = w.Write(html.Bytes())
 }
 
-// renderFailure answers when a page could not be made, which is a fault here unless the visitor has
-// left.
+// renderFailure answers when a page could not be made. That is a fault here unless the request has
+// ended: a visitor who has left is told nothing, and one whom this server has cut off is told why.
 func (s *site) renderFailure(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return
+	switch cause := context.Cause(r.Context()); {
+	case errors.Is(cause, context.Canceled):
+	case fleet.KindOf(cause) == fleet.KindTimeout:
+		http.Error(w, "this page was not made in time: load it again", http.StatusGatewayTimeout)
+	case cause != nil:
+		http.Error(w, "this page could not be made: "+cause.Error(), http.StatusServiceUnavailable)
+	default:
+		s.logger.Error("a page could not be made", slog.String("path", r.URL.Path), slog.Any("err", err))
+		http.Error(w, "this page could not be made; the log of the control plane says why", http.StatusInternalServerError)
 	}
-	s.logger.Error("a page could not be made", slog.String("path", r.URL.Path), slog.Any("err", err))
-	http.Error(w, "this page could not be made; the log of the control plane says why", http.StatusInternalServerError)
 }
 
 // knownVersion returns what the control plane says it is; nil while it does not.

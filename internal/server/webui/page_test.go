@@ -420,3 +420,39 @@ func TestLeaver(t *testing.T) {
 		t.Errorf("the next visitor gets %d", w.Code)
 	}
 }
+
+// TestAPageIsCutOff: a visitor whose request this server ends is told so, with a status that is no
+// success. One who has left is told nothing.
+func TestAPageIsCutOff(t *testing.T) {
+	t.Parallel()
+	stopped := fleet.Errorf(fleet.KindTemporary, "the control plane is being stopped: ask again")
+	for _, test := range []struct {
+		path   string
+		cause  error
+		status int
+		text   string
+	}{
+		{"/", stopped, http.StatusServiceUnavailable, "this page could not be made: the control plane is being stopped: ask again\n"},
+		{"/machines?state=flying", stopped, http.StatusServiceUnavailable, "this page could not be made: the control plane is being stopped: ask again\n"},
+		{"/", context.DeadlineExceeded, http.StatusGatewayTimeout, "this page was not made in time: load it again\n"},
+		{"/", nil, http.StatusOK, ""}, // nobody sees the status
+	} {
+		for _, late := range []bool{false, true} { // before the first question, or during it
+			stub := smallFleet()
+			ctx, end := context.WithCancelCause(t.Context())
+			stub.fail = func(string) error {
+				end(test.cause)
+				return connect.NewError(connect.CodeCanceled, context.Canceled)
+			}
+			if !late {
+				end(test.cause)
+			}
+			w := httptest.NewRecorder()
+			New(stub, Options{}).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, test.path, nil))
+			if w.Code != test.status || w.Body.String() != test.text {
+				t.Errorf("%s, %v, late: %t: got %d: %s", test.path, test.cause, late, w.Code, w.Body)
+			}
+			end(nil)
+		}
+	}
+}

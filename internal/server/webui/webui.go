@@ -89,8 +89,9 @@ func (s *site) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	seen, err := s.cache.Look(r.Context(), sourced{v, s.source})
-	if err != nil {
-		return // the visitor has left
+	if err != nil { // the request has ended
+		s.renderFailure(w, r, err)
+		return
 	}
 	if status, p := refusal(v, seen.Err); status != 0 {
 		s.renderProblem(w, r, status, p)
