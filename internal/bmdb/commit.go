@@ -268,7 +268,7 @@ func (t *transaction) backOff(
 		NotBefore: t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond),
 		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1, Since: was.Since,
 	}
-	if next.Since.IsZero() && !f.Queued {
+	if next.Since.IsZero() && (!f.Queued || process == fleet.ProcessProbe) {
 		next.Since = t.Now()
 	}
 	heard := was.Heard(f.Answer, t.Now())

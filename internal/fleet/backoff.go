@@ -88,7 +88,8 @@ type BackoffState struct {
 	Cause string
 	// Failures counts the failures in a row.
 	Failures int
-	// Since is when the first of them was in which something was tried; zero: nothing was yet.
+	// Since is when the first of them was in which something was tried; zero: nothing was yet. For a
+	// probe it is when the first of them was: whatever kept us from asking, nobody has asked since.
 	Since time.Time
 	// UnansweredSince is since when the host has answered nobody who tried to reach it; zero: it has
 	// answered, or nobody got as far as to try.

@@ -144,7 +144,7 @@ func (c judgement) found() string {
 }
 
 // unasked says since when the installed system cannot be asked, and why; "" where the last probe
-// could be made, or a turn is all that it waited for. A unit calls by itself.
+// could be made. A unit calls by itself.
 func (c judgement) unasked() string {
 	b := c.r.Backoffs[fleet.ProcessProbe]
 	if b.Since.IsZero() || c.installedCurrent() && c.r.Installed.SeenUp.By == fleet.SeenByUnit {

@@ -290,25 +290,35 @@ var probeTests = []test{
 				w.Fatalf("%d machines are not asked, %s since %s, want %d", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince, unasked)
 			}
 		}
-		for range 4 { // nothing is tried
+		for range 3 { // nothing is tried
 			w.must(claim().Fail(w.ctx, bmdb.Failure{Cause: "its turn did not come", Backoff: down.Backoff, Queued: true}))
 		}
-		want(0, 4, 0)
+		want(0, 3, 0) // not for long enough
+		late := claim()
+		want(0, 3, 1)
+		w.must(late.Finish(w.ctx, answers(true)))
+		want(0, 0, 0)
+		for range 4 {
+			w.must(claim().Fail(w.ctx, bmdb.Failure{Cause: "its turn did not come", Backoff: down.Backoff, Queued: true}))
+		}
+		want(0, 4, 1)
 		w.must(claim().Fail(w.ctx, down))
-		want(1, 5, 0)
+		want(1, 5, 1)
+		w.must(claim().Finish(w.ctx, answers(true)))
 		w.must(claim().Fail(w.ctx, down))
 		w.must(claim().Fail(w.ctx, down))
-		want(1, 7, 0) // not for long enough
+		w.must(claim().Fail(w.ctx, down))
+		want(2, 3, 0)
 		work := claim()
-		want(1, 7, 1)
+		want(2, 3, 1)
 		w.faults.LoseReply()
 		w.must(swallow(work.Fail(w.ctx, down)))
 		w.must(work.Fail(w.ctx, down))
-		want(1, 8, 1)
+		want(2, 4, 1)
 		other := down
 		other.Cause = "the jump host has another host key"
 		w.must(claim().Fail(w.ctx, other))
-		want(2, 9, 1)
+		want(3, 5, 1)
 		work = claim()
 		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smoke")) // nobody wants to ask it
 		w.wantKind(work.Fail(w.ctx, other), fleet.KindLeaseLost)
