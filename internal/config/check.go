@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -17,6 +19,47 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/token"
 )
+
+// checkWithin is check, unless that takes longer than the limit, because a file does not answer. It
+// then records which files do not: nobody comes back who looks at one of them.
+func (d *document) checkWithin(c Config, limit time.Duration) {
+	checked := *d
+	checked.faults = slices.Clone(d.faults)
+	_, late := secret.Within(limit, func() (struct{}, error) {
+		checked.check(c)
+		if c.Has(fleet.RoleOperatorAPI) { // a start reads it next, and tells what is wrong with it
+			_ = secret.Check(c.OperatorAPI.TokensFile)
+		}
+		return struct{}{}, nil
+	})
+	if late == nil {
+		d.faults = checked.faults
+		return
+	}
+	before := len(d.faults)
+	files := c.fileKeys()
+	hang := make([]error, len(files))
+	var asked sync.WaitGroup
+	for i, file := range files {
+		path := *file.path
+		if path == "" {
+			continue
+		}
+		if file.key == "database.path" {
+			path = filepath.Dir(path) // who closes a database that is open here ends its locks
+		}
+		asked.Go(func() { hang[i] = secret.Answers(min(limit, blameLimit), path) })
+	}
+	asked.Wait()
+	for i, err := range hang {
+		if err != nil {
+			d.fileFault(files[i].key, err)
+		}
+	}
+	if len(d.faults) == before { // they answer by now
+		d.fileFaultAt(place{}, "", fmt.Errorf("the files that the configuration names cannot be read: %w", late))
+	}
+}
 
 // check records the faults of a decoded configuration. Components check the values of their
 // sections; check adds what concerns several sections, and files.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
@@ -61,11 +62,24 @@ var serviceLink = regexp.MustCompile(`^IRONHERD_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HO
 // the result are absolute; those of the file are relative to its directory.
 //
 // The error is Faults with all that is wrong, or says why the file cannot be read. It is of kind
-// Invalid in both cases.
-func Load(sources Sources) (Config, error) {
+// Invalid in both cases. Where files that are named do not answer for a minute, as on a network
+// file system whose server is gone, that is what is told, and it passes.
+func Load(sources Sources) (Config, error) { return load(sources, answerLimit) }
+
+const (
+	// answerLimit is how long the files that are named may take to answer.
+	answerLimit = time.Minute
+	// blameLimit is how long each of them may take when it is to be found out which do not.
+	blameLimit = 5 * time.Second
+)
+
+func load(sources Sources, limit time.Duration) (Config, error) {
 	var content []byte
 	if sources.File != "" {
-		read, err := os.ReadFile(sources.File)
+		read, err := secret.Within(limit, func() ([]byte, error) { return os.ReadFile(sources.File) })
+		if secret.Passes(err) { // it hangs
+			return Config{}, Faults{{Problem: unreadable(sources.File, err).Error(), Passes: true}}
+		}
 		if err != nil {
 			return Config{}, unreadable(sources.File, err)
 		}
@@ -96,7 +110,7 @@ func Load(sources Sources) (Config, error) {
 			config.Initializer.OtherAgentExecutables = otherAgentsBeside(sources.Executable)
 		}
 	}
-	d.check(config)
+	d.checkWithin(config, limit)
 	if faults := d.sorted(); len(faults) > 0 {
 		return Config{}, faults
 	}
