@@ -55,8 +55,19 @@ func parse(data []byte) (entries []provider.Entry, faults []string, err error) {
 	if len(nodes) > maximumHosts {
 		return nil, nil, fmt.Errorf("it has more than %d hosts", maximumHosts)
 	}
-	entries, faults = entriesOf(nodes)
+	entries, faults = entriesOf(nodes, len(nodes) > 0 && unended(data, nodes[len(nodes)-1]))
 	return entries, faults, nil
+}
+
+// unended reports whether a list ends in the middle of a line, in a value of its last host that may
+// go on: half of an address is an address, too. A value in quotes, or within brackets, has an end.
+func unended(data []byte, host *yaml.Node) bool {
+	value := host
+	for len(value.Content) > 0 {
+		value = value.Content[len(value.Content)-1]
+	}
+	plain := value.Kind == yaml.AliasNode || value.Kind == yaml.ScalarNode && value.Style&^yaml.TaggedStyle == 0
+	return plain && !bytes.HasSuffix(data, []byte("\n")) && bytes.HasSuffix(data, []byte(value.Value))
 }
 
 // hostNodes returns the hosts of a list: a mapping with the one key hosts, or the bare sequence.
@@ -110,8 +121,9 @@ type listed struct {
 
 // entriesOf returns one entry for each ID, and every fault, each once. Hosts that share an ID, an
 // address or a host name are all unusable, because nobody can tell which of them is meant: the host
-// name is what people call the machine by. The entry of a host tells the first of its faults.
-func entriesOf(nodes []*yaml.Node) (entries []provider.Entry, faults []string) {
+// name is what people call the machine by. The entry of a host tells the first of its faults. The
+// last host of a list that is unended is unusable, too.
+func entriesOf(nodes []*yaml.Node, unended bool) (entries []provider.Entry, faults []string) {
 	entries = make([]provider.Entry, 0, len(nodes))
 	hosts := make([]listed, 0, len(nodes))
 	byID := make(map[fleet.ProviderID]int, len(nodes))
@@ -132,6 +144,9 @@ func entriesOf(nodes []*yaml.Node) (entries []provider.Entry, faults []string) {
 	}
 	for i, node := range nodes {
 		h := listed{parseHost(node), node.Line, len(entries)}
+		if unended && i == len(nodes)-1 && h.Invalid == "" {
+			h.Invalid = fmt.Sprintf("line %d: host %q: the list ends in the middle of a line, which may be half of one: end it with a newline", h.line, h.ID)
+		}
 		first, twice := byID[h.ID]
 		if twice = twice && h.ID != ""; twice {
 			h.entry = hosts[first].entry

@@ -27,7 +27,8 @@
 // makes no host gone, and no other host out of one.
 //
 // A list that it cannot read answers nothing; the error names the line. A host that it does not
-// understand becomes an entry that says what is wrong; the others are not affected.
+// understand becomes an entry that says what is wrong; the others are not affected. So does the
+// last one of a list that ends in the middle of a line: a writer may have stopped there for long.
 package static
 
 import (
