@@ -96,7 +96,7 @@ func Withdraw(ctx context.Context, client *clientv3.Client, layout etcd.Layout) 
 }
 
 // readApproval returns nil when there is none, when it cannot be read, or when it is over. Known is
-// since when it has been seen.
+// since when it has been seen; nil where it is only to be shown.
 func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout, known *words) (*Approval, error) {
 	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Approval()})
 	if err != nil {

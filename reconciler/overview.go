@@ -69,7 +69,7 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	if o.Overrides, err = readOverrides(ctx, client, layout); err != nil {
 		return Overview{}, err
 	}
-	if o.Approval, err = readApproval(ctx, client, layout, &words{}); err != nil {
+	if o.Approval, err = readApproval(ctx, client, layout, nil); err != nil {
 		return Overview{}, err
 	}
 	if !found {

@@ -27,7 +27,7 @@ func Plan(ctx context.Context, config Config, client *clientv3.Client, planner P
 	if sourcer, can := planner.(Sourcer); can {
 		registry := node.NewRegistry(client, config.Layout, config.Logger)
 		sourcer.AskConsent(func(ctx context.Context, own node.Source) (Consent, error) {
-			return askConsent(ctx, config, client, registry, &words{}, own)
+			return askConsent(ctx, config, client, registry, nil, own)
 		})
 	}
 	return planner.Plan(ctx)

@@ -12,6 +12,8 @@ import (
 // begin anew. So who acts on a word takes it for over, too, when he has seen it for as long as it
 // was to hold. Where its end is long past by his wall clock, some minutes do: the clock of a host
 // that has just started may be hours ahead. Safe for concurrent use.
+//
+// Who only shows what others act on has seen nothing before, and goes by his wall clock alone: nil.
 type words struct {
 	mu    sync.Mutex
 	since map[string]sighting // by key
@@ -34,6 +36,9 @@ func longOver(until time.Time) bool {
 
 // see takes note of what is in etcd.
 func (w *words) see(s etcd.Snapshot) {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.since == nil {
@@ -49,6 +54,9 @@ func (w *words) see(s etcd.Snapshot) {
 // over reports whether the word of a key is over that was to hold from one time to another. The key
 // has been seen.
 func (w *words) over(key string, at, until time.Time) bool {
+	if w == nil {
+		return longOver(until)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	length, seen := until.Sub(at), time.Since(w.since[key].at)

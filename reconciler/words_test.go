@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/reconciler/etcd"
+	"github.com/ironherd/ironherd/reconciler/node"
 )
 
 // TestWordsEnd: a word is over when it has been seen for as long as it was to hold, whatever the
@@ -91,6 +92,35 @@ func TestOverridesEndInTime(t *testing.T) {
 	read, err := etcd.Read(t.Context(), client, overrideRange(layout))
 	if err != nil || len(read.Entries) != 1 {
 		t.Errorf("etcd has %v, %v", read.Entries, err)
+	}
+}
+
+// TestApprovalsAreShownWhileTheyHold: `status` and `plan` take an approval for over when its time
+// is up, although etcd still has it.
+func TestApprovalsAreShownWhileTheyHold(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	config := Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, Logger: quiet(t)}
+	for began, want := range map[time.Duration]bool{-time.Minute: true, -time.Hour - time.Minute: true, -2 * time.Hour: false} {
+		a := Approval{Digest: "d1", At: time.Now().Add(began)}
+		a.Until = a.At.Add(time.Hour)
+		text, err := json.Marshal(a)
+		if err == nil {
+			_, err = client.Put(t.Context(), layout.Approval(), string(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, err := Look(t.Context(), client, layout, config.Build, config.Logger); err != nil || (o.Approval != nil) != want {
+			t.Errorf("began %s ago: status shows %+v, %v", -began, o.Approval, err)
+		}
+		p := &planner{sourced: &sourced{}, paused: paused{told: make(chan []Override, 1)}}
+		if _, err := Plan(t.Context(), config, client, p); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := p.ask(t.Context(), node.Source{Digest: "d1"}); err != nil || c.Approved != want {
+			t.Errorf("began %s ago: the plan was told %+v, %v", -began, c, err)
+		}
 	}
 }
 
