@@ -196,51 +196,22 @@ func decodeRunning(text string) (running map[fleet.Process]int) {
 // for longest is.
 func (db *DB) OldestByState(ctx context.Context) (map[fleet.State]time.Time, error) {
 	return read(ctx, db.peek, "time in state", func(ctx context.Context, t *transaction) (map[fleet.State]time.Time, error) {
-		oldest := make(map[fleet.State]time.Time)
-		providers, err := t.q.ListProviders(ctx)
-		if err != nil {
-			return nil, err
+		rows, err := t.q.ListOldestInStates(ctx)
+		oldest := make(map[fleet.State]time.Time, len(rows))
+		for _, r := range rows {
+			oldest[fleet.State(r.State)] = instant(r.Since)
 		}
-		for _, p := range providers {
-			for _, state := range fleet.States() {
-				since, err := t.q.GetOldestInState(ctx, statement.GetOldestInStateParams{Provider: p.Name, State: string(state)})
-				if err != nil {
-					return nil, err
-				}
-				if is, known := oldest[state]; since != 0 && (!known || instant(since).Before(is)) {
-					oldest[state] = instant(since)
-				}
-			}
-		}
-		return oldest, nil
+		return oldest, err
 	})
 }
 
 // CountLate counts the machines that have been in a state since before an instant, and says since
 // when the first of them has; zero where there is none. It reads an index of those alone.
 func (db *DB) CountLate(ctx context.Context, state fleet.State, before time.Time) (n int, oldest time.Time, err error) {
-	type late struct {
-		n      int
-		oldest time.Time
-	}
-	l, err := read(ctx, db.peek, "count late machines", func(ctx context.Context, t *transaction) (l late, err error) {
-		providers, err := t.q.ListProviders(ctx)
-		if err != nil {
-			return l, err
-		}
-		for _, p := range providers {
-			row, err := t.q.CountLate(ctx, statement.CountLateParams{Provider: p.Name, State: string(state), Before: micros(before)})
-			if err != nil {
-				return l, err
-			}
-			if since := instant(row.Oldest); row.N > 0 && (l.n == 0 || since.Before(l.oldest)) {
-				l.oldest = since
-			}
-			l.n += int(row.N)
-		}
-		return l, nil
+	row, err := read(ctx, db.peek, "count late machines", func(ctx context.Context, t *transaction) (statement.CountLateAnywhereRow, error) {
+		return t.q.CountLateAnywhere(ctx, statement.CountLateAnywhereParams{State: string(state), Before: micros(before)})
 	})
-	return l.n, l.oldest, err
+	return int(row.N), instant(row.Oldest), err
 }
 
 // Phase is how long one phase of a machine's way took.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -266,6 +267,62 @@ var listTests = []test{
 		w.must(err)
 		if want := time.UnixMicro(rows[len(rows)-1].Since); !got[fleet.StateFailed].Equal(want) {
 			w.Fatalf("failed since %s, want %s", got[fleet.StateFailed], want)
+		}
+		w.must(w.faults.Engine.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM machine_state WHERE machine LIKE 'm-%'")
+			return err
+		}))
+	}},
+	{"who is in a state for longest is one question, however many providers there are", func(w *world) {
+		const providers = 7
+		now := w.now()
+		var rows []statement.PutStateParams
+		for i := range providers {
+			name := fleet.ProviderName(fmt.Sprintf("q%d", i))
+			w.must(w.db.RegisterProvider(w.ctx, name, "test", 0))
+			if i == 3 {
+				continue // has no machines
+			}
+			for j, state := range []fleet.State{fleet.StateProvided, fleet.StateFailed, fleet.StateBooting, fleet.StateInstalled}[:i%4+1] {
+				for k := range 3 {
+					lasts := time.Duration(10*j+i%6+k) * time.Hour
+					rows = append(rows, statement.PutStateParams{
+						Machine: fmt.Sprintf("m-%d-%d-%d", i, j, k), Provider: string(name), State: string(state), Reason: "x", Since: now.Add(-lasts).UnixMicro(),
+					})
+				}
+			}
+		}
+		w.write(func(ctx context.Context, q statement.Many) error { return q.PutStates(ctx, rows) })
+		want := make(map[fleet.State]time.Time)
+		late, first := 0, now
+		for _, r := range rows {
+			state, since := fleet.State(r.State), time.UnixMicro(r.Since).UTC()
+			if oldest, is := want[state]; !is || since.Before(oldest) {
+				want[state] = since
+			}
+			if state == fleet.StateFailed && since.Before(now.Add(-12*time.Hour)) {
+				late++
+				first = slices.MinFunc([]time.Time{first, since}, time.Time.Compare)
+			}
+		}
+		if cost := w.cost("time in state", func() {
+			got, err := w.db.OldestByState(w.ctx)
+			if w.must(err); !maps.Equal(got, want) {
+				w.Errorf("the oldest are %v, want %v", got, want)
+			}
+		}); cost != 1 {
+			w.Errorf("to find the oldest took %d statements", cost)
+		}
+		if cost := w.cost("count late machines", func() {
+			n, oldest, err := w.db.CountLate(w.ctx, fleet.StateFailed, now.Add(-12*time.Hour))
+			if w.must(err); n != late || late < 5 || !oldest.Equal(first) {
+				w.Errorf("%d are late, the first since %s; want %d, %s", n, oldest, late, first)
+			}
+			if n, oldest, err = w.db.CountLate(w.ctx, fleet.StateOff, now); err != nil || n != 0 || !oldest.IsZero() {
+				w.Errorf("%d are late where none is, since %s, %v", n, oldest, err)
+			}
+		}); cost != 2 {
+			w.Errorf("two counts of late ones took %d statements", cost)
 		}
 		w.must(w.faults.Engine.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
 			_, err := tx.ExecContext(ctx, "DELETE FROM machine_state WHERE machine LIKE 'm-%'")

@@ -97,11 +97,10 @@ var placeTests = []test{
 	{"a look passes what is due in a full location without its entries", func(w *world) {
 		w.silentAt(provider, 2, 0, slices.Concat(in("a", 50), in("b", 1))...)
 		s := w.session("a")
-		w.looked.Store(0)
-		w.wantAt(w.recover(s, 3, 3), "a:2 b:1")
+		n := w.cost("look for due work", func() { w.wantAt(w.recover(s, 3, 3), "a:2 b:1") })
 		// The first look: a page, the environment with its policy, who holds what. The second knows
 		// that a is full: the same, for b, the policy apart. What is full costs no other page.
-		if n := w.looked.Load(); n > 7 {
+		if n > 7 {
 			w.Errorf("the claim looked at the agenda by %d statements", n)
 		}
 		w.must(w.shift.View(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"pgregory.net/rapid"
@@ -34,18 +33,20 @@ type world struct {
 	// after is called once, after the next transaction of that kind.
 	after map[string]func()
 
-	// looked counts the statements of looks at the agenda.
-	looked atomic.Int64
-
 	mu       sync.Mutex
 	happened map[string]int
+	// statements counts them by the kind of their transaction.
+	statements map[string]int
 }
 
 // Transaction implements bmdb.Observer.
 func (w *world) Transaction(kind string, _ time.Duration, statements int, _ error) {
-	if kind == "look for due work" {
-		w.looked.Add(int64(statements))
+	w.mu.Lock()
+	if w.statements == nil {
+		w.statements = make(map[string]int)
 	}
+	w.statements[kind] += statements
+	w.mu.Unlock()
 	if do, ok := w.after[kind]; ok {
 		delete(w.after, kind)
 		do()
@@ -67,6 +68,18 @@ func (w *world) Happened(what bmdb.Happening, cause string) {
 		w.happened = make(map[string]int)
 	}
 	w.happened[string(what)+": "+cause]++
+}
+
+// cost returns how many statements the transactions of a kind run while something is done.
+func (w *world) cost(kind string, do func()) int {
+	of := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.statements[kind]
+	}
+	before := of()
+	do()
+	return of() - before
 }
 
 // wantHappenedOnce checks that something has happened once so far.

@@ -33,6 +33,35 @@ func (q *Queries) CountLate(ctx context.Context, arg CountLateParams) (CountLate
 	return i, err
 }
 
+const countLateAnywhere = `-- name: CountLateAnywhere :one
+SELECT CAST(COALESCE(sum((
+    SELECT count(*) FROM machine_state AS s WHERE s.provider = p.name AND s.state = $1 AND s.since < $2
+  )), 0) AS BIGINT) AS n,
+  CAST(COALESCE(min((
+    SELECT s.since FROM machine_state AS s WHERE s.provider = p.name AND s.state = $1 AND s.since < $2
+    ORDER BY s.since LIMIT 1
+  )), 0) AS BIGINT) AS oldest
+FROM provider AS p
+`
+
+type CountLateAnywhereParams struct {
+	State  string
+	Before int64
+}
+
+type CountLateAnywhereRow struct {
+	N      int64
+	Oldest int64
+}
+
+// CountLate of all providers together.
+func (q *Queries) CountLateAnywhere(ctx context.Context, arg CountLateAnywhereParams) (CountLateAnywhereRow, error) {
+	row := q.db.QueryRowContext(ctx, countLateAnywhere, arg.State, arg.Before)
+	var i CountLateAnywhereRow
+	err := row.Scan(&i.N, &i.Oldest)
+	return i, err
+}
+
 const deleteMachine = `-- name: DeleteMachine :exec
 DELETE FROM machine WHERE id = $1
 `
@@ -240,23 +269,6 @@ func (q *Queries) GetMachineHeld(ctx context.Context, arg GetMachineHeldParams) 
 		return nil, err
 	}
 	return items, nil
-}
-
-const getOldestInState = `-- name: GetOldestInState :one
-SELECT CAST(COALESCE(min(since), 0) AS BIGINT) AS since FROM machine_state WHERE provider = $1 AND state = $2
-`
-
-type GetOldestInStateParams struct {
-	Provider string
-	State    string
-}
-
-// Since when the machine is in a state that is in it for longest.
-func (q *Queries) GetOldestInState(ctx context.Context, arg GetOldestInStateParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, getOldestInState, arg.Provider, arg.State)
-	var since int64
-	err := row.Scan(&since)
-	return since, err
 }
 
 const insertMachine = `-- name: InsertMachine :exec
@@ -642,6 +654,53 @@ func (q *Queries) ListMachinesInStateAt(ctx context.Context, arg ListMachinesInS
 			return nil, err
 		}
 		items = append(items, machine)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listOldestInStates = `-- name: ListOldestInStates :many
+WITH RECURSIVE found (provider, state) AS (
+  SELECT p.name, (SELECT s.state FROM machine_state AS s WHERE s.provider = p.name ORDER BY s.state LIMIT 1) FROM provider AS p
+  UNION ALL
+  SELECT f.provider, (
+    SELECT s.state FROM machine_state AS s WHERE s.provider = f.provider AND s.state > f.state ORDER BY s.state LIMIT 1
+  ) FROM found AS f WHERE f.state IS NOT NULL
+)
+SELECT CAST(f.state AS TEXT) AS state, CAST(min((
+    SELECT s.since FROM machine_state AS s WHERE s.provider = f.provider AND s.state >= f.state ORDER BY s.state, s.since LIMIT 1
+  )) AS BIGINT) AS since
+FROM found AS f WHERE f.state IS NOT NULL GROUP BY f.state
+`
+
+type ListOldestInStatesRow struct {
+	State string
+	Since int64
+}
+
+// For each state that machines are in, since when the one is that is in it for longest. An index
+// has the states of a provider in their order: found goes from each of them to the next, past
+// whatever is in it. Who is in a state for longest is the first there that is in it or in a later
+// one. Asked for those in that state alone, PostgreSQL could believe that they are few, and read
+// them all by an index that has them in another order.
+func (q *Queries) ListOldestInStates(ctx context.Context) ([]ListOldestInStatesRow, error) {
+	rows, err := q.db.QueryContext(ctx, listOldestInStates)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListOldestInStatesRow
+	for rows.Next() {
+		var i ListOldestInStatesRow
+		if err := rows.Scan(&i.State, &i.Since); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

@@ -125,11 +125,36 @@ LEFT JOIN install_request rq ON rq.machine = m.id
 LEFT JOIN installed ins ON ins.machine = m.id
 ORDER BY m.id DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- Since when the machine is in a state that is in it for longest.
--- name: GetOldestInState :one
-SELECT CAST(COALESCE(min(since), 0) AS BIGINT) AS since FROM machine_state WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state);
+-- For each state that machines are in, since when the one is that is in it for longest. An index
+-- has the states of a provider in their order: found goes from each of them to the next, past
+-- whatever is in it. Who is in a state for longest is the first there that is in it or in a later
+-- one. Asked for those in that state alone, PostgreSQL could believe that they are few, and read
+-- them all by an index that has them in another order.
+-- name: ListOldestInStates :many
+WITH RECURSIVE found (provider, state) AS (
+  SELECT p.name, (SELECT s.state FROM machine_state AS s WHERE s.provider = p.name ORDER BY s.state LIMIT 1) FROM provider AS p
+  UNION ALL
+  SELECT f.provider, (
+    SELECT s.state FROM machine_state AS s WHERE s.provider = f.provider AND s.state > f.state ORDER BY s.state LIMIT 1
+  ) FROM found AS f WHERE f.state IS NOT NULL
+)
+SELECT CAST(f.state AS TEXT) AS state, CAST(min((
+    SELECT s.since FROM machine_state AS s WHERE s.provider = f.provider AND s.state >= f.state ORDER BY s.state, s.since LIMIT 1
+  )) AS BIGINT) AS since
+FROM found AS f WHERE f.state IS NOT NULL GROUP BY f.state;
 
 -- Those that have been in a state since before an instant, and since when the first of them has.
 -- name: CountLate :one
 SELECT count(*) AS n, CAST(COALESCE(min(since), 0) AS BIGINT) AS oldest FROM machine_state
 WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND since < sqlc.arg(before);
+
+-- CountLate of all providers together.
+-- name: CountLateAnywhere :one
+SELECT CAST(COALESCE(sum((
+    SELECT count(*) FROM machine_state AS s WHERE s.provider = p.name AND s.state = sqlc.arg(state) AND s.since < sqlc.arg(before)
+  )), 0) AS BIGINT) AS n,
+  CAST(COALESCE(min((
+    SELECT s.since FROM machine_state AS s WHERE s.provider = p.name AND s.state = sqlc.arg(state) AND s.since < sqlc.arg(before)
+    ORDER BY s.since LIMIT 1
+  )), 0) AS BIGINT) AS oldest
+FROM provider AS p;

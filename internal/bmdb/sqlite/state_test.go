@@ -1,0 +1,88 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// explaining asks for the plan of each statement that asks for rows.
+type explaining struct {
+	statement.DBTX
+	t    *testing.T
+	plan []string
+}
+
+func (e *explaining) QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row {
+	e.explain(ctx, text, args)
+	return e.DBTX.QueryRowContext(ctx, text, args...)
+}
+
+func (e *explaining) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	e.explain(ctx, text, args)
+	return e.DBTX.QueryContext(ctx, text, args...)
+}
+
+func (e *explaining) explain(ctx context.Context, text string, args []any) {
+	e.plan = nil
+	rows, err := e.DBTX.QueryContext(ctx, "EXPLAIN QUERY PLAN "+text, args...)
+	if err != nil {
+		e.t.Error(err)
+		return
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			e.t.Error(err)
+		}
+		e.plan = append(e.plan, step)
+	}
+	if err := rows.Err(); err != nil {
+		e.t.Error(err)
+	}
+}
+
+// TestTimesInStatesAreFoundByIndex: since when machines are in their states, and which are late,
+// is found by an index, past all the others.
+func TestTimesInStatesAreFoundByIndex(t *testing.T) {
+	t.Parallel()
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
+	defer func() { _ = engine.Close() }()
+	of := regexp.MustCompile(`^(SCAN|SEARCH) s\b.*`)
+	err := engine.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		e := &explaining{DBTX: tx, t: t}
+		check := func(err error, want ...string) error {
+			var got []string
+			for _, step := range e.plan {
+				if step = of.FindString(step); step != "" {
+					got = append(got, step)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the plan is %q", e.plan)
+			}
+			return err
+		}
+		const index = "SEARCH s USING COVERING INDEX machine_state_since "
+		_, err := statement.New(e).ListOldestInStates(ctx)
+		if err := check(err, index+"(provider=?)", index+"(provider=? AND state>?)", index+"(provider=? AND state>?)"); err != nil {
+			return err
+		}
+		_, err = statement.New(e).CountLateAnywhere(ctx, statement.CountLateAnywhereParams{State: string(fleet.StateFailed), Before: 1})
+		return check(err, index+"(provider=? AND state=? AND since<?)", index+"(provider=? AND state=? AND since<?)")
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
