@@ -370,7 +370,9 @@ func (s *source) provision(d *device) {
 
 // pull is a lever that is pulled at a device.
 func (s *source) pull(ctx context.Context, what string, id fleet.ProviderID, do func(d *device) error) error {
-	return s.call(ctx, what, func() { s.world.watch.effect(ctx, what, s.find(id)) }, func() error {
+	notCounted := func() {}
+	sent := func() { notCounted = s.world.watch.pulled(ctx, what, s.find(id)) }
+	err := s.call(ctx, what, sent, func() error {
 		d := s.find(id)
 		if d == nil {
 			return fleet.Errorf(fleet.KindNotFound, "there is no device %s", id)
@@ -381,6 +383,10 @@ func (s *source) pull(ctx context.Context, what string, id fleet.ProviderID, do 
 		s.world.trace("%s: %s", d.capacity, what)
 		return do(d)
 	})
+	if fleet.KindOf(err) == fleet.KindThrottled {
+		notCounted()
+	}
+	return err
 }
 
 // restart restarts a device that is on, in its time: at once, late, or never.

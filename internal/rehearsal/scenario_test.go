@@ -160,3 +160,32 @@ func TestTheTimelineTellsWhatIsRefused(t *testing.T) {
 		t.Errorf("got %q, want %q\n%v", refused, want, r.Timeline)
 	}
 }
+
+// TestStepsThatAreRefusedDoNotCount: a provider that refuses calls has no machine under recovery,
+// so that the control plane may turn to another one (I10).
+func TestStepsThatAreRefusedDoNotCount(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	s, err := FindScenario("provider-throttles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(3) {
+		plan, err := s.Plan(seed, 40, 1, 8*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		setup := Brisk()
+		setup.Policy.RecoveryAtOnce = 1
+		r, err := Run(t.Context(), plan, setup, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("seed %d: settled after %s", seed, r.Settled)
+		if r.Failed() || r.Restarts["reboot"] != 2 {
+			t.Errorf("seed %d: %v, %q, %v", seed, r.Violations, r.Left, r.Restarts)
+		}
+	}
+}

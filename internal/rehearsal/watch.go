@@ -128,6 +128,24 @@ func (w *watch) effect(ctx context.Context, what string, d *device) {
 	}
 }
 
+// pulled sees that a lever is pulled at a device; nil: there is none. What it returns is called
+// when the provider refuses the call for its pace: then a step of recovery is taken back, and
+// another machine may have its place.
+func (w *watch) pulled(ctx context.Context, what string, d *device) (notCounted func()) {
+	if d == nil {
+		w.effect(ctx, what, nil)
+		return func() {}
+	}
+	before := d.host.recovering
+	w.effect(ctx, what, d)
+	after := d.host.recovering
+	return func() {
+		if d.host.recovering.Equal(after) { // it was not heard meanwhile
+			d.host.recovering = before
+		}
+	}
+}
+
 // asPeopleSay checks that nobody touches a host that a person keeps everything away from. Whoever
 // had begun before learns of it within a lease.
 func (w *watch) asPeopleSay(what string, work *bmdb.Work, r fleet.Record) {
