@@ -40,8 +40,9 @@ The scenario begins when the fleet is there and well. Each provider of the confi
 as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
 answer tells how your policy behaves, not how fast your hardware is.
 
-Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, or machines wait for somebody, with 2 when the
-flags or the configuration are wrong, or with it the fleet is not there and well within a week, and with 1 when it failed.
+Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, machines wait for somebody, or installed machines
+do not answer and nobody watches them, with 2 when the flags or the configuration are wrong, or with it the fleet is not there and well
+within a week, and with 1 when it failed.
 
 Scenarios:
 ` + scenarioList(),
@@ -201,7 +202,7 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 	}
 	if r.Settled > 0 {
 		answer.SettledAfter = r.Settled.Round(time.Second).String()
-		answer.Left = troubled(r.States)
+		answer.Left = troubled(r)
 	}
 	answer.Well = answer.Left == ""
 	for _, m := range r.Timeline {
@@ -218,23 +219,32 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 	return answer
 }
 
-// troubled says which machines somebody has to see to; "" when there are none.
-func troubled(states map[fleet.State]int) string {
+// troubled says which machines somebody has to see to, found or not; "" when there are none.
+func troubled(r rehearsal.Report) string {
 	var list []rehearsedCount
 	total := 0
 	for _, state := range fleet.States() {
-		if n := states[state]; n > 0 && state.Trouble() {
+		if n := r.States[state]; n > 0 && state.Trouble() {
 			list = append(list, rehearsedCount{string(state), n})
 			total += n
 		}
 	}
+	var parts []string
 	switch total {
 	case 0:
-		return ""
 	case 1:
-		return "1 machine waits for somebody: " + inWords(list, "")
+		parts = append(parts, "1 machine waits for somebody: "+inWords(list, ""))
+	default:
+		parts = append(parts, fmt.Sprintf("%d machines wait for somebody: %s", total, inWords(list, "")))
 	}
-	return fmt.Sprintf("%d machines wait for somebody: %s", total, inWords(list, ""))
+	switch n := r.Unwatched; n {
+	case 0:
+	case 1:
+		parts = append(parts, "1 installed machine does not answer, and nobody finds that without install.watch")
+	default:
+		parts = append(parts, fmt.Sprintf("%d installed machines do not answer, and nobody finds that without install.watch", n))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func counts(of map[string]int) (list []rehearsedCount) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,7 +32,7 @@ func TestRehearseInstalls(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ironherd.yaml")
-	const install = `    install: {image: os}
+	const install = `    install: {image: os, root_disk: {erase: true}}
 images:
   - {name: os, url: 'https://images.example/os.raw.zst', digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000', compression: zstd}
 `
@@ -44,6 +45,11 @@ images:
 	args := []string{"rehearse", "--config", file, "--scenario", "listener-down", "--machines", "3", "--control-planes", "1", "--hours", "4"}
 	if r := run(t, nil, args...); r.code != 0 || !strings.Contains(r.stdout, "machines: 3 installed") || !strings.Contains(r.stdout, "\nEverything was well after ") {
 		t.Errorf("exit code %d, %q:\n%s", r.code, r.stderr, r.stdout)
+	}
+	hang := slices.Replace(slices.Clone(args), 4, 5, "agents-die")
+	if r := run(t, nil, hang...); r.code != 6 || !strings.Contains(r.stdout, "\nNothing goes on by itself after 1m0s, and 1 installed machine does not answer, ") ||
+		!strings.Contains(r.stderr, "not everything was well in the end: 1 installed machine does not answer, and nobody finds that without install.watch") {
+		t.Errorf("a machine that hangs and is not watched: exit code %d, %q:\n%s", r.code, r.stderr, r.stdout)
 	}
 	broken := strings.Replace(rehearsable+install, "image: os", "image: another", 1)
 	if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {

@@ -66,7 +66,7 @@ func (w *world) left() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.states = make(map[fleet.State]int)
+	w.states, w.unwatched = make(map[fleet.State]int), 0
 	known := make(map[fleet.ProviderID]bmdb.MachineRow)
 	left := ""
 	for _, row := range rows {
@@ -114,6 +114,9 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 		if d.host.system.generation != runs {
 			return fmt.Sprintf("holds install %d on its disk, and is said to run %d", d.host.system.generation, runs)
 		}
+		if w.plan.Lead && !d.host.reachable() { // of seeds nothing is expected here
+			return w.unanswered(d.host, r)
+		}
 	case fleet.StateUnreachable:
 		if d != nil && d.host.reachable() {
 			return "answers"
@@ -138,6 +141,19 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 	default:
 		return "is on its way"
 	}
+	return ""
+}
+
+// unanswered says why an installed machine that does not answer is not where it should be; "" when
+// nobody will ever find that, and then it counts as unwatched.
+func (w *world) unanswered(h *host, r fleet.Record) string {
+	switch {
+	case !h.hangs && !h.dead && !h.diskLost:
+		return "is not up"
+	case lifecycle.Watched(r):
+		return "does not answer, and that is not found yet"
+	}
+	w.unwatched++
 	return ""
 }
 
@@ -186,12 +202,17 @@ func (w *world) leftAt(s *source, known map[fleet.ProviderID]bmdb.MachineRow) (s
 	return "", nil
 }
 
+const needsSomebody = "nothing goes on by itself any more"
+
 // verdict says how things are when nothing is left to do.
 func (w *world) verdict() string {
 	for state, n := range w.states {
 		if n > 0 && state.Trouble() {
-			return "nothing goes on by itself any more"
+			return needsSomebody
 		}
+	}
+	if w.unwatched > 0 {
+		return needsSomebody
 	}
 	return "everything is well"
 }
@@ -200,8 +221,15 @@ func (w *world) verdict() string {
 func (w *world) finish(left string) error {
 	w.unsettled = left
 	if left == "" {
-		w.settled = w.elapsed()
-		w.note("%s", w.verdict())
+		if w.quiet.IsZero() {
+			w.quiet = w.now
+		}
+		w.settled = w.quiet.Sub(w.began)
+		i := slices.IndexFunc(w.timeline, func(m Moment) bool { return m.At > w.settled })
+		if i < 0 {
+			i = len(w.timeline)
+		}
+		w.timeline = slices.Insert(w.timeline, i, Moment{At: w.settled, What: w.verdict(), Times: 1})
 	} else {
 		if w.plan.Lead { // whoever rehearses a scenario is told, and judges
 			return w.checkDatabase()

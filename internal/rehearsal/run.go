@@ -33,8 +33,9 @@ type Report struct {
 	Digest string
 	// Violations are the invariants that were seen to be broken. The rehearsal ends with the first.
 	Violations []Violation
-	// Settled is when nothing was left to do, after the faults had stopped; zero: something always
-	// was. Every machine is well then, or somebody has to see to it (see States).
+	// Settled is since when nothing was left to do; zero: something always was. Every machine is well
+	// then, or somebody has to see to it (see States and Unwatched). With Plan.Lead it is known to the
+	// minute; without, it is not before the faults have stopped.
 	Settled time.Duration
 	// Left says what was left to do.
 	Left string
@@ -52,6 +53,9 @@ type Report struct {
 	Calls []Calls
 	// States are those of the machines in the end.
 	States map[fleet.State]int
+	// Unwatched counts the installed machines that do not answer in the end, and of which nobody ever
+	// finds that.
+	Unwatched int
 }
 
 // Calls counts the calls of one provider.
@@ -238,13 +242,32 @@ func (w *world) run(options Options) error {
 	}
 }
 
-// followStates notes the states of the machines while they change.
+// followStates notes the states of the machines while they change, and since when nothing is left
+// to do.
 func (w *world) followStates() {
 	w.after(lookEvery, func() {
-		if _, err := w.left(); err == nil {
+		if left, err := w.left(); err == nil {
 			w.noteStates()
+			switch {
+			case left != "" || w.ails():
+				w.quiet = time.Time{}
+			case w.quiet.IsZero():
+				w.quiet = w.now
+			}
 		}
 		w.followStates()
+	})
+}
+
+// ails reports whether something of the plan is still to come, or lasts. The fleet may be well
+// while its provider does not serve: then machines alone tell.
+func (w *world) ails() bool {
+	return slices.ContainsFunc(w.plan.Events, func(e Event) bool {
+		ends := e.At
+		if e.What != Throttled && e.What != ProviderOutage {
+			ends += e.For
+		}
+		return w.elapsed() < ends
 	})
 }
 
@@ -276,6 +299,7 @@ func (w *world) report() Report {
 	r := Report{
 		Plan: w.plan, Digest: w.sum(), Violations: w.watch.violations, Settled: w.settled, Left: w.unsettled, Elapsed: w.elapsed(), Steps: w.done,
 		Trace: w.lines, Timeline: w.timeline, Restarts: w.watch.restarts, Created: w.watch.creates, States: w.states,
+		Unwatched: w.unwatched,
 	}
 	for _, p := range w.providers {
 		s := p.base()

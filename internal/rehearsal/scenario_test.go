@@ -46,6 +46,9 @@ func TestScenarios(t *testing.T) {
 				if len(r.Restarts) > 0 {
 					t.Errorf("machines were restarted although nothing was wrong with them: %v", r.Restarts)
 				}
+				if r.Settled < 31*time.Minute || r.Settled >= s.length { // it is down from the first minute to the 31st
+					t.Errorf("settled after %s\n%v", r.Settled, r.Timeline)
+				}
 			case "deploy", "controller-crash", "database-outage":
 				if r.States["installed"] != 12 || r.Restarts["reboot"]+r.Restarts["power-cycle"] > 0 {
 					t.Errorf("states %v, restarts %v", r.States, r.Restarts)
@@ -54,6 +57,7 @@ func TestScenarios(t *testing.T) {
 				if r.Restarts["reboot"] == 0 { // of the machine that hangs
 					t.Errorf("nothing was rebooted: %v", r.Restarts)
 				}
+				t.Logf("settled after %s", r.Settled)
 			}
 		})
 	}
@@ -161,6 +165,15 @@ func TestTheTimelineTellsWhatIsRefused(t *testing.T) {
 	}
 }
 
+// installing is a setup whose only provider asks for an install on each machine.
+func installing(of fleet.InstallRequest) Setup {
+	setup := Brisk()
+	setup.Providers = slices.Clone(setup.Providers)
+	of.Image = setup.Image
+	setup.Providers[0].Provisioner.Install = &of
+	return setup
+}
+
 // TestStepsThatAreRefusedDoNotCount: a provider that refuses calls has no machine under recovery,
 // so that the control plane may turn to another one (I10).
 func TestStepsThatAreRefusedDoNotCount(t *testing.T) {
@@ -186,6 +199,46 @@ func TestStepsThatAreRefusedDoNotCount(t *testing.T) {
 		t.Logf("seed %d: settled after %s", seed, r.Settled)
 		if r.Failed() || r.Restarts["reboot"] != 2 {
 			t.Errorf("seed %d: %v, %q, %v", seed, r.Violations, r.Left, r.Restarts)
+		}
+	}
+}
+
+// TestInstalledMachinesThatHang are found where they are watched, however long that takes, and are
+// counted where nobody watches them.
+func TestInstalledMachinesThatHang(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	s, err := FindScenario("agents-die")
+	if err != nil {
+		t.Fatal(err)
+	}
+	die, err := s.Plan(1, 21, 1, 8*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deploy := Plan{
+		Seed: 1, Machines: 3, Controllers: 1, Length: 26 * time.Minute, Settle: 4 * time.Hour, Lead: true,
+		Events: []Event{{What: AskDeploy, At: time.Minute, Share: 100}, {What: HostHangs, At: 25 * time.Minute}},
+	}
+	for _, c := range []struct {
+		plan                   Plan
+		watch                  bool
+		unreachable, unwatched int
+	}{{die, false, 0, 2}, {die, true, 2, 0}, {deploy, false, 0, 1}} {
+		setup := installing(fleet.InstallRequest{RootDisk: fleet.DiskSelector{Erase: true}, SeenUp: fleet.SeenUp{Watch: c.watch}})
+		setup.Policy.UnreachableAfter = 30 * time.Minute // it is found after the end of the scenario
+		r, err := Run(t.Context(), c.plan, setup, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Failed() || r.States["unreachable"] != c.unreachable || r.Unwatched != c.unwatched {
+			t.Errorf("%+v: %v, %q, %v, %d unwatched\n%v", c, r.Violations, r.Left, r.States, r.Unwatched, r.Timeline)
+		}
+		last := r.Timeline[len(r.Timeline)-1]
+		if last.What != needsSomebody || last.At != r.Settled || c.watch == (r.Settled < c.plan.Length) {
+			t.Errorf("%+v: settled after %s, and in the end %v", c, r.Settled, last)
 		}
 	}
 }

@@ -83,11 +83,14 @@ type world struct {
 	keepAll  bool
 	timeline []Moment
 
-	// settled is when nothing was left to do, unsettled what was, and states are those that were seen
-	// last.
+	// settled is since when nothing was left to do, unsettled what was, and states are those that were
+	// seen last, as is how many installed machines do not answer that nobody watches.
 	settled   time.Duration
 	unsettled string
 	states    map[fleet.State]int
+	unwatched int
+	// quiet is since when nothing is left to do, as far as states are followed; zero: something is.
+	quiet time.Time
 	// shown is what the timeline said last of the states.
 	shown string
 }
