@@ -38,11 +38,12 @@ touches nothing that is real: no network, no provider, no database of yours. The
 
 The scenario begins when the fleet is there and well. Each provider of the configuration is there under its name, with as much capacity
 as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
-answer tells how your policy behaves, not how fast your hardware is.
+answer tells how your policy behaves, not how fast your hardware is. Each machine has one disk, with the system that it came with: an
+install without root_disk.erase is refused. Images, and what else root_disk says, are not tried.
 
 Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, machines wait for somebody, or installed machines
 do not answer and nobody watches them, with 2 when the flags or the configuration are wrong, or with it the fleet is not there and well
-within a week, and with 1 when it failed.
+within a week or its installs are refused, and with 1 when it failed.
 
 Scenarios:
 ` + scenarioList(),

@@ -51,6 +51,13 @@ images:
 		!strings.Contains(r.stderr, "not everything was well in the end: 1 installed machine does not answer, and nobody finds that without install.watch") {
 		t.Errorf("a machine that hangs and is not watched: exit code %d, %q:\n%s", r.code, r.stderr, r.stdout)
 	}
+	kept := strings.Replace(rehearsable+install, "erase: true", "pick: smallest", 1)
+	if err := os.WriteFile(file, []byte(kept), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, nil, args...); r.code != 2 || !strings.Contains(r.stderr, "what provider rack installs is refused") {
+		t.Errorf("an install that may not erase: exit code %d, %q", r.code, r.stderr)
+	}
 	broken := strings.Replace(rehearsable+install, "image: os", "image: another", 1)
 	if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
 		t.Fatal(err)

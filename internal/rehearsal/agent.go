@@ -27,6 +27,9 @@ type agent struct {
 	heard time.Time
 }
 
+// disk is the only one that a host has.
+const disk = "/dev/sda"
+
 // again is how soon an agent tries again that was not heard.
 const again = 10 * time.Second
 
@@ -95,18 +98,31 @@ type install struct {
 	secret []byte
 	// probed: the control plane asks whether the system is up, and nobody tells it.
 	probed bool
-	done   *event
+	// foreign: the disk holds what the machine came with, and the request does not allow that to be
+	// erased.
+	foreign bool
+	done    *event
 }
 
 // start begins an install that was handed out.
 func (a *agent) start(order *bmdb.InstallOrder) {
 	w, h := a.host.world, a.host
-	in := &install{agent: a, id: attempt{order.Request.Generation, order.Attempt}, secret: order.Secret, probed: order.Request.SeenUp.By != fleet.SeenByUnit}
+	in := &install{
+		agent: a, id: attempt{order.Request.Generation, order.Attempt}, secret: order.Secret, probed: order.Request.SeenUp.By != fleet.SeenByUnit,
+		foreign: h.system == attempt{} && !order.Request.RootDisk.Erase,
+	}
 	w.watch.installs(h, a, in.id)
 	w.trace("%s: install %d/%d begins", h.device.capacity, in.id.generation, in.id.number)
 	a.last, a.install = in.id, in
-	in.done = w.after(w.between("install", 90*time.Second, 6*time.Minute), in.end)
+	takes := time.Second
+	if !in.foreign {
+		takes = w.between("install", 90*time.Second, 6*time.Minute)
+	}
+	in.done = w.after(takes, in.end)
 }
+
+// refusal is the report of an agent that leaves alone what the disk holds.
+const refusal = disk + " holds a partition table, and the request does not allow that to be erased (--erase, or root_disk: {erase: true}); nothing was written"
 
 // end is the end of the writing.
 func (in *install) end() {
@@ -116,9 +132,16 @@ func (in *install) end() {
 	if a.ended || !h.reachable() {
 		return
 	}
-	report := fleet.InstallReport{Generation: in.id.generation, Attempt: in.id.number, OK: true, Disk: "/dev/sda", Duration: time.Minute, Bytes: 1 << 30}
-	if w.hits(InstallFails, "install") {
-		report.OK, report.Error, report.Disk, report.Bytes = false, "the image server closed the connection", "", 0
+	report := fleet.InstallReport{Generation: in.id.generation, Attempt: in.id.number, OK: true, Disk: disk, Duration: time.Minute, Bytes: 1 << 30}
+	fault := ""
+	switch {
+	case in.foreign:
+		fault, w.refusedAt = refusal, h.device.source.name
+	case w.hits(InstallFails, "install"):
+		fault = "the image server closed the connection"
+	}
+	if fault != "" {
+		report.OK, report.Error, report.Disk, report.Bytes = false, fault, "", 0
 		h.sick = true
 	} else {
 		h.system, h.written, h.pending, h.unit[in.id] = in.id, h.boots, in, !in.probed
@@ -287,7 +310,7 @@ func (l *listener) installs(a *agent) error {
 	c, w, id, h := l.controller, l.controller.world, a.identity, a.host
 	if e, on := w.fault(AgentLies); on && h.device.index() == e.Target && w.chance("lie", 40) {
 		// A report of an attempt that nobody handed out, or of one before the newest.
-		lie := fleet.InstallReport{Generation: a.last.generation, Attempt: a.last.number + 1 - w.random("which lie").IntN(3), OK: true, Disk: "/dev/sda"}
+		lie := fleet.InstallReport{Generation: a.last.generation, Attempt: a.last.number + 1 - w.random("which lie").IntN(3), OK: true, Disk: disk}
 		if lie.Attempt != a.last.number && lie.Attempt > 0 {
 			err := c.db.RecordInstallReport(w.ctx, id, lie)
 			w.watch.lied(h, id.Machine, lie, err)

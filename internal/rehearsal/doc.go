@@ -35,6 +35,7 @@
 // # What it leaves out
 //
 // The wire: SSH, HTTP and gRPC, their clients, and the pacing of clients. Suspended hosts: time is
-// one for all. Creations at one provider are made one at a time, whatever create_parallelism says.
-// One database, which never loses what it committed.
+// one for all. Disks: each host has one, with the system that it came with, and no image is written
+// to it; of what a request says of disks, only erase counts. Creations at one provider are made one
+// at a time, whatever create_parallelism says. One database, which never loses what it committed.
 package rehearsal

@@ -159,7 +159,8 @@ func (w *world) ask(e Event, d *device) {
 		w.refused(string(e.What), d, err)
 		return
 	}
-	request := fleet.InstallRequest{Actor: person, Image: w.setup.Image, SeenUp: w.setup.SeenUp}
+	request := *cmp.Or(w.setup.Providers[d.source.number].Provisioner.Install, w.setup.install(person))
+	request.Actor = person
 	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, person, machine, o, reason) }
 	switch e.What {
 	case AskInstall:

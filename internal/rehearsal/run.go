@@ -125,7 +125,7 @@ func (w *world) open(directory string) error {
 	for i := range w.setup.Providers {
 		p := &w.setup.Providers[i]
 		if w.plan.Install && p.Provisioner.Install == nil {
-			p.Provisioner.Install = &fleet.InstallRequest{Actor: "configuration", Image: w.setup.Image, SeenUp: w.setup.SeenUp}
+			p.Provisioner.Install = w.setup.install("configuration")
 		}
 		w.providers = append(w.providers, newSource(w, *p, w.plan.Machines))
 		if err := w.db.RegisterProvider(w.ctx, p.Name, w.providers[i].Kind(), p.Provisioner.MaxMachines); err != nil {

@@ -113,6 +113,10 @@ func (w *world) lead() error {
 		if left == "" {
 			break
 		}
+		if w.refusedAt != "" {
+			return fleet.Errorf(fleet.KindInvalid, "with this configuration the fleet is never there: what provider %s installs is refused, because each "+
+				"simulated machine has one disk, with the system that it came with: %s", w.refusedAt, refusal)
+		}
 		if w.now.After(end) {
 			return fleet.Errorf(fleet.KindInvalid, "with this configuration the fleet is not there after %s: %s", patience, left)
 		}

@@ -46,7 +46,8 @@ func TestScenarios(t *testing.T) {
 				if len(r.Restarts) > 0 {
 					t.Errorf("machines were restarted although nothing was wrong with them: %v", r.Restarts)
 				}
-				if r.Settled < 31*time.Minute || r.Settled >= s.length { // it is down from the first minute to the 31st
+				// It is down from the first minute to the 31st.
+				if r.Settled < 31*time.Minute || r.Settled >= s.length {
 					t.Errorf("settled after %s\n%v", r.Settled, r.Timeline)
 				}
 			case "deploy", "controller-crash", "database-outage":
@@ -57,7 +58,6 @@ func TestScenarios(t *testing.T) {
 				if r.Restarts["reboot"] == 0 { // of the machine that hangs
 					t.Errorf("nothing was rebooted: %v", r.Restarts)
 				}
-				t.Logf("settled after %s", r.Settled)
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func TestScenariosReachTheFleet(t *testing.T) {
 			setup.Providers = slices.Clone(setup.Providers[:1])
 			setup.Providers[0].Provisioner.MaxMachines, setup.Providers[0].List = 8, list
 			if name == "deploy" {
-				setup.Providers[0].Provisioner.Install = &fleet.InstallRequest{Image: setup.Image}
+				setup.Providers[0].Provisioner.Install = &fleet.InstallRequest{Image: setup.Image, RootDisk: fleet.DiskSelector{Erase: true}}
 			}
 			r, err := Run(t.Context(), plan, setup, Options{})
 			if err != nil {
@@ -196,7 +196,6 @@ func TestStepsThatAreRefusedDoNotCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("seed %d: settled after %s", seed, r.Settled)
 		if r.Failed() || r.Restarts["reboot"] != 2 {
 			t.Errorf("seed %d: %v, %q, %v", seed, r.Violations, r.Left, r.Restarts)
 		}
@@ -204,7 +203,8 @@ func TestStepsThatAreRefusedDoNotCount(t *testing.T) {
 }
 
 // TestInstalledMachinesThatHang are found where they are watched, however long that takes, and are
-// counted where nobody watches them.
+// counted where nobody watches them. A deploy asks for what the configuration asks for, so they are
+// watched after it, too.
 func TestInstalledMachinesThatHang(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
@@ -226,7 +226,7 @@ func TestInstalledMachinesThatHang(t *testing.T) {
 		plan                   Plan
 		watch                  bool
 		unreachable, unwatched int
-	}{{die, false, 0, 2}, {die, true, 2, 0}, {deploy, false, 0, 1}} {
+	}{{die, false, 0, 2}, {die, true, 2, 0}, {deploy, false, 0, 1}, {deploy, true, 1, 0}} {
 		setup := installing(fleet.InstallRequest{RootDisk: fleet.DiskSelector{Erase: true}, SeenUp: fleet.SeenUp{Watch: c.watch}})
 		setup.Policy.UnreachableAfter = 30 * time.Minute // it is found after the end of the scenario
 		r, err := Run(t.Context(), c.plan, setup, Options{})
@@ -240,5 +240,17 @@ func TestInstalledMachinesThatHang(t *testing.T) {
 		if last.What != needsSomebody || last.At != r.Settled || c.watch == (r.Settled < c.plan.Length) {
 			t.Errorf("%+v: settled after %s, and in the end %v", c, r.Settled, last)
 		}
+	}
+}
+
+// TestInstallsThatMayNotErase are refused on a machine that has booted from its only disk: the
+// fleet is never there. That is told at once, and not after a week.
+func TestInstallsThatMayNotErase(t *testing.T) {
+	t.Parallel()
+	plan := Plan{Seed: 1, Machines: 2, Controllers: 1, Length: time.Minute, Lead: true}
+	_, err := Run(t.Context(), plan, installing(fleet.InstallRequest{RootDisk: fleet.DiskSelector{Pick: fleet.PickSmallest}}), Options{})
+	if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "what provider metal installs is refused") ||
+		!strings.Contains(err.Error(), "root_disk: {erase: true}") {
+		t.Errorf("got %v", err)
 	}
 }

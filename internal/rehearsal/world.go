@@ -34,10 +34,16 @@ type Setup struct {
 	Prober       prober.Config
 	Janitor      janitor.Config
 	Providers    []Provider
-	// Image is what is installed where the plan asks for an install.
+	// Image is what is installed where the plan asks for an install, and the provider's configuration
+	// for none.
 	Image fleet.Image
-	// SeenUp is how installed systems are seen to have come up.
+	// SeenUp is how its systems are seen to have come up.
 	SeenUp fleet.SeenUp
+}
+
+// install is what is asked for where no provider's configuration says what.
+func (s Setup) install(actor string) *fleet.InstallRequest {
+	return &fleet.InstallRequest{Actor: actor, Image: s.Image, RootDisk: fleet.DiskSelector{Erase: true}, SeenUp: s.SeenUp}
 }
 
 // Loops says how eagerly each loop works.
@@ -91,6 +97,8 @@ type world struct {
 	unwatched int
 	// quiet is since when nothing is left to do, as far as states are followed; zero: something is.
 	quiet time.Time
+	// refusedAt is a provider on whose machine an install was refused for what the disk holds.
+	refusedAt fleet.ProviderName
 	// shown is what the timeline said last of the states.
 	shown string
 }
