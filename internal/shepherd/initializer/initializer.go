@@ -213,7 +213,11 @@ func refusal(machine fleet.MachineID, err error) ([]bmdb.Change, error) {
 func (i *Initializer) ask(ctx context.Context, source Source, id fleet.ProviderID) (provider.Entry, fleet.Backoff, error) {
 	entry, err := source.Ask(ctx, id)
 	if fleet.KindOf(err) == fleet.KindNotFound {
-		return entry, i.config.IDBackoff, fmt.Errorf("the provider does not know machine %q: %w", id, err)
+		backoff := i.config.IDBackoff
+		if provider.Keeps(source.Provider) { // a list costs nothing to ask, and may be right again soon
+			backoff = i.config.ProviderBackoff
+		}
+		return entry, backoff, fmt.Errorf("the provider does not know machine %q: %w", id, err)
 	}
 	if err != nil {
 		return entry, i.config.ProviderBackoff, fmt.Errorf("ask the provider for the address: %w", err)
