@@ -3,6 +3,7 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -188,6 +189,24 @@ func (db *DB) Elsewhere(
 			}
 		}
 		return found, nil
+	})
+}
+
+// SharedAddresses returns the addresses of a provider's machines that machines of other providers
+// have, too, those aside that are gone.
+func (db *DB) SharedAddresses(ctx context.Context, name fleet.ProviderName) (map[netip.Addr]bool, error) {
+	return read(ctx, db.view, "look for shared addresses", func(ctx context.Context, t *transaction) (map[netip.Addr]bool, error) {
+		rows, err := t.q.ListSharedAddresses(ctx, string(name))
+		if err != nil {
+			return nil, err
+		}
+		shared := make(map[netip.Addr]bool, len(rows))
+		for _, row := range rows {
+			if address, err := netip.ParseAddr(row); err == nil {
+				shared[address] = true
+			}
+		}
+		return shared, nil
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -48,6 +50,45 @@ func (c *commit) unpaused() error {
 // UnlessPaused goes with what takes a machine in without a call to create it. ErrPaused.
 func UnlessPaused() Change {
 	return Change{apply: func(_ context.Context, _ *transaction, c *commit) error { return c.unpaused() }}
+}
+
+// ErrTaken is returned, with nothing changed, by what would take in a host that may be a machine of
+// another provider.
+var ErrTaken = &fleet.Error{Kind: fleet.KindConflict, Message: "a machine of another provider has the address"}
+
+// UnlessTaken goes with what takes in a host of a list: not while a machine of another provider has
+// its address. apart are machines that are known to be other hosts all the same, as behind another
+// jump host. ErrTaken.
+//
+// A host may be new in two lists at once. So the providers of the kind are locked together: of two
+// passes the later one sees what the earlier one took in.
+func UnlessTaken(address netip.Addr, apart []fleet.MachineID) Change {
+	return Change{
+		concerns: func(ctx context.Context, t *transaction, w *Work, l *locks) error {
+			others, err := t.siblings(ctx, w.Subject.Provider)
+			for _, other := range others {
+				l.providers = append(l.providers, fleet.ProviderName(other))
+			}
+			return err
+		},
+		apply: func(ctx context.Context, t *transaction, c *commit) error {
+			if !address.IsValid() {
+				return nil
+			}
+			there, err := t.q.ListMachinesByAddress(ctx, statement.ListMachinesByAddressParams{
+				Address: address.String(), NotOf: string(c.work.Subject.Provider),
+			})
+			if err != nil {
+				return err
+			}
+			for _, m := range there {
+				if !slices.Contains(apart, fleet.MachineID(m.Machine)) {
+					return fmt.Errorf("%s is the address of machine %s of provider %s: %w", address, m.Machine, m.Provider, ErrTaken)
+				}
+			}
+			return nil
+		},
+	}
 }
 
 // OpenIntents opens as many of the intents, in their order, as maxMachines (0: no limit) allows,

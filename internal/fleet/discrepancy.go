@@ -10,7 +10,7 @@ const (
 	// DiscrepancyUnknownMachine: the provider has a machine in use that the BMDB does not know.
 	DiscrepancyUnknownMachine DiscrepancyKind = "unknown-machine"
 	// DiscrepancyDuplicateMachine: two machines of the provider carry the token of one intent, or what
-	// it lists is a machine of another provider.
+	// it lists is a machine of another provider, or of its own under another ID.
 	DiscrepancyDuplicateMachine DiscrepancyKind = "duplicate-machine"
 	// DiscrepancyMissingMachine: the BMDB has a machine that the provider does not have.
 	DiscrepancyMissingMachine DiscrepancyKind = "missing-machine"

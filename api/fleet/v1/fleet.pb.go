@@ -2495,7 +2495,7 @@ type Discrepancy struct {
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// unknown-machine: the provider has a machine in use that the database does not know.
 	// duplicate-machine: two machines of the provider carry the token of one intent, or what it lists
-	// is a machine of another provider.
+	// is a machine of another provider, or of its own under another ID.
 	// missing-machine: the database has a machine that the provider does not have.
 	// list-loss: the provider's list lacks so many machines that none of them is believed to be gone.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`

@@ -2,6 +2,7 @@ package bmdbtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -197,6 +198,42 @@ var intentTests = []test{
 		})
 		w.must(w.db.RequestAdoption(w.ctx, actor, elsewhere, "id-c1", false, "it is ours"))
 		w.must(c.Works[0].Note(w.ctx, adopt))
+	}},
+	{"a host with the address of another provider's machine is not taken in", func(w *world) {
+		mine := w.machine("c1")
+		w.must(w.db.RegisterProvider(w.ctx, elsewhere, "test", 0))
+		c, err := w.lasting("other").Claim(w.ctx, bmdb.ClaimRequest{Process: fleet.ProcessProvision, Providers: []fleet.ProviderName{elsewhere}, Limit: 1})
+		w.must(err)
+		wanted, is := newIntents("n1", "n2"), providedAs(fleet.ProviderStatusActive, "n1")
+		take := func(i int, apart ...fleet.MachineID) error {
+			return c.Works[0].Note(w.ctx, bmdb.CloseIntentProvided(wanted[i].Machine, fleet.ProviderID(wanted[i].Capacity), is), bmdb.UnlessTaken(is.Address, apart))
+		}
+		shared := func(of fleet.ProviderName, want bool) {
+			w.Helper()
+			found, err := w.db.SharedAddresses(w.ctx, of)
+			w.must(err)
+			if len(found) > 1 || found[is.Address] != want {
+				w.Errorf("%s shares %v", of, found)
+			}
+		}
+		var opened []fleet.Intent
+		w.must(c.Works[0].Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+		if err := take(0, fleet.NewMachineID()); !errors.Is(err, bmdb.ErrTaken) || !strings.Contains(err.Error(), string(mine)+" of provider "+string(provider)) {
+			w.Fatalf("it was taken in: %v", err)
+		}
+		if r := w.record(wanted[0].Machine); r.Intent == nil || r.Provided != nil {
+			w.Fatalf("recorded %+v", r)
+		}
+		shared(elsewhere, false)
+		w.must(take(0, mine))
+		shared(elsewhere, true)
+		shared(provider, true)
+		w.must(take(1, mine)) // the list itself says that its hosts are several
+		w.provisioning(func(work *bmdb.Work) {
+			gone := providedAs(fleet.ProviderStatusGone, "c1")
+			w.must(work.Note(w.ctx, bmdb.SetProvided(mine, "id-c1", gone)))
+		})
+		shared(elsewhere, false)
 	}},
 	{"an intent closed twice in the same way", func(w *world) {
 		wanted := newIntents("c1")

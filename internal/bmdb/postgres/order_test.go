@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -234,4 +235,48 @@ func TestAnExtensionEndsWithItsContext(t *testing.T) {
 	}
 	p.must(tx.Rollback(t.Context()))
 	p.must(s.Extend(t.Context()))
+}
+
+// TestOneHostIsTakenInByOneOfTwoPasses (rule 1): a host is new in two lists, and two processes
+// record it at the same time. The one that waits sees what it has waited for.
+func TestOneHostIsTakenInByOneOfTwoPasses(t *testing.T) {
+	t.Parallel()
+	for _, serializable := range []bool{false, true} {
+		t.Run(fmt.Sprint("serializable=", serializable), func(t *testing.T) {
+			t.Parallel()
+			options := postgres.Options{Serializable: serializable}
+			url := migrated(t)
+			a, b := join(t, url, options), join(t, url, options)
+			record := make(map[*party]func() error)
+			for p, name := range map[*party]fleet.ProviderName{a: "all", b: "rack"} {
+				p.must(a.RegisterProvider(t.Context(), "all", "list", 0))
+				p.must(a.RegisterProvider(t.Context(), "rack", "list", 0))
+				c, err := p.session("provisioner", time.Minute).Claim(t.Context(), bmdb.ClaimRequest{
+					Process: fleet.ProcessProvision, Providers: []fleet.ProviderName{name}, Limit: 1,
+				})
+				p.must(err)
+				machine, address := fleet.NewMachineID(), netip.MustParseAddr("192.0.2.1")
+				var opened []fleet.Intent
+				p.must(c.Works[0].Note(t.Context(), bmdb.OpenIntents(0, []bmdb.NewIntent{{Capacity: "n1", Machine: machine, Token: fleet.NewToken()}}, &opened)))
+				record[p] = func() error {
+					return c.Works[0].Note(t.Context(), bmdb.UnlessTaken(address, nil),
+						bmdb.CloseIntentProvided(machine, "n1", fleet.Provided{Status: fleet.ProviderStatusActive, Address: address}))
+				}
+			}
+			stop := b.pause.next()
+			defer stop.goOn()
+			first, second := make(chan error, 1), make(chan error, 1)
+			go func() { first <- record[b]() }()
+			<-stop.reached
+			go func() { second <- record[a]() }()
+			await(t, "the second one waits, or is done", func() bool { return blocked(t, url) == 1 || len(second) == 1 })
+			stop.goOn()
+			if err := <-first; err != nil {
+				t.Errorf("the first one: %v", err)
+			}
+			if err := <-second; !errors.Is(err, bmdb.ErrTaken) {
+				t.Errorf("the host was taken in twice: %v", err)
+			}
+		})
+	}
 }

@@ -545,6 +545,43 @@ func (q *Queries) ListMachineIDsAfter(ctx context.Context, arg ListMachineIDsAft
 	return items, nil
 }
 
+const listMachinesByAddress = `-- name: ListMachinesByAddress :many
+SELECT machine, provider FROM fact_provided WHERE address = $1 AND provider <> $2 ORDER BY machine
+`
+
+type ListMachinesByAddressParams struct {
+	Address string
+	NotOf   string
+}
+
+type ListMachinesByAddressRow struct {
+	Machine  string
+	Provider string
+}
+
+func (q *Queries) ListMachinesByAddress(ctx context.Context, arg ListMachinesByAddressParams) ([]ListMachinesByAddressRow, error) {
+	rows, err := q.db.QueryContext(ctx, listMachinesByAddress, arg.Address, arg.NotOf)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListMachinesByAddressRow
+	for rows.Next() {
+		var i ListMachinesByAddressRow
+		if err := rows.Scan(&i.Machine, &i.Provider); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listMachinesByHostname = `-- name: ListMachinesByHostname :many
 SELECT machine FROM fact_provided WHERE hostname = $1 ORDER BY machine LIMIT CAST($2 AS BIGINT)
 `
@@ -830,6 +867,39 @@ func (q *Queries) ListProviderMachines(ctx context.Context, provider string) ([]
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listSharedAddresses = `-- name: ListSharedAddresses :many
+SELECT own.address FROM (
+  SELECT DISTINCT p.address FROM machine m JOIN fact_provided p ON p.machine = m.id
+  WHERE m.provider = $1 AND m.provider_id <> '' AND p.address <> ''
+) AS own
+WHERE EXISTS (SELECT 1 FROM fact_provided o WHERE o.address = own.address AND o.provider <> $1 AND o.status <> 'gone')
+ORDER BY own.address
+`
+
+// The addresses of a provider's machines that machines of other providers have, too.
+func (q *Queries) ListSharedAddresses(ctx context.Context, provider string) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listSharedAddresses, provider)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var address string
+		if err := rows.Scan(&address); err != nil {
+			return nil, err
+		}
+		items = append(items, address)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

@@ -46,6 +46,8 @@ const (
 	unanswered
 	// paused: nothing was asked for, because a person has paused the provider.
 	paused
+	// taken: a machine of another provider has the address of the host. The next pass looks at it.
+	taken
 	// blocked: what every creation needs has failed, or the provider wants to be asked less often.
 	blocked
 )
@@ -66,6 +68,8 @@ func (t *tally) count(c creationResult) {
 		t.notBegun++
 	case unanswered:
 		t.unanswered++
+	case taken:
+		t.waiting++
 	}
 }
 
@@ -319,18 +323,22 @@ func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
 }
 
 // recordCreated records the machine that a creation has made. A host of a list is taken in by that
-// alone, and so not any more when the provider is paused.
+// alone, and so not any more when the provider is paused, nor when another list was faster.
 func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry provider.Entry) (creationResult, error) {
 	now, err := p.db.Now(ctx)
 	if err == nil {
 		changes := p.provided(intent.Machine, entry, now)
 		if provider.Keeps(p.source.Provider) {
-			changes = append(changes, bmdb.UnlessPaused())
+			changes = append(changes, bmdb.UnlessPaused(), bmdb.UnlessTaken(entry.Address, p.apart[intent.Capacity]))
 		}
 		err = p.work.Note(ctx, changes...)
 	}
-	if errors.Is(err, bmdb.ErrPaused) {
+	switch {
+	case errors.Is(err, bmdb.ErrPaused):
 		return paused, nil
+	case errors.Is(err, bmdb.ErrTaken):
+		p.logger.WarnContext(ctx, "host is not taken in", slog.String("machine", string(intent.Machine)), slog.Any("err", err))
+		return taken, nil
 	}
 	if err != nil {
 		return failed, fmt.Errorf("record the machine: %w", err)

@@ -11,7 +11,8 @@
 //     of our tokens.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
 //     of the BMDB that the provider does not have, a list without most of its machines, and an
-//     entry that is a machine of another provider. A used machine that is younger than the settling
+//     entry that is a machine of another provider, or has the address of one that its list does not
+//     have any more. A used machine that is younger than the settling
 //     time is none yet, unless it carries a token of our form: no lag explains one that the BMDB
 //     does not know. While there is a discrepancy, the pass creates nothing at this provider. The
 //     pass that finds none creates again. It asks for a machine that is missing by its ID, and
@@ -24,6 +25,9 @@
 //     limit of requests) ends and fails the pass. A provider that refuses each request as such,
 //     and creates nothing, fails it, too; one of these intents stays open to be tried by the next
 //     pass, unless that has other capacity.
+//
+// A host that is new in two lists is taken in by one of the two passes: whoever records it looks
+// again, under the locks of both providers, whether a machine of another one has its address.
 //
 // Policy says how soon passes follow each other (provision_interval). The next pass continues where
 // a chunk has not used all capacity. That costs little time: create_rate is slower than passes are.

@@ -11,10 +11,12 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// elsewhere is an entry that the BMDB has as a machine of another provider.
+// elsewhere is an entry that the BMDB has as a machine of another provider, or under another ID.
 type elsewhere struct {
 	entry            provider.Entry
 	evidence, remedy string
+	// machine of this provider that it is as well; empty: none.
+	machine fleet.MachineID
 }
 
 // takeTwins takes the entries that are machines of another provider out of those that nobody knows.
@@ -48,7 +50,7 @@ func (p *pass) takeTwins(ctx context.Context) error {
 			how = "carries the token of"
 		}
 		why := fmt.Sprintf("%s (%s) %s machine %s of provider %s", entry.ID, entry.Hostname, how, twin.Machine, twin.Provider)
-		p.survey.elsewhere = append(p.survey.elsewhere, elsewhere{entry, why, twinRemedy})
+		p.survey.elsewhere = append(p.survey.elsewhere, elsewhere{entry: entry, evidence: why, remedy: twinRemedy})
 		p.survey.unusable = append(p.survey.unusable, why)
 		return true
 	}
@@ -61,35 +63,35 @@ func (p *pass) takeTwins(ctx context.Context) error {
 const twinRemedy = "do not remove it at the provider; if this provider was renamed, give it its old name again; if two providers have one project, " +
 	"keep the one that has the machines, and remove the other from the configuration"
 
-// takeElsewhere takes the hosts that are machines of another provider out of those that could
-// become machines. They are two names of one host: in two lists, in a list whose provider was
-// renamed, or in a list with what was bought. Whoever took such a host in would install over it.
+// comparedHost is an entry of a list that is compared with machines that the BMDB has.
+type comparedHost struct {
+	provider.Entry
+	// machine of this list that it is; empty: it could become one.
+	machine fleet.MachineID
+}
+
+// takeElsewhere takes the hosts that are machines already out of those that could become machines.
+// They are two names of one host: in two lists, in a list whose provider was renamed, in a list
+// with what was bought, or in one list whose ID of the host has changed. Whoever took such a host
+// in would install over it. A machine of this list is told that is one of another provider, too.
 //
-// The BMDB is asked only where a list has hosts that are not known, which is not so as a rule. It
-// has the addresses of machines; port and jump host are asked of the other provider. Where that is
-// not configured here, the address decides.
+// The machines of other providers are read only where a list has hosts that are not known, or whose
+// addresses they share, which is not so as a rule. The BMDB has the addresses of machines. Port
+// and jump host are asked of the other provider. Where that is not configured here, the address
+// decides.
 func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) error {
-	if !provider.Keeps(p.source.Provider) || len(p.survey.free)+len(p.survey.retry) == 0 {
+	if !provider.Keeps(p.source.Provider) {
 		return nil
 	}
-	wanted := make(map[fleet.CapacityID]bool)
-	for _, capacity := range p.survey.free {
-		wanted[capacity] = true
+	hosts, err := p.compared(ctx, entries)
+	if err != nil || len(hosts) == 0 {
+		return err
 	}
-	for _, intent := range p.survey.retry {
-		wanted[intent.Capacity] = true
-	}
-	hosts := make(map[netip.Addr][]provider.Entry)
-	for _, entry := range entries {
-		if wanted[entry.Capacity] && entry.Address.IsValid() {
-			hosts[entry.Address] = append(hosts[entry.Address], entry)
-		}
-	}
+	found := p.renamed(entries, hosts)
 	rows, err := p.db.Providers(ctx)
 	if err != nil {
 		return fmt.Errorf("look for hosts at other providers: %w", err)
 	}
-	found := make(map[fleet.CapacityID]elsewhere)
 	for _, row := range rows {
 		if row.Name == p.source.Name {
 			continue
@@ -102,28 +104,101 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 			return fmt.Errorf("look for hosts at provider %s: %w", row.Name, err)
 		}
 		for _, m := range view.Machines {
-			if m.Provided == nil || len(hosts[m.Provided.Address]) == 0 {
-				continue
-			}
-			gone := m.Provided.Status == fleet.ProviderStatusGone
-			if gone && p.bought(row.Name) {
-				continue
-			}
-			access, known := p.accessOf(ctx, row.Name, m.ProviderID)
-			for _, entry := range hosts[m.Provided.Address] {
-				if !known || sameAccess(entry.Access, access) {
-					is, tail, remedy := "is", "", elsewhereRemedy(m.ID)
-					if gone { // how it was reached is not known any more
-						is, tail, remedy = "may be", ", which does not list it any more", movedRemedy(m.ID)
-					}
-					found[entry.Capacity] = elsewhere{entry, fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s%s",
-						entry.ID, entry.Address, is, m.ID, nameOf(m), row.Name, tail), remedy}
-				}
+			if m.Provided != nil && len(hosts[m.Provided.Address]) > 0 {
+				p.compareHosts(ctx, row.Name, m, hosts[m.Provided.Address], found)
 			}
 		}
 	}
 	p.survey.leave(entries, found)
 	return nil
+}
+
+// compared returns the hosts that are to be compared, by their addresses: those that could become
+// machines, and machines whose address a machine of another provider has, too.
+func (p *pass) compared(ctx context.Context, entries []provider.Entry) (map[netip.Addr][]comparedHost, error) {
+	shared, err := p.db.SharedAddresses(ctx, p.source.Name)
+	if err != nil {
+		return nil, fmt.Errorf("look for machines at other providers: %w", err)
+	}
+	wanted := make(map[fleet.CapacityID]bool)
+	for _, capacity := range p.survey.free {
+		wanted[capacity] = true
+	}
+	for _, intent := range p.survey.retry {
+		wanted[intent.Capacity] = true
+	}
+	machines := make(map[fleet.ProviderID]fleet.MachineID)
+	for _, m := range p.view.Machines {
+		machines[m.ProviderID] = m.ID
+	}
+	hosts := make(map[netip.Addr][]comparedHost)
+	for _, entry := range entries {
+		machine, used := machines[entry.ID]
+		if entry.Invalid == "" && entry.Address.IsValid() && (wanted[entry.Capacity] || used && shared[entry.Address]) {
+			hosts[entry.Address] = append(hosts[entry.Address], comparedHost{entry, machine})
+		}
+	}
+	return hosts, nil
+}
+
+// compareHosts adds to found those of the hosts that are this machine of another provider, whose
+// address they have. Of those that are not it notes so.
+func (p *pass) compareHosts(
+	ctx context.Context, name fleet.ProviderName, m bmdb.ProviderMachine, hosts []comparedHost, found map[fleet.CapacityID]elsewhere,
+) {
+	gone := m.Provided.Status == fleet.ProviderStatusGone
+	_, configured := p.sources[name]
+	access, known := provider.Access{}, false
+	if !gone || !p.bought(name) {
+		access, known = p.accessOf(ctx, name, m.ProviderID)
+	}
+	for _, h := range hosts {
+		says := func(is string) string {
+			return fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s", h.ID, h.Address, is, m.ID, nameOf(m), name)
+		}
+		switch {
+		case gone && p.bought(name), known && !sameAccess(h.Access, access):
+			p.apart[h.Capacity] = append(p.apart[h.Capacity], m.ID)
+		case h.machine != "" && (gone || !known && configured): // two machines need more than that
+		case h.machine != "":
+			evidence := says("is") + ", and machine " + string(h.machine) + " of this one"
+			found[h.Capacity] = elsewhere{h.Entry, evidence, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
+		case gone: // how it was reached is not known any more
+			found[h.Capacity] = elsewhere{h.Entry, says("may be") + ", which does not list it any more", movedRemedy(m.ID), ""}
+		default:
+			found[h.Capacity] = elsewhere{h.Entry, says("is"), elsewhereRemedy(m.ID), ""}
+		}
+	}
+}
+
+// renamed returns the hosts that have the address of a machine of this list, of which the list does
+// not say where it is: somebody has changed its ID, perhaps.
+func (p *pass) renamed(entries []provider.Entry, hosts map[netip.Addr][]comparedHost) map[fleet.CapacityID]elsewhere {
+	usable := make(map[fleet.ProviderID]bool, len(entries)) // of the IDs of the list
+	for _, entry := range entries {
+		usable[entry.ID] = entry.Invalid == ""
+	}
+	found := make(map[fleet.CapacityID]elsewhere)
+	for _, m := range p.view.Machines {
+		says, there := usable[m.ProviderID]
+		if says || m.Provided == nil {
+			continue
+		}
+		why := "which the list does not have any more"
+		if there {
+			why = "whose entry cannot be used"
+		}
+		for _, h := range hosts[m.Provided.Address] {
+			if h.machine != "" {
+				continue
+			}
+			remedy := renamedRemedy(h.ID, m)
+			evidence := fmt.Sprintf("host %s (%s) may be machine %s (%s), %s", h.ID, h.Address, m.ID, m.ProviderID, why)
+			found[h.Capacity] = elsewhere{h.Entry, evidence, remedy, ""}
+			p.moved[m.ID] = remedy
+		}
+	}
+	return found
 }
 
 // bought reports whether what that provider does not have any more is gone: somebody else may have
@@ -167,7 +242,9 @@ func (s *survey) leave(entries []provider.Entry, known map[fleet.CapacityID]else
 	for _, entry := range entries {
 		if twin, ours := known[entry.Capacity]; ours {
 			s.elsewhere = append(s.elsewhere, twin)
-			s.unusable = append(s.unusable, twin.evidence)
+			if twin.machine == "" {
+				s.unusable = append(s.unusable, twin.evidence)
+			}
 		}
 	}
 	s.free = slices.DeleteFunc(s.free, func(c fleet.CapacityID) bool { return known[c].evidence != "" })
@@ -192,12 +269,25 @@ func movedRemedy(machine fleet.MachineID) string {
 		"removes that machine; else put it back where it was", machine)
 }
 
-// duplicates returns the discrepancies of entries that are machines of other providers. Of many it
+// renamedRemedy tells what to do about one that has the address of a machine of the same list.
+func renamedRemedy(id fleet.ProviderID, m bmdb.ProviderMachine) string {
+	return fmt.Sprintf("give host %s, which has its address, the id %s again; only where it is another host, or is to be managed anew with all that this list configures, "+
+		"`ironherd machine forget %s --reason WHY` removes that machine, once it is a %s", id, m.ProviderID, m.ID, fleet.DiscrepancyMissingMachine)
+}
+
+// sharedRemedy tells what to do about a host that is two machines.
+func sharedRemedy(other fleet.ProviderName, otherID fleet.ProviderID, own fleet.ProviderName, id fleet.ProviderID) string {
+	return fmt.Sprintf("give it its own address again where that was changed; else remove it from one of the two, and once it is a %s there, have that machine forgotten "+
+		"(`ironherd discrepancy forget %s %s --reason WHY`, or `ironherd discrepancy forget %s %s --reason WHY`)",
+		fleet.DiscrepancyMissingMachine, other, otherID, own, id)
+}
+
+// duplicates returns the discrepancies of entries that are machines already. Of many it
 // returns the first; the result of the pass names more.
 func (s *survey) duplicates() (found []bmdb.Discrepancy) {
 	for _, twin := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
 		found = append(found, bmdb.Discrepancy{
-			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: twin.entry.ID, Evidence: twin.evidence, Remedy: twin.remedy,
+			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: twin.entry.ID, Machine: twin.machine, Evidence: twin.evidence, Remedy: twin.remedy,
 		})
 	}
 	return found

@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,4 +154,140 @@ func TestAHostThatMovesToAnotherList(t *testing.T) {
 			t.Errorf("machines %q, discrepancies %+v", machines, found)
 		}
 	})
+}
+
+// overtaken is a list that is overtaken by another one when it takes its first host.
+type overtaken struct {
+	*static.Provider
+	by func()
+}
+
+func (p *overtaken) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
+	if by := p.by; by != nil {
+		p.by = nil
+		by()
+	}
+	return p.Provider.Create(ctx, request)
+}
+
+// TestAHostThatIsNewInTwoLists (I7) is taken in once, also where two passes look before one of them
+// takes it; and where it is two hosts behind two jump hosts, both are.
+func TestAHostThatIsNewInTwoLists(t *testing.T) {
+	t.Parallel()
+	const first = "{id: n1, address: 192.0.2.1}"
+	for name, test := range map[string]struct {
+		host string
+		two  bool
+	}{
+		"one host":  {"{id: x1, address: 192.0.2.1}", false},
+		"two hosts": {"{id: x1, address: 192.0.2.1, jump: {address: 192.0.2.9, " + jumpKey + "}}", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+				rack, all := b.listed("rack", first), b.listed("all", test.host)
+				listed, is := all.Provider.(*static.Provider)
+				if !is {
+					t.Fatalf("the list is a %T", all.Provider)
+				}
+				slow := all
+				slow.Provider = &overtaken{listed, func() {
+					other := &bench{t: t, db: b.db}
+					other.manage(1, rack)
+				}}
+				b.manage(1, slow)
+				if view, err := b.db.ViewProvider(t.Context(), "all"); err != nil || len(view.Machines) != 0 || len(view.Intents) != 1 {
+					t.Fatalf("%+v, %v", view, err)
+				}
+				b.manage(2, rack, all)
+				machines, found := b.machinesOf("all")
+				if (machines == "x1") != test.two || (len(found) == 0) != test.two {
+					t.Fatalf("machines %q, discrepancies %+v", machines, found)
+				}
+				if !test.two && (found[0].Kind != fleet.DiscrepancyDuplicateMachine || !strings.Contains(found[0].Evidence, "(n1) of provider rack")) {
+					t.Errorf("%+v", found)
+				}
+				if machines, found := b.machinesOf("rack"); machines != "n1" || len(found) != 0 {
+					t.Errorf("machines %q, discrepancies %+v", machines, found)
+				}
+			})
+		})
+	}
+}
+
+// TestAKnownHostThatIsTwoMachines is a discrepancy of both: the address of one was changed.
+func TestAKnownHostThatIsTwoMachines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+		rack := b.listed("rack", "{id: n1, address: 192.0.2.1}")
+		b.manage(2, rack, b.listed("all", "{id: x1, address: 192.0.2.2}"))
+		b.manage(2, rack, b.listed("all", "{id: x1, address: 192.0.2.1, port: 2222}", "{id: x2, address: 192.0.2.3}"))
+		for _, name := range []fleet.ProviderName{"rack", "all"} { // no port may be any
+			machines, found := b.machinesOf(name)
+			if len(found) != 1 || found[0].Kind != fleet.DiscrepancyDuplicateMachine || found[0].Machine == "" ||
+				!strings.Contains(found[0].Remedy, "`ironherd discrepancy forget rack n1 --reason WHY`") ||
+				!strings.Contains(found[0].Remedy, "`ironherd discrepancy forget all x1 --reason WHY`") {
+				t.Errorf("%s: machines %q, discrepancies %+v", name, machines, found)
+			}
+		}
+		b.manage(2, rack, b.listed("all", "{id: x1, address: 192.0.2.2}", "{id: x2, address: 192.0.2.3}"))
+		if _, found := b.machinesOf("rack"); len(found) != 0 {
+			t.Errorf("put right: %+v", found)
+		}
+		if machines, found := b.machinesOf("all"); machines != "x1 x2" || len(found) != 0 {
+			t.Errorf("put right: machines %q, discrepancies %+v", machines, found)
+		}
+	})
+}
+
+// TestAHostWhoseIDChanges (rule 8) is left alone, whatever its age: it runs what it was installed
+// with. Only a person has it taken in anew.
+func TestAHostWhoseIDChanges(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]time.Duration{"at once": 0, "later": provisioner.ListConfig().SettlingTime} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+				b.manage(2, b.listed("rack", "{id: n1, address: 192.0.2.1}", "{id: n2, address: 192.0.2.2}"))
+				view, err := b.db.ViewProvider(t.Context(), "rack")
+				if err != nil || len(view.Machines) != 2 {
+					t.Fatalf("%+v, %v", view.Machines, err)
+				}
+				machine := view.Machines[0].ID
+				time.Sleep(after)
+				b.manage(2, b.listed("rack", "{id: n1, address: nowhere}", "{id: db1, address: 192.0.2.1}", "{id: n2, address: 192.0.2.2}"))
+				if machines, found := b.machinesOf("rack"); machines != "n1 n2" || len(found) != 1 || !strings.Contains(found[0].Evidence, "whose entry cannot be used") {
+					t.Fatalf("an entry that is broken: machines %q, discrepancies %+v", machines, found)
+				}
+				changed := b.listed("rack", "{id: db1, address: 192.0.2.1}", "{id: n2, address: 192.0.2.2}")
+				b.manage(2, changed)
+				want := 1
+				if after > 0 {
+					want = 2 // it is a missing-machine, too
+				}
+				machines, found := b.machinesOf("rack")
+				if machines != "n1 n2" || len(found) != want || found[0].Kind != fleet.DiscrepancyDuplicateMachine {
+					t.Fatalf("machines %q, discrepancies %+v", machines, found)
+				}
+				for _, d := range found {
+					if !strings.Contains(d.Remedy, "the id n1 again") || !strings.Contains(d.Remedy, "`ironherd machine forget "+string(machine)+" --reason WHY`") {
+						t.Errorf("the remedy of %s is %q", d.Kind, d.Remedy)
+					}
+				}
+				if after == 0 {
+					return
+				}
+				if err := b.db.Forget(t.Context(), "ada", machine, "it is managed anew"); err != nil {
+					t.Fatal(err)
+				}
+				b.manage(2, changed)
+				if machines, found := b.machinesOf("rack"); machines != "db1 n2" || len(found) != 0 {
+					t.Errorf("machines %q, discrepancies %+v", machines, found)
+				}
+			})
+		})
+	}
 }

@@ -87,6 +87,7 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	s.begins(work.Epoch)
 	run := &pass{
 		db: p.db, sources: p.sources, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
+		apart: make(map[fleet.CapacityID][]fleet.MachineID), moved: make(map[fleet.MachineID]string),
 	}
 	if err := run.run(ctx); err != nil {
 		return shepherd.Fail{
@@ -109,6 +110,12 @@ type pass struct {
 
 	view   bmdb.ProviderView
 	survey survey
+	// apart are, for a host that could become a machine, those of other providers that have its
+	// address and are other hosts.
+	apart map[fleet.CapacityID][]fleet.MachineID
+	// moved are machines of this list whose address a host has that could become another one, with
+	// what to do about it.
+	moved map[fleet.MachineID]string
 
 	discrepancies int
 	tally         tally

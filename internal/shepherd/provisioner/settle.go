@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -330,7 +331,7 @@ func (p *pass) missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
 	return bmdb.Discrepancy{
 		Kind: fleet.DiscrepancyMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
 		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", nameOf(m), m.ProviderID, how),
-		Remedy:   fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID),
+		Remedy:   cmp.Or(p.moved[m.ID], fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID)),
 	}
 }
 

@@ -46,7 +46,7 @@ type survey struct {
 	// which it has said so and that are in the list again.
 	missing, gone, back []bmdb.ProviderMachine
 
-	// elsewhere are entries that are machines of another provider.
+	// elsewhere are entries that are machines already, of another provider or under another ID.
 	elsewhere []elsewhere
 
 	// unusable are the reasons why entries are left alone.

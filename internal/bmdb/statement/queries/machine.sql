@@ -91,6 +91,18 @@ SELECT id FROM machine WHERE id >= sqlc.arg(lowest) ORDER BY id LIMIT CAST(sqlc.
 -- name: ListMachineIDsAfter :many
 SELECT id FROM machine WHERE id > sqlc.arg(after) ORDER BY id LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
+-- name: ListMachinesByAddress :many
+SELECT machine, provider FROM fact_provided WHERE address = sqlc.arg(address) AND provider <> sqlc.arg(not_of) ORDER BY machine;
+
+-- The addresses of a provider's machines that machines of other providers have, too.
+-- name: ListSharedAddresses :many
+SELECT own.address FROM (
+  SELECT DISTINCT p.address FROM machine m JOIN fact_provided p ON p.machine = m.id
+  WHERE m.provider = sqlc.arg(provider) AND m.provider_id <> '' AND p.address <> ''
+) AS own
+WHERE EXISTS (SELECT 1 FROM fact_provided o WHERE o.address = own.address AND o.provider <> sqlc.arg(provider) AND o.status <> 'gone')
+ORDER BY own.address;
+
 -- name: ListMachinesByHostname :many
 SELECT machine FROM fact_provided WHERE hostname = sqlc.arg(hostname) ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
