@@ -22,8 +22,10 @@
 //   - It dies after that, or the reply is lost: the step counts, done or not. If nothing is heard
 //     of the machine, the next step is due after policy.recovery_step_timeout. So a machine is
 //     never rebooted twice for one step.
+//   - The call was never sent (there was no connection, it had no turn in time): the step is taken
+//     back, and tried again with a backoff. So it is when the process is stopped before that.
 //   - The provider did nothing, for a reason that is not the machine's (throttled, not allowed):
-//     the step is taken back, and tried again with a backoff.
+//     the same.
 //   - The provider refused the step for good (the machine's state does not allow it, it cannot do
 //     it): the step counts, history says why, and the ladder goes on.
 //   - A power cycle ended half-way, and the machine is off: it is switched on before the next

@@ -2,6 +2,7 @@ package recoverer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -210,12 +211,12 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 		return shepherd.Fail{Err: fmt.Errorf("record the step: %w", err)}, ResultFailed
 	}
 	if why, err := s.settled(ctx); err != nil {
-		return s.undo(was, err), ResultFailed
+		return s.undo(ctx, was, err), ResultFailed
 	} else if why != "" {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
 	}
 	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
-		return shepherd.Fail{Err: context.Cause(ctx)}, ResultFailed
+		return s.undo(ctx, was, context.Cause(ctx)), ResultFailed
 	}
 	s.logger.WarnContext(ctx, "recovery acts", slog.String("reason", s.work.Decision.Reason))
 	return s.answered(ctx, was, lever(ctx, s.work.Record.ProviderID))
@@ -277,17 +278,24 @@ func (s step) settled(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// undo fails the work, and takes back the step, which had no effect.
-func (s step) undo(was bmdb.BeforeStep, err error) shepherd.Outcome {
-	return shepherd.Fail{Err: err, Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}
+// undo takes back the step, which had no effect. The work has failed, unless it was stopped.
+func (s step) undo(ctx context.Context, was bmdb.BeforeStep, err error) shepherd.Outcome {
+	changes := []bmdb.Change{bmdb.UndoStep(s.rung, was)}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, fleet.ErrLeaseLost) {
+		return shepherd.Cancel{Reason: shepherd.Cause(cause), Changes: changes} // a Fail would lose them
+	}
+	return shepherd.Fail{Err: err, Changes: changes}
 }
 
 // answered is the outcome of a call.
 func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
+	if provider.NothingSent(err) {
+		return s.undo(ctx, was, fmt.Errorf("%s: %w", s.rung, err)), ResultFailed
+	}
 	switch fleet.KindOf(err) {
 	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse:
 		// Nothing was done, and it says nothing of the machine: the step does not count.
-		return s.undo(was, fmt.Errorf("%s: %w", s.rung, err)), ResultFailed
+		return s.undo(ctx, was, fmt.Errorf("%s: %w", s.rung, err)), ResultFailed
 	case fleet.KindNotFound:
 		return shepherd.Finish{Changes: []bmdb.Change{gone(s.work.Record)}}, ResultNotNeeded
 	case fleet.KindConflict, fleet.KindUnsupported, fleet.KindInvalid:
