@@ -235,7 +235,10 @@ func TestAProviderThatRefusesEachRequest(t *testing.T) {
 		"the last one is refused":              {kind: fleet.KindInvalid, machines: 3, passes: 4},
 		"the one that there may be is refused": {kind: fleet.KindInvalid, most: 1, refuse: "capacity-000", fails: true, passes: 1},
 		"all are taken by others":              {kind: fleet.KindConflict, passes: 4},
-		"all is forbidden":                     {kind: fleet.KindForbidden, open: 4, passes: 4},
+		"all is forbidden":                     {kind: fleet.KindForbidden, fails: true, open: 4, passes: 4},
+		"the key is not known":                 {kind: fleet.KindUnauthenticated, fails: true, open: 4, passes: 4},
+		"one of several is forbidden":          {kind: fleet.KindForbidden, refuse: "capacity-001", open: 1, passes: 4},
+		"the last one is forbidden":            {kind: fleet.KindForbidden, machines: 3, open: 1, passes: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,6 +260,9 @@ func TestAProviderThatRefusesEachRequest(t *testing.T) {
 				for range test.passes {
 					outcome := b.pass()
 					failed, is := outcome.(shepherd.Fail)
+					if is && strings.Contains(failed.Err.Error(), "penalties") != (len(b.view().Penalties) > 0) {
+						t.Errorf("penalties %+v, and it says %q", b.view().Penalties, failed.Err)
+					}
 					if is != test.fails || is && !strings.Contains(failed.Err.Error(), "no operating system of that name") {
 						t.Fatalf("a pass ended as %s: %s", text(outcome), b.result())
 					}

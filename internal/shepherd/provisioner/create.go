@@ -38,7 +38,8 @@ type creationResult int
 const (
 	created creationResult = iota
 	failed
-	// refused: the provider refused the request itself, which another piece of capacity does not mend.
+	// refused: the provider refused the request itself, or does not allow it, which another piece of
+	// capacity does not mend.
 	refused
 	// notBegun: the piece of capacity failed before a request was made.
 	notBegun
@@ -98,7 +99,7 @@ func (p *pass) create(ctx context.Context) error {
 	return p.refusedAll(ctx)
 }
 
-// refusal is a request that the provider refused as such.
+// refusal is a request that the provider refused as such, or did not allow.
 type refusal struct {
 	intent fleet.Intent
 	err    error
@@ -120,10 +121,10 @@ func (r *refusals) add(first fleet.CapacityID, n int) (alone bool) {
 	return !r.several
 }
 
-// refusedAll fails the pass when the provider refused each request as such, and created nothing:
-// the configuration is at fault, or the project has its quota. Where no other capacity is left to
-// be tried, one refused intent stays open, so that the next pass asks again. Of a provider that has
-// created machines, one piece of capacity alone may be at fault itself.
+// refusedAll fails the pass when the provider refused each request as such, or allowed none, and
+// created nothing: the configuration is at fault, or the project has its quota. Where no other
+// capacity is left to be tried, one refused intent stays open, so that the next pass asks again. Of
+// a provider that has created machines, one piece of capacity alone may be at fault itself.
 func (p *pass) refusedAll(ctx context.Context) error {
 	first, t := p.refusal.Load(), p.tally
 	if t.created > 0 {
@@ -141,6 +142,9 @@ func (p *pass) refusedAll(ctx context.Context) error {
 	}
 	if !all {
 		return nil
+	}
+	if !final(first.err) {
+		return fmt.Errorf("nothing was created, because the provider refused each request: %w", first.err)
 	}
 	return fmt.Errorf("nothing was created, because the provider refused each request (`ironherd provider retry %s` ends the penalties of the capacity): %w",
 		p.source.Name, first.err)
@@ -365,6 +369,9 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		result = refused
 		first := &refusal{intent, failure, open == 0}
 		held = p.refusal.CompareAndSwap(nil, first) && first.held
+	case kind == fleet.KindForbidden || kind == fleet.KindUnauthenticated:
+		result = refused
+		p.refusal.CompareAndSwap(nil, &refusal{intent: intent, err: failure}) // it stays open
 	}
 	switch {
 	case !provider.MayHaveCreated(failure):

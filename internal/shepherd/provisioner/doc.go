@@ -23,8 +23,8 @@
 //     free, open intents get at most half of the chunk. Capacity that fails sits out a penalty.
 //     What fails and is of no one piece of capacity (a key of the project, the whole list, the
 //     limit of requests) ends and fails the pass. A provider that refuses each request as such,
-//     and creates nothing, fails it, too; one of these intents stays open to be tried by the next
-//     pass, unless that has other capacity.
+//     or allows none, and creates nothing, fails it, too. Of the refused intents one stays open to
+//     be tried by the next pass, unless that has other capacity; those that were not allowed do.
 //
 // A host that is new in two lists is taken in by one of the two passes: whoever records it looks
 // again, under the locks of both providers, whether a machine of another one has its address.
