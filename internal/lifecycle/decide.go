@@ -172,20 +172,22 @@ func (c judgement) provision() Decision {
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("%s was asked %s for capacity %s; the outcome is not confirmed yet",
 			c.r.Provider, times(intent.Calls), intent.Capacity)
+		if why := c.nothingCreated(); why != "" {
+			d.Reason += "; " + why
+		}
 	case c.env.Paused != nil:
 		d.Verdict = Waiting
 		d.Reason = paused(c.r.Provider, *c.env.Paused)
+	case c.nothingCreated() != "":
+		d.Verdict = Waiting
+		d.Reason = c.nothingCreated()
+		if intent.Calls > 0 {
+			d.Reason = fmt.Sprintf("the provider rejected %s for capacity %s; %s", requests(intent.Calls), intent.Capacity, d.Reason)
+		}
 	case intent.Calls > 0:
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("the provider rejected %s for capacity %s; the provisioner is to try again or give it up",
 			requests(intent.Calls), intent.Capacity)
-	case c.env.Discrepancies > 0:
-		d.Verdict = Waiting
-		d.Reason = fmt.Sprintf("creation at %s is stopped by discrepancies (%d): `ironherd discrepancy list` says what ends each",
-			c.r.Provider, c.env.Discrepancies)
-	case c.env.PassFailed != nil:
-		d.Verdict = Waiting
-		d.Reason = fmt.Sprintf("nothing is created at %s while its passes fail: %s", c.r.Provider, c.env.PassFailed.Cause)
 	case intent.PlannedAt.After(c.now):
 		d.Verdict = Waiting
 		d.Reason = fmt.Sprintf("waiting for creation pacing: its turn at %s is in about %s",
@@ -195,6 +197,18 @@ func (c judgement) provision() Decision {
 		d.Reason = fmt.Sprintf("waiting for creation pacing: next in line at %s", c.r.Provider)
 	}
 	return d
+}
+
+// nothingCreated says why passes over the provider create nothing; "": they do.
+func (c judgement) nothingCreated() string {
+	switch {
+	case c.env.Discrepancies > 0:
+		return fmt.Sprintf("creation at %s is stopped by discrepancies (%d): `ironherd discrepancy list` says what ends each",
+			c.r.Provider, c.env.Discrepancies)
+	case c.env.PassFailed != nil:
+		return fmt.Sprintf("nothing is created at %s while its passes fail: %s", c.r.Provider, c.env.PassFailed.Cause)
+	}
+	return ""
 }
 
 // update explains when the machine's facts are refreshed. It has no row in the agenda either.

@@ -148,13 +148,16 @@ func (j judged) operators() (command, what string) {
 		case p != nil:
 			return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
 				fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
-		case r.Intent.Calls > r.Intent.Rejected:
 		case j.env.Discrepancies > 0:
 			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
 		}
 	case fleet.StateSilent:
 		if lifecycle.OnlyStarts(r, j.env, j.now) && (!asked || lifecycle.RefusesUs(r, j.env, j.now)) {
 			return j.restartsSilent(verb)
+		}
+		if j.stopped() {
+			hold := j.env.RecoveryHold
+			return "ironherd recovery resume", fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
 		}
 		if !asked {
 			return "", ""
@@ -199,6 +202,17 @@ func (j judged) operators() (command, what string) {
 const toAccept = "look first at what providers and hosts have (ops/database.md in the docs); then, on the control plane's host, and with it stopped where the " +
 	"database is the embedded one, `ironherd db accept-restore` accepts it where nothing would go on, and else shows what would, which " +
 	"`ironherd db accept-restore --yes` has go on"
+
+// stopped reports whether recovery would take its next step on the machine in time, had nobody
+// stopped it without an end.
+func (j judged) stopped() bool {
+	env := j.env
+	if h := env.RecoveryHold; h == nil || h.Until != nil {
+		return false
+	}
+	env.RecoveryHold = nil
+	return lifecycle.Decide(j.record, env, j.now).For(fleet.ProcessRecovery).Verdict.Scheduled()
+}
 
 // restartsSilent is operators for a silent machine on which nothing but starting an agent is tried.
 func (j judged) restartsSilent(verb func(words string, more ...string) string) (command, what string) {

@@ -419,26 +419,6 @@ func TestRecoveryIsNextOfASilentInstall(t *testing.T) {
 	}
 }
 
-// TestDiscrepanciesAreAPersonsTurn: nothing is created at a provider before they have ended.
-func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	r := fleet.Record{
-		Machine: fleet.Machine{ID: "m1", Provider: "metal", CreatedAt: now.Add(-time.Hour)},
-		Intent:  &fleet.Intent{Machine: "m1", Capacity: "c1", PlannedAt: now.Add(-time.Minute)},
-	}
-	env := fleet.Environment{Policy: fleet.DefaultPolicy(), Discrepancies: 1}
-	j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
-	want := "creation at metal is stopped by discrepancies (1): `ironherd discrepancy list` says what ends each"
-	if n := j.nextStep(); j.plan.Reason != want || n.GetCommand() != "ironherd discrepancy list" {
-		t.Errorf("%s: %v", j.plan.Reason, n)
-	}
-	env = fleet.Environment{Policy: fleet.DefaultPolicy(), PassFailed: &fleet.BackoffState{Cause: "list devices: 401", NotBefore: now.Add(time.Minute)}}
-	if p := lifecycle.Decide(r, env, now); p.Reason != "nothing is created at metal while its passes fail: list devices: 401" {
-		t.Error(p.Reason)
-	}
-}
-
 // TestAPausedProviderIsAPersonsTurn: a creation waits for who paused its provider, also one that
 // was asked for already and not answered: a pass looks for it after the pause.
 func TestAPausedProviderIsAPersonsTurn(t *testing.T) {

@@ -1,0 +1,86 @@
+package fleetapi
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// TestDiscrepanciesAreAPersonsTurn: nothing is created at a provider before they have ended, and
+// nothing while its passes fail, whatever became of the calls so far.
+func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for before, calls := range map[string]struct{ calls, rejected int }{
+		"": {},
+		"metal was asked once for capacity c1; the outcome is not confirmed yet; ": {1, 0},
+		"the provider rejected 2 requests for capacity c1; ":                       {2, 2},
+	} {
+		r := fleet.Record{
+			Machine: fleet.Machine{ID: "m1", Provider: "metal", CreatedAt: now.Add(-time.Hour)},
+			Intent: &fleet.Intent{
+				Machine: "m1", Capacity: "c1", PlannedAt: now.Add(-time.Minute), Calls: calls.calls, Rejected: calls.rejected,
+			},
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Discrepancies: 1}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		want := before + "creation at metal is stopped by discrepancies (1): `ironherd discrepancy list` says what ends each"
+		if n := j.nextStep(); j.plan.Reason != want || n.GetCommand() != "ironherd discrepancy list" {
+			t.Errorf("%s: %v", j.plan.Reason, n)
+		}
+		env = fleet.Environment{Policy: fleet.DefaultPolicy(), PassFailed: &fleet.BackoffState{Cause: "list devices: 401", NotBefore: now.Add(time.Minute)}}
+		if p := lifecycle.Decide(r, env, now); p.Reason != before+"nothing is created at metal while its passes fail: list devices: 401" {
+			t.Error(p.Reason)
+		}
+	}
+}
+
+// TestAStopWithoutAnEndIsAPersonsTurn: a silent machine waits for who stopped recovery without an
+// end. One that recovery would not restart does not.
+func TestAStopWithoutAnEndIsAPersonsTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	policy := fleet.DefaultPolicy()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	written := ago(policy.BootTimeout + time.Minute)
+	r := fleet.Record{
+		Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: written.Add(-time.Hour)},
+		Provided:       &fleet.Provided{At: written.Add(-time.Hour), Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+		Levers:         []fleet.Lever{fleet.LeverReboot},
+		InstallRequest: &fleet.InstallRequest{Generation: 1, At: written.Add(-time.Minute), Image: fleet.Image{URL: "http://x/y"}},
+		InstallAttempt: &fleet.InstallAttempt{Generation: 1, Attempt: 1, At: written.Add(-time.Minute)},
+		InstallReport:  &fleet.InstallReport{Generation: 1, Attempt: 1, At: written, OK: true},
+	}
+	asked := r
+	asked.Operation = &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReboot, At: ago(time.Minute), Actor: "bob"}
+	refuses := r
+	refuses.InstallRequest, refuses.InstallAttempt, refuses.InstallReport = nil, nil, nil
+	refuses.AgentStarted = &fleet.AgentStarted{TakeoverGeneration: 1, At: written.Add(-time.Hour), BootID: "b1"}
+	refuses.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: written.Add(-time.Hour), LastAt: written, BootID: "b1"}
+	refuses.Backoffs = map[fleet.Process]fleet.BackoffState{
+		fleet.ProcessAgentStart: {NotBefore: now.Add(time.Minute), Cause: "another host key", Answered: true, Refused: true},
+	}
+	for name, c := range map[string]struct {
+		record  fleet.Record
+		until   *time.Time
+		command string
+	}{
+		"a system that did not come up": {r, nil, "ironherd recovery resume"},
+		"it ends by itself":             {r, new(now.Add(time.Hour)), ""},
+		"a restart is asked for":        {asked, nil, ""},
+		"its host refuses us":           {refuses, nil, "ironherd machine retry m1"},
+	} {
+		env := fleet.Environment{Policy: policy, ListenerUpSince: now.Add(-24 * time.Hour)}
+		env.RecoveryHold = &fleet.RecoveryHold{At: ago(time.Hour), Until: c.until, Actor: "ada", Reason: "the network is worked on"}
+		j := judged{record: c.record, env: env, plan: lifecycle.Decide(c.record, env, now), now: now}
+		n := j.nextStep()
+		if j.plan.State != fleet.StateSilent || n.GetCommand() != c.command {
+			t.Errorf("%s: %s (%s), next is %v", name, j.plan.State, j.plan.Reason, n)
+		}
+		if c.command == "ironherd recovery resume" && n.GetWhat() != "recovery goes on, which ada stopped: the network is worked on" {
+			t.Errorf("%s: %v", name, n)
+		}
+	}
+}
