@@ -3,6 +3,7 @@ package bmdb
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -17,9 +18,9 @@ type silence struct {
 	// unanswered of them get their first one, and their host has not answered for so long that
 	// recovery is to restart it.
 	silent, unanswered, agents int64
-	// leftOut are machines for which recovery has no step (lifecycle.HasStep), and that have been
-	// silent for longer than a stop lasts. They are none of the former: who is dead stays silent for
-	// ever, and would keep the next stop from coming.
+	// leftOut are machines for which recovery has no step (lifecycle.HasStep), or whose host refuses
+	// us (lifecycle.RefusesUs), and that have been silent for longer than a stop lasts. They are none
+	// of the former: they stay silent until a person acts, and would keep the next stop from coming.
 	leftOut int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing
@@ -112,17 +113,13 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 				continue
 			}
 			agents := r.N - notUp
-			if !recovers[r.Provider] {
-				late, err := t.q.CountLate(ctx, statement.CountLateParams{
-					Provider: r.Provider, State: r.State, Before: micros(t.Now().Add(-env.Policy.SuspectFor)),
-				})
-				if err != nil {
-					return silence{}, err
-				}
-				dead := min(late.N, agents)
-				s.leftOut += dead
-				agents -= dead
+			late, err := t.notRestarted(ctx, r.Provider, fleet.State(r.State), recovers[r.Provider], t.Now().Add(-env.Policy.SuspectFor))
+			if err != nil {
+				return silence{}, err
 			}
+			dead := min(late, agents)
+			s.leftOut += dead
+			agents -= dead
 			s.silent, s.agents = s.silent+agents, s.agents+agents
 		case fleet.StateStarted, fleet.StateAvailable, fleet.StateInstalling, fleet.StateRefused:
 			s.agents += r.N
@@ -134,6 +131,18 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 	up, err := t.q.CountUpSince(ctx, oldest)
 	s.booted = up + s.notUp
 	return s, err
+}
+
+// notRestarted counts the machines of a provider that have been in that state since before an
+// instant, and that recovery does not restart.
+func (t *transaction) notRestarted(ctx context.Context, provider string, state fleet.State, recovers bool, before time.Time) (int64, error) {
+	if !recovers {
+		late, err := t.q.CountLate(ctx, statement.CountLateParams{Provider: provider, State: string(state), Before: micros(before)})
+		return late.N, err
+	}
+	return t.q.CountRefusing(ctx, statement.CountRefusingParams{
+		Provider: provider, State: string(state), Before: micros(before), Process: string(fleet.ProcessAgentStart),
+	})
 }
 
 // notUp counts the machines of a provider in that state whose installed system has not come up in

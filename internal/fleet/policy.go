@@ -70,8 +70,9 @@ type Policy struct {
 	RecoveryMemory time.Duration `json:"recovery_memory"`
 	// SuspectShare is the part of the machines with an agent, in percent, that must be silent at the
 	// same time (and at least SuspectLeast of them) for the fault to be probably ours. Recovery then
-	// waits for SuspectFor, or for a person. Machines that recovery cannot restart, such as dead
-	// hosts of a list, count for as long as they have been silent for less than that. Zero: never.
+	// waits for SuspectFor, or for a person. Machines that recovery does not restart, such as dead
+	// hosts of a list and hosts that refuse us, count for as long as they have been silent for less
+	// than that. Zero: never.
 	SuspectShare int           `json:"suspect_share"`
 	SuspectLeast int           `json:"suspect_least"`
 	SuspectFor   time.Duration `json:"suspect_for"`

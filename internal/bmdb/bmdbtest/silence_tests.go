@@ -91,6 +91,49 @@ var silenceTests = []test{
 		speak()
 		w.watch("0 of 4 machines with an agent are silent" + left + "recovery goes on")
 	}},
+	{"hosts that refuse us stop the line once, and keep it from no later stop, while they are on", func(w *world) {
+		w.suspecting(2)
+		var agents []bmdb.AgentIdentity
+		for _, c := range []fleet.CapacityID{"c1", "c2", "c3", "c4"} {
+			agents = append(agents, w.ready(c, false))
+		}
+		w.silent(elsewhere, 5, 0)
+		p := w.suspecting(2)
+		w.judgeAgain() // under this policy they are not silent yet
+		w.wantNumber(0, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
+		speak := func() {
+			for _, a := range agents {
+				w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+			}
+		}
+		w.shift.Advance(2 * time.Hour)
+		speak()
+		day := fleet.Backoff{Initial: 24 * time.Hour, Maximum: 24 * time.Hour}
+		claimed, err := w.lasting("initializer").Claim(w.ctx, bmdb.ClaimRequest{
+			Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{elsewhere}, Limit: 9,
+		})
+		w.must(err)
+		for _, work := range claimed.Works {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "another host key", Backoff: day, Answer: fleet.AnswerRefused}))
+		}
+		w.judgeAgain()
+		w.wantNumber(5, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
+		w.watch("5 of 9 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
+		w.shift.Advance(p.SuspectFor + time.Minute)
+		speak()
+		w.judgeAgain()
+		const left = ", without 5 that have been silent for long, and that recovery cannot restart: "
+		w.watch("0 of 4 machines with an agent are silent" + left + "recovery goes on")
+		w.shift.Advance(p.SilentAfter + time.Minute)
+		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 9) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		}
+		w.watch("4 of 4 machines with an agent are silent" + left + "the fault is probably ours (listener, network, certificate, clock)")
+		speak()
+		w.watch("0 of 4 machines with an agent are silent" + left + "recovery goes on")
+		w.exec("UPDATE fact_provided SET status = 'off' WHERE provider = 'p2'") // these are switched on
+		w.watch("5 of 9 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
+	}},
 	{"of machines that fall silent together all count, whether recovery can restart them or not", func(w *world) {
 		w.suspecting(2)
 		w.silent(provider, 1, 0)

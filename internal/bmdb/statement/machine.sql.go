@@ -62,6 +62,35 @@ func (q *Queries) CountLateAnywhere(ctx context.Context, arg CountLateAnywherePa
 	return i, err
 }
 
+const countRefusing = `-- name: CountRefusing :one
+SELECT count(*) FROM machine_state AS s JOIN backoff AS b ON b.subject = s.machine JOIN fact_provided AS p ON p.machine = s.machine
+WHERE s.provider = $1 AND s.state = $2 AND s.since < $3
+  AND b.process = $4 AND b.answered > 1 AND p.status NOT IN ('off', 'powering')
+  AND NOT EXISTS (SELECT 1 FROM install_report AS r JOIN install_request AS q ON q.machine = r.machine
+    WHERE r.machine = s.machine AND r.ok = 1 AND r.generation = q.generation)
+`
+
+type CountRefusingParams struct {
+	Provider string
+	State    string
+	Before   int64
+	Process  string
+}
+
+// Those of them, on at their provider, whose host let nobody in when that work reached for it last,
+// but for those whose disk was written for the newest request: what is missed there is no agent.
+func (q *Queries) CountRefusing(ctx context.Context, arg CountRefusingParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countRefusing,
+		arg.Provider,
+		arg.State,
+		arg.Before,
+		arg.Process,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const deleteMachine = `-- name: DeleteMachine :exec
 DELETE FROM machine WHERE id = $1
 `

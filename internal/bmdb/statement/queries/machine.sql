@@ -160,6 +160,15 @@ FROM found AS f WHERE f.state IS NOT NULL GROUP BY f.state;
 SELECT count(*) AS n, CAST(COALESCE(min(since), 0) AS BIGINT) AS oldest FROM machine_state
 WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND since < sqlc.arg(before);
 
+-- Those of them, on at their provider, whose host let nobody in when that work reached for it last,
+-- but for those whose disk was written for the newest request: what is missed there is no agent.
+-- name: CountRefusing :one
+SELECT count(*) FROM machine_state AS s JOIN backoff AS b ON b.subject = s.machine JOIN fact_provided AS p ON p.machine = s.machine
+WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND s.since < sqlc.arg(before)
+  AND b.process = sqlc.arg(process) AND b.answered > 1 AND p.status NOT IN ('off', 'powering')
+  AND NOT EXISTS (SELECT 1 FROM install_report AS r JOIN install_request AS q ON q.machine = r.machine
+    WHERE r.machine = s.machine AND r.ok = 1 AND r.generation = q.generation);
+
 -- CountLate of all providers together.
 -- name: CountLateAnywhere :one
 SELECT CAST(COALESCE(sum((
