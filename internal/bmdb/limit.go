@@ -25,9 +25,10 @@ import (
 //
 // What counts: a machine whose lane is held for recovery, also by a session that has ended; a
 // claim that finds no room frees the lanes of the dead. A machine that recovery has restarted,
-// until it is heard of, or the time that it has for that is over. That of a reinstall begins when
-// the provider says that it has made it, and is over after a day. What was started under a higher
-// limit, or by a claim that had read of none: a limit that is lowered stops nothing that runs.
+// until it is heard of, or the time that it has for that is over; what the provider refused has
+// restarted nothing. The time of a reinstall begins when the provider says that it has made it, and
+// is over after a day. What was started under a higher limit, or by a claim that had read of none:
+// a limit that is lowered stops nothing that runs.
 //
 // Whatever frees a lane makes room, and wakes who waits for it.
 
@@ -120,7 +121,7 @@ func (t *transaction) limitedHolders(ctx context.Context, provider fleet.Provide
 			if h.DueRecovery != 0 {
 				until = min(until, h.DueRecovery)
 			}
-			if until <= now {
+			if until <= now || wasRefused(h, t.Now()) {
 				continue
 			}
 			h.DeadlineAt, h.EndedAt = until, 0
@@ -128,6 +129,12 @@ func (t *transaction) limitedHolders(ctx context.Context, provider fleet.Provide
 		kept = append(kept, h)
 	}
 	return kept, nil
+}
+
+// wasRefused reports whether the newest step of a machine is a restart that the provider has
+// refused: it restarts nothing. The budget counts each other one, as long as its window lasts.
+func wasRefused(h statement.ListLimitedRow, now time.Time) bool {
+	return fleet.Rung(h.Rung).Restarts() && h.Spent == 0 && instant(h.StepAt).After(now.Add(-budgetWindow))
 }
 
 // longestReinstall bounds for how long a machine counts that its provider reinstalls. One that

@@ -433,6 +433,29 @@ var slotTests = []test{
 			w.Errorf("claimed %s, which hangs", next.Subject)
 		}
 	}},
+	{"a step that the provider refused keeps no slot", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.RecoveryAtOnce = 1
+		w.must(errorOf2(w.db.SetPolicy(w.ctx, p)))
+		w.pulls() // the provider is known
+		w.broken("c1")
+		w.broken("c2")
+		w.pulls(fleet.LeverReboot)
+		w.shift.Advance(time.Hour)
+		s := w.lasting("recoverer")
+		refused := w.recover(s, 2, 1)[0]
+		w.must(refused.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.must(refused.Finish(w.ctx, bmdb.RefuseStep(fleet.RungReboot, bmdb.BeforeStep{}, "not on this plan")))
+		next := w.recover(s, 2, 1)[0]
+		if next.Subject == refused.Subject {
+			w.Errorf("claimed %s, whose step was refused", next.Subject)
+		}
+		w.must(next.Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		d, err := w.db.MachineDetails(w.ctx, refused.Subject.Machine)
+		if w.must(err); d.Environment.UnderRecovery != 1 {
+			w.Errorf("%d are under recovery", d.Environment.UnderRecovery)
+		}
+	}},
 	{"other processes know no slots", func(w *world) {
 		w.machines(nil, "c1", "c2", "c3")
 		w.must(SetAtOnce(w.ctx, w.db, 1))

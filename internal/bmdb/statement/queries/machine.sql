@@ -50,11 +50,14 @@ ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
 
 -- Which machines of a provider count against the limit of a process: those that are held for it,
 -- dead or alive, and those (without a session) on which the effect of its work may still come.
+-- Spent is 1 while the budget of recovery counts the step.
 -- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
   CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at,
-  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at
+  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at,
+  CAST(CASE WHEN b.machine IS NULL THEN 0 ELSE 1 END AS BIGINT) AS spent
 FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
+LEFT JOIN recovery_restart b ON b.machine = m.id AND b.at = r.at
 WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
 -- name: SetProviderID :exec
