@@ -268,6 +268,9 @@ func (t *transaction) backOff(
 		NotBefore: t.Now().Add(max(fleet.Jittered(interval, jitter), f.RetryAfter)).Truncate(time.Microsecond),
 		Interval:  interval, Cause: f.Cause, Failures: was.Failures + 1, Since: was.Since,
 	}
+	if f.Queued { // what failed in earnest before goes on from there
+		next.Interval = max(interval, was.Interval)
+	}
 	if next.Since.IsZero() && (!f.Queued || process == fleet.ProcessProbe) {
 		next.Since = t.Now()
 	}

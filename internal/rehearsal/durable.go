@@ -6,7 +6,6 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -257,7 +256,7 @@ func (c claimed) mayBeQuiet() bool {
 	case nil, shepherd.Finish:
 		return true
 	case shepherd.Fail:
-		return provider.WasQueued(o.Err) || shepherd.Cause(o.Err) == c.cause
+		return shepherd.Queued(o.Err) || shepherd.Cause(o.Err) == c.cause
 	}
 	return false
 }

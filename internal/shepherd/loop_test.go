@@ -244,19 +244,28 @@ func TestBackoffGrowsAndResets(t *testing.T) {
 	})
 }
 
-// TestADatabaseThatTakesNothing: that is no failure of the machine, and its backoff does not grow.
+// TestADatabaseThatTakesNothing: that is no failure of the machine. Its backoff neither grows, nor
+// begins anew.
 func TestADatabaseThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
-		ids := seed(t, db, 1)
-		run(t, db, handler(func(context.Context, *bmdb.Work) shepherd.Outcome {
+		ids := seed(t, db, 2)
+		var refused atomic.Int32
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome {
+			if work.Subject.Machine == ids[1] && refused.Add(1) <= 3 {
+				return shepherd.Fail{Err: errors.New("the host said no")}
+			}
 			return shepherd.Fail{Err: fmt.Errorf("record the takeover: %w", bmdb.Unavailable("the disk is full"))}
 		}), shepherd.DefaultConfig(), shepherd.Options{})
 		time.Sleep(5 * time.Minute)
 		waiting := machineOf(t, db, ids[0]).Backoffs[fleet.ProcessAgentStart]
 		if waiting.Interval != 15*time.Second || waiting.Failures < 10 || !waiting.Since.IsZero() {
 			t.Errorf("got %+v", waiting)
+		}
+		waiting = machineOf(t, db, ids[1]).Backoffs[fleet.ProcessAgentStart]
+		if waiting.Interval != 40*time.Second || time.Until(waiting.NotBefore) > 20*time.Second {
+			t.Errorf("one that had failed before: %+v", waiting)
 		}
 	})
 }

@@ -76,13 +76,19 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 // database could not take down. It does not grow, because nothing has failed.
 var queuedBackoff = fleet.Backoff{Initial: 15 * time.Second}
 
+// Queued reports whether an error tells of a call that only waited for its turn, or of a database
+// that is not available: nothing about its subject has failed.
+func Queued(err error) bool {
+	return provider.WasQueued(err) || errors.Is(err, bmdb.ErrUnavailable)
+}
+
 func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
 	return work.Fail(ctx, o.failure(), o.Changes...)
 }
 
 // failure is what the BMDB is told.
 func (o Fail) failure() bmdb.Failure {
-	queued := provider.WasQueued(o.Err) || errors.Is(o.Err, bmdb.ErrUnavailable)
+	queued := Queued(o.Err)
 	if queued {
 		o.Backoff = queuedBackoff
 	}

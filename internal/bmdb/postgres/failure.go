@@ -31,6 +31,8 @@ const (
 	codeIdleInTx       = "25P03"
 	codeDuplicateKey   = "23505"
 	codeNotInState     = "55000"
+	codeOutOfMemory    = "53200"
+	codeLimitExceeded  = "53400"
 )
 
 func codeOf(err error) string {
@@ -83,6 +85,8 @@ func classify(err error) error {
 		return bmdb.Unavailable("the database server refuses: %w", oneLine(err))
 	case code == codeCancelled: // the caller's time was up, or somebody asked the server for it
 		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
+	case code == codeOutOfMemory || code == codeLimitExceeded: // maybe of this connection alone
+		return fleet.Errorf(fleet.KindTemporary, "the database server has no room: %w", err)
 	case len(code) == 5 && (code[:2] == "57" || code[:2] == "08" || code[:2] == "53"):
 		return bmdb.Unavailable("the database server is not available: %w", err)
 	case neverSent(err), errors.As(err, &connect):

@@ -254,9 +254,15 @@ func TestOnePoller(t *testing.T) {
 // slowSessions is a client whose answer about sessions takes half a second.
 type slowSessions struct {
 	fleetv1connect.FleetServiceClient
+	hangs bool
 }
 
 func (s slowSessions) ListSessions(ctx context.Context, r *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
+	if s.hangs {
+		_, _ = s.FleetServiceClient.ListSessions(ctx, r)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	time.Sleep(500 * time.Millisecond)
 	return s.FleetServiceClient.ListSessions(ctx, r)
 }
@@ -267,7 +273,7 @@ func TestCostlySessions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stub := smallFleet()
-		v := watch(t, New(slowSessions{inBubble(stub)}, Options{}), "/live/")
+		v := watch(t, New(slowSessions{FleetServiceClient: inBubble(stub)}, Options{}), "/live/")
 		defer v.leave()
 		pass(35 * time.Second)
 		if n := stub.count("ListSessions"); n < 3 || n > 4 {
@@ -275,6 +281,20 @@ func TestCostlySessions(t *testing.T) {
 		}
 		if n := stub.count("GetSummary"); n < 30 {
 			t.Errorf("the summary was asked for %d times in 35 s", n)
+		}
+	})
+}
+
+// TestSessionsThatTimeOut: a question that fails is paced as one that is answered.
+func TestSessionsThatTimeOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stub := smallFleet()
+		v := watch(t, New(slowSessions{FleetServiceClient: inBubble(stub), hangs: true}, Options{}), "/live/")
+		defer v.leave()
+		pass(2 * time.Minute)
+		if n := stub.count("ListSessions"); n < 3 || n > 5 {
+			t.Errorf("sessions were asked for %d times in two minutes", n)
 		}
 	})
 }

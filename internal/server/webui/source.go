@@ -43,21 +43,30 @@ func newSource(client fleetv1connect.FleetServiceClient, opts live.Options) *sou
 const (
 	phaseInterval = 2 * time.Second
 	costlyShare   = 20
+	// failedWait is how long a failure stands at most for what would be answered now.
+	failedWait = 30 * time.Second
 )
 
-// paced returns a question of which an older answer does for costlyShare as long as it took.
+// paced returns a question of which an older answer does for costlyShare as long as it took, and an
+// older failure likewise.
 func paced[T any](ask func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
 	var last T
+	var failed error
 	var next time.Time
 	return func(ctx context.Context) (T, error) {
 		start := time.Now()
 		if start.Before(next) {
-			return last, nil
+			return last, failed
 		}
 		answer, err := ask(ctx)
-		if err == nil {
-			last, next = answer, time.Now().Add(costlyShare*time.Since(start))
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return answer, err
 		}
+		wait := costlyShare * time.Since(start)
+		if err != nil {
+			wait = min(wait, failedWait)
+		}
+		last, failed, next = answer, err, time.Now().Add(wait)
 		return answer, err
 	}
 }

@@ -274,11 +274,11 @@ func (o operation) unanswered(err error) shepherd.Outcome {
 
 // again fails the attempt, or the operation when its time is over. Where the call may have been
 // heard, the provider is asked for the machine once more before the operation is given up. A call
-// that had no turn ends nothing.
+// that had no turn ends nothing, nor does a database that is not available.
 func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
 	mayShow := o.doubted() && o.now.Before(o.showsUntil())
-	if o.now.Before(o.limit()) || mayBeHeard || mayShow || provider.WasQueued(err) {
+	if o.now.Before(o.limit()) || mayBeHeard || mayShow || shepherd.Queued(err) {
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err, Backoff: o.config.Backoff, Changes: changes}
 	}

@@ -191,6 +191,23 @@ func TestOperations(t *testing.T) {
 			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Asking, -1, fleet.Errorf(fleet.KindTemporary, "out of order")),
 			levers: "", ended: "operation failed: reboot (operation 1): it was not accepted until", state: fleet.StateAvailable,
 		},
+		"a database that takes nothing for longer than an operation is tried": {
+			ask: []fleet.Operation{fleet.OperationReboot},
+			hook: func() func(shepherdtest.Point, fleet.CapacityID) error {
+				var since time.Time
+				return func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					switch {
+					case at == shepherdtest.Asking && since.IsZero():
+						since = time.Now()
+						return timeout
+					case at == shepherdtest.Asking && time.Since(since) < 65*time.Minute:
+						return bmdb.Unavailable("its disk is full")
+					}
+					return nil
+				}
+			}(),
+			levers: "reboot", ended: "operation done: reboot", state: fleet.StateAvailable,
+		},
 		"a definite refusal ends it, in the provider's words": {
 			ask: []fleet.Operation{fleet.OperationReboot}, hook: lost(shepherdtest.Pulling, -1, fleet.Errorf(fleet.KindConflict, "the device is locked")),
 			levers: "", ended: "operation failed: reboot (operation 1): the device is locked", state: fleet.StateAvailable,
@@ -325,49 +342,6 @@ func TestCrashes(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestPolicy: what the policy asks for: machines that the provider gave up are replaced, and their
-// capacity waits; a maintenance ends when its time is over.
-func TestPolicy(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		herd, handler := bench(t, 3, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
-		all := herd.Machines()
-		defer herd.Start(handler)()
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", all[2], fleet.OperationPowerOff, "hands are inside")
-		check(t, err)
-		time.Sleep(5 * time.Minute)
-		until := time.Now().Add(30 * time.Minute)
-		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
-		fact := *herd.Record(all[0]).Provided
-		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
-		herd.Fake.Change(herd.Host(all[0]).ID, func(e *provider.Entry) bool {
-			e.Status, e.Detail = fact.Status, fact.Detail
-			return true
-		})
-		// What is recorded of the machine that ada switched off is older than its repair at the provider.
-		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact))
-		time.Sleep(20 * time.Minute)
-		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "power-off release" {
-			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
-		}
-		if state, _ := herd.State(all[2]); state != fleet.StateOff {
-			t.Errorf("the machine that ada switched off is %q", state)
-		}
-		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
-		check(t, err)
-		if p := penalties[fact.Capacity]; p.ForEver() || time.Until(p.Until) > time.Hour || p.Until.Before(time.Now()) {
-			t.Errorf("penalties %v", penalties)
-		}
-		if m := herd.Record(all[1]).Maintenance; m == nil || m.Over {
-			t.Errorf("maintenance %+v", m)
-		}
-		time.Sleep(15 * time.Minute)
-		if m := herd.Record(all[1]).Maintenance; m == nil || !m.Over {
-			t.Errorf("maintenance %+v", m)
-		}
-	})
 }
 
 // TestAPersonReplaces: the capacity of a machine that its provider gave up waits, although the

@@ -1,0 +1,55 @@
+package operations_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+)
+
+// TestPolicy: what the policy asks for: machines that the provider gave up are replaced, and their
+// capacity waits; a maintenance ends when its time is over.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 3, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+		all := herd.Machines()
+		defer herd.Start(handler)()
+		_, err := herd.DB.RequestOperation(t.Context(), "ada", all[2], fleet.OperationPowerOff, "hands are inside")
+		check(t, err)
+		time.Sleep(5 * time.Minute)
+		until := time.Now().Add(30 * time.Minute)
+		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
+		fact := *herd.Record(all[0]).Provided
+		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
+		herd.Fake.Change(herd.Host(all[0]).ID, func(e *provider.Entry) bool {
+			e.Status, e.Detail = fact.Status, fact.Detail
+			return true
+		})
+		// What is recorded of the machine that ada switched off is older than its repair at the provider.
+		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact))
+		time.Sleep(20 * time.Minute)
+		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "power-off release" {
+			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
+		}
+		if state, _ := herd.State(all[2]); state != fleet.StateOff {
+			t.Errorf("the machine that ada switched off is %q", state)
+		}
+		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
+		check(t, err)
+		if p := penalties[fact.Capacity]; p.ForEver() || time.Until(p.Until) > time.Hour || p.Until.Before(time.Now()) {
+			t.Errorf("penalties %v", penalties)
+		}
+		if m := herd.Record(all[1]).Maintenance; m == nil || m.Over {
+			t.Errorf("maintenance %+v", m)
+		}
+		time.Sleep(15 * time.Minute)
+		if m := herd.Record(all[1]).Maintenance; m == nil || !m.Over {
+			t.Errorf("maintenance %+v", m)
+		}
+	})
+}
