@@ -122,7 +122,8 @@ type listed struct {
 // entriesOf returns one entry for each ID, and every fault, each once. Hosts that share an ID, an
 // address or a host name are all unusable, because nobody can tell which of them is meant: the host
 // name is what people call the machine by. The entry of a host tells the first of its faults. The
-// last host of a list that is unended is unusable, too.
+// last host of a list that is unended is unusable, too. It is compared with no other: half of an
+// ID, an address or a host name may be the whole one of a host that nothing is wrong with.
 func entriesOf(nodes []*yaml.Node, unended bool) (entries []provider.Entry, faults []string) {
 	entries = make([]provider.Entry, 0, len(nodes))
 	hosts := make([]listed, 0, len(nodes))
@@ -144,11 +145,20 @@ func entriesOf(nodes []*yaml.Node, unended bool) (entries []provider.Entry, faul
 	}
 	for i, node := range nodes {
 		h := listed{parseHost(node), node.Line, len(entries)}
-		if unended && i == len(nodes)-1 && h.Invalid == "" {
-			h.Invalid = fmt.Sprintf("line %d: host %q: the list ends in the middle of a line, which may be half of one: end it with a newline", h.line, h.ID)
-		}
 		first, twice := byID[h.ID]
-		if twice = twice && h.ID != ""; twice {
+		twice = twice && h.ID != ""
+		if unended && i == len(nodes)-1 {
+			more := h.Invalid
+			h.Invalid = fmt.Sprintf("line %d: host %q: the list ends in the middle of a line, which may be half of one: end it with a newline", h.line, h.ID)
+			if faults = append(faults, h.Invalid); more != "" {
+				faults = append(faults, more)
+			}
+			if !twice {
+				entries = append(entries, h.Entry)
+			}
+			break
+		}
+		if twice {
 			h.entry = hosts[first].entry
 		} else {
 			byID[h.ID] = i

@@ -24,7 +24,9 @@
 // is complete, as far as can be told: when the file stays as it is for a moment (settled), or when
 // the URL says the same twice, a moment apart. A call waits for that, and fails with kind
 // Temporary where it takes too long, or Timeout where a file does not answer. So half of a list
-// makes no host gone, and no other host out of one.
+// makes no host gone, and no other host out of one, while it is being written. One that stays cut
+// between two lines counts as it is: hosts may be missing, and of its last host the lines behind,
+// such as its port and its jump host. Whoever writes to a new file and renames it is safe.
 //
 // A list that it cannot read answers nothing; the error names the line. A host that it does not
 // understand becomes an entry that says what is wrong; the others are not affected. So does the
