@@ -20,9 +20,9 @@ import (
 	"github.com/ironherd/ironherd/internal/token"
 )
 
-// checkWithin is check, unless that takes longer than the limit, because a file does not answer. It
-// then records which files do not: nobody comes back who looks at one of them.
-func (d *document) checkWithin(c Config, limit time.Duration) {
+// checkWithin is check, unless that takes longer than the limit, because a file does not answer:
+// nobody comes back who looks at one of these.
+func (d *document) checkWithin(c Config, limit, blame time.Duration) {
 	checked := *d
 	checked.faults = slices.Clone(d.faults)
 	_, late := secret.Within(limit, func() (struct{}, error) {
@@ -30,12 +30,20 @@ func (d *document) checkWithin(c Config, limit time.Duration) {
 		if c.Has(fleet.RoleOperatorAPI) { // a start reads it next, and tells what is wrong with it
 			_ = secret.Check(c.OperatorAPI.TokensFile)
 		}
+		if c.Database.URL == "" { // a start opens it
+			secret.Touch(filepath.Dir(c.Database.Path))
+		}
 		return struct{}{}, nil
 	})
 	if late == nil {
 		d.faults = checked.faults
 		return
 	}
+	d.blame(c, limit, blame)
+}
+
+// blame records which files do not answer within a limit, where checking them took too long.
+func (d *document) blame(c Config, tooLong, limit time.Duration) {
 	before := len(d.faults)
 	files := c.fileKeys()
 	hang := make([]error, len(files))
@@ -48,7 +56,7 @@ func (d *document) checkWithin(c Config, limit time.Duration) {
 		if file.key == "database.path" {
 			path = filepath.Dir(path) // who closes a database that is open here ends its locks
 		}
-		asked.Go(func() { hang[i] = secret.Answers(min(limit, blameLimit), path) })
+		asked.Go(func() { hang[i] = secret.Answers(limit, path) })
 	}
 	asked.Wait()
 	for i, err := range hang {
@@ -56,8 +64,9 @@ func (d *document) checkWithin(c Config, limit time.Duration) {
 			d.fileFault(files[i].key, err)
 		}
 	}
-	if len(d.faults) == before { // they answer by now
-		d.fileFaultAt(place{}, "", fmt.Errorf("the files that the configuration names cannot be read: %w", late))
+	if len(d.faults) == before {
+		d.faultAt(place{}, "", "checking the configuration took longer than %s, and each file that it names answers now", tooLong)
+		d.faults[before].Passes = true
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,12 +30,13 @@ func hanging(t *testing.T) string {
 }
 
 // TestAFileThatHangs holds nobody up: its name is told, and the key that names it. It may answer
-// later, so whoever starts a control plane tries again.
+// later, so whoever starts a control plane tries again. Of a database its directory is looked at.
 func TestAFileThatHangs(t *testing.T) {
 	t.Parallel()
 	const start = "initializer: {agent_executable: /dev/null}\nagent_api: {endpoint: 'herd.example:8443'}\n"
 	const install = "install: {url: 'http://x/i', "
 	list := func(keys string) string { return start + "providers: [{name: a, kind: static, " + keys + "}]\n" }
+	var loading sync.WaitGroup
 	for key, content := range map[string]string{
 		"providers[0].static.path":                  list("static: {path: FILE}"),
 		"providers[0].install.first_boot_data_file": list("static: {url: 'https://lists.example/'}, " + install + "first_boot_data_file: FILE}"),
@@ -42,6 +44,7 @@ func TestAFileThatHangs(t *testing.T) {
 		"ssh.key_file":                              start + "ssh: {key_file: FILE}\n",
 		"operator_api.tokens_file":                  start + "operator_api: {tokens_file: FILE}\n",
 		"operator_api.tls.certificate":              start + "operator_api: {tls: {certificate: FILE}}\n",
+		"database.path":                             start + "database: {path: FILE/ironherd.db}\n",
 		"database.password_file":                    start + "database: {url: postgres://db/x, password_file: FILE}\n",
 		"initializer.agent_executable":              strings.ReplaceAll(start, "/dev/null", "FILE"),
 		"initializer.other_agent_executables[0]":    strings.ReplaceAll(start, "/dev/null", "/dev/null, other_agent_executables: [FILE]"),
@@ -52,35 +55,52 @@ func TestAFileThatHangs(t *testing.T) {
 			if err := os.WriteFile(file, []byte(strings.ReplaceAll(content, "FILE", hangs)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			loaded := make(chan error, 1)
-			go func() {
-				_, err := load(Sources{File: file, Contents: contents}, 100*time.Millisecond)
-				loaded <- err
-			}()
-			select {
-			case err := <-loaded:
-				all, _ := errors.AsType[Faults](err)
-				if want := key + ": the file " + hangs + " cannot be read: it did not answer within 100ms"; len(all) != 1 || all[0].Problem != want ||
-					all[0].Key != key || !all.Pass() || fleet.KindOf(err) != fleet.KindInvalid {
-					t.Errorf("%s: got %v, want %s", key, err, want)
+			loading.Go(func() {
+				loaded := make(chan error, 1)
+				go func() {
+					_, err := load(Sources{File: file, Contents: contents}, time.Second, 5*time.Second)
+					loaded <- err
+				}()
+				select {
+				case err := <-loaded:
+					all, _ := errors.AsType[Faults](err)
+					if want := key + ": the file " + hangs + " cannot be read: it did not answer within 5s"; len(all) != 1 || all[0].Problem != want ||
+						all[0].Key != key || !all.Pass() || fleet.KindOf(err) != fleet.KindInvalid {
+						t.Errorf("%s: got %v, want %s", key, err, want)
+					}
+				case <-time.After(time.Minute):
+					t.Errorf("%s: it waits for ever", key)
 				}
-			case <-time.After(30 * time.Second):
-				t.Fatalf("%s: it waits for ever", key)
-			}
+			})
 		}
 	}
+	loading.Wait()
 	// What this process does not look at holds it up in no way.
 	file := filepath.Join(t.TempDir(), "ironherd.yaml")
 	other := "roles: [provisioner]\ninitializer: {agent_executable: " + hanging(t) + "}\noperator_api: {tokens_file: " + hanging(t) + "}\n"
 	if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := load(Sources{File: file}, time.Minute); err != nil {
+	if _, err := load(Sources{File: file}, time.Minute, time.Minute); err != nil {
 		t.Error(err)
 	}
 	hangs := hanging(t)
-	_, err := load(Sources{File: hangs}, 100*time.Millisecond)
+	_, err := load(Sources{File: hangs}, 100*time.Millisecond, time.Minute)
 	if all, ok := errors.AsType[Faults](err); !ok || !all.Pass() || err.Error() != "configuration file "+hangs+" cannot be read: it did not answer within 100ms" {
 		t.Errorf("the configuration itself: %v", err)
+	}
+}
+
+// TestACheckThatTakesLong: no file is blamed that answers.
+func TestACheckThatTakesLong(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.Dir = t.TempDir()
+	c.Resolve(c.Dir)
+	d := newDocument("", nil)
+	d.blame(c, time.Minute, time.Minute)
+	const want = "checking the configuration took longer than 1m0s, and each file that it names answers now"
+	if all := Faults(d.faults); len(all) != 1 || all[0].Problem != want || !all.Pass() {
+		t.Errorf("it tells %v", all)
 	}
 }

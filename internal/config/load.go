@@ -64,7 +64,7 @@ var serviceLink = regexp.MustCompile(`^IRONHERD_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HO
 // The error is Faults with all that is wrong, or says why the file cannot be read. It is of kind
 // Invalid in both cases. Where files that are named do not answer for a minute, as on a network
 // file system whose server is gone, that is what is told, and it passes.
-func Load(sources Sources) (Config, error) { return load(sources, answerLimit) }
+func Load(sources Sources) (Config, error) { return load(sources, answerLimit, blameLimit) }
 
 const (
 	// answerLimit is how long the files that are named may take to answer.
@@ -73,7 +73,7 @@ const (
 	blameLimit = 5 * time.Second
 )
 
-func load(sources Sources, limit time.Duration) (Config, error) {
+func load(sources Sources, limit, blame time.Duration) (Config, error) {
 	var content []byte
 	if sources.File != "" {
 		read, err := secret.Within(limit, func() ([]byte, error) { return os.ReadFile(sources.File) })
@@ -110,7 +110,7 @@ func load(sources Sources, limit time.Duration) (Config, error) {
 			config.Initializer.OtherAgentExecutables = otherAgentsBeside(sources.Executable)
 		}
 	}
-	d.checkWithin(config, limit)
+	d.checkWithin(config, limit, blame)
 	if faults := d.sorted(); len(faults) > 0 {
 		return Config{}, faults
 	}

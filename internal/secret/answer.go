@@ -34,7 +34,7 @@ func Within[T any](limit time.Duration, read func() (T, error)) (T, error) {
 // read from. What else is wrong with it is for those to tell who read it.
 func Answers(limit time.Duration, path string) error {
 	_, err := Within(limit, func() (struct{}, error) {
-		touch(path)
+		Touch(path)
 		return struct{}{}, nil
 	})
 	if err != nil {
@@ -43,8 +43,9 @@ func Answers(limit time.Duration, path string) error {
 	return nil
 }
 
-// touch opens a file as its readers do. It takes nothing from a pipe, which has it only once.
-func touch(path string) {
+// Touch opens a file as its readers do, and says nothing of it: it is for those who wait to see
+// whether it answers. It takes nothing from a pipe, which has it only once.
+func Touch(path string) {
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() || info.Mode()&os.ModeSocket != 0 {
 		return
