@@ -59,7 +59,7 @@ func (hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings 
 	if err != nil {
 		return nil, err
 	}
-	pinned, err := pinNames(ctx, carried, state, net.DefaultResolver.LookupHost)
+	pinned, err := pinNames(ctx, carried, state, net.InterfaceAddrs, net.DefaultResolver.LookupHost)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/install"
 )
 
 // nameWait is how long the names may take to be found that an agent in memory needs.
@@ -23,9 +24,14 @@ const nameWait = 10 * time.Second
 // would tell it their addresses, and a resolver of the host's own can be asked before the jump
 // alone. The warnings say which addresses are kept so.
 func pinNames(
-	ctx context.Context, carried *agentv1.Network, state *agentv1.AgentState, lookup func(ctx context.Context, host string) ([]string, error),
+	ctx context.Context, carried *agentv1.Network, state *agentv1.AgentState,
+	addresses func() ([]net.Addr, error), lookup func(ctx context.Context, host string) ([]string, error),
 ) (warnings []string, err error) {
-	if asksOthers(carried) {
+	own, err := addresses()
+	if err != nil {
+		return nil, fmt.Errorf("this host's own addresses: %w", err)
+	}
+	if asksOthers(carried, own) {
 		return nil, nil
 	}
 	plane, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
@@ -58,16 +64,13 @@ func pinNames(
 	return warnings, nil
 }
 
-// asksOthers says whether a network has a name server that is none of the host's own addresses.
-func asksOthers(n *agentv1.Network) bool {
-	for line := range strings.Lines(string(n.GetResolvConf())) {
-		server, is := strings.CutPrefix(strings.TrimSpace(line), "nameserver ")
-		own := slices.ContainsFunc(n.GetLinks(), func(link *agentv1.NetworkLink) bool {
-			return slices.ContainsFunc(link.GetAddresses(), func(a *agentv1.NetworkAddress) bool { return strings.HasPrefix(a.GetPrefix(), server+"/") })
+// asksOthers says whether a network has a name server that is no address of the host's own. Those
+// on interfaces that are not carried into memory are its own, too, as that on lo of a resolver.
+func asksOthers(n *agentv1.Network, own []net.Addr) bool {
+	return slices.ContainsFunc(install.NameServers(n), func(server netip.Addr) bool {
+		return !slices.ContainsFunc(own, func(a net.Addr) bool {
+			prefix, err := netip.ParsePrefix(a.String())
+			return err == nil && prefix.Addr() == server
 		})
-		if is && !own {
-			return true
-		}
-	}
-	return false
+	})
 }

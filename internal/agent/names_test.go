@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,9 @@ func TestNamesArePinned(t *testing.T) {
 	}{
 		"a name server":        {endpoint: "plane.example:443", image: "https://nowhere.example/os", resolver: "nameserver 192.0.2.53\n"},
 		"a server of its own":  {"plane.example:443", "", "search example\nnameserver 192.0.2.7\n", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
+		"its own, not carried": {"plane.example:443", "", "nameserver 10.53.0.1\nnameserver 2001:db8::53\n", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
+		"not carried, and one": {endpoint: "plane.example:443", resolver: "nameserver 10.53.0.1\nnameserver 10.53.0.11\n"},
+		"a router's, on links": {endpoint: "plane.example:443", resolver: "nameserver fe80::1%eth0\n"},
 		"its own, and another": {endpoint: "plane.example:443", resolver: "nameserver 192.0.2.7\nnameserver 192.0.2.70\n"},
 		"an address":           {endpoint: "192.0.2.1:443", image: "http://[2001:db8::2]:80/os"},
 		"one with a zone":      {endpoint: "[fe80::1%eth0]:443"},
@@ -52,7 +56,18 @@ func TestNamesArePinned(t *testing.T) {
 			ResolvConf: []byte(test.resolver), Hosts: []byte(before),
 			Links: []*agentv1.NetworkLink{{Name: "eth0", Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}}},
 		}
-		warnings, err := pinNames(t.Context(), carried, state, func(_ context.Context, host string) ([]string, error) {
+		own := func() ([]net.Addr, error) { // of lo, and of bridges
+			var all []net.Addr
+			for _, prefix := range []string{"10.53.0.1/32", "2001:db8::53/128", "fe80::1/64"} {
+				ip, ipNet, err := net.ParseCIDR(prefix)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, &net.IPNet{IP: ip, Mask: ipNet.Mask})
+			}
+			return all, nil
+		}
+		warnings, err := pinNames(t.Context(), carried, state, own, func(_ context.Context, host string) ([]string, error) {
 			if known[host] == nil {
 				return nil, errors.New("no such host")
 			}

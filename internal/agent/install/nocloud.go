@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 // left to them. Interfaces with hardware are told by MAC address, and have the names that they had.
 // An error beside a network-config, or beside none that is needed, says what is left out.
 func networkConfig(n *agentv1.Network) ([]byte, error) {
-	c := &netplan{network: &agentv1.Network{
+	c := &netplan{servers: NameServers(n), network: &agentv1.Network{
 		Links: slices.Clone(n.GetLinks()), Routes: n.GetRoutes(), ResolvConf: n.GetResolvConf(),
 	}}
 	c.wantAddressed()
@@ -64,8 +65,9 @@ type netplan struct {
 	// wanted are the interfaces that have addresses, and what these stand on.
 	wanted map[string]bool
 	text   strings.Builder
-	// named tells that the name servers are written.
-	named bool
+	// servers are the name servers, and named tells that they are written.
+	servers []netip.Addr
+	named   bool
 }
 
 func (c *netplan) line(depth int, format string, args ...any) {
@@ -241,13 +243,40 @@ func (c *netplan) addresses(link *agentv1.NetworkLink) {
 	}
 }
 
-// resolver returns the name servers and the domains to search, quoted.
+// NameServers returns the name servers of a network that are none of its own addresses: another
+// system on the same machine does not answer there.
+func NameServers(n *agentv1.Network) (servers []netip.Addr) {
+	var own []netip.Addr
+	for _, link := range n.GetLinks() {
+		for _, a := range link.GetAddresses() {
+			if prefix, err := netip.ParsePrefix(a.GetPrefix()); err == nil {
+				own = append(own, prefix.Addr())
+			}
+		}
+	}
+	for line := range strings.Lines(string(n.GetResolvConf())) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if server, err := netip.ParseAddr(words[1]); err == nil && !slices.Contains(own, server.Unmap()) {
+			servers = append(servers, server.Unmap())
+		}
+	}
+	return servers
+}
+
+// resolver returns the name servers and the domains to search, quoted. A server on one link alone
+// is left out, because a network-config has no zones.
 func (c *netplan) resolver() (servers, domains []string) {
+	for _, server := range c.servers {
+		if server.Zone() == "" {
+			servers = append(servers, fmt.Sprintf("%q", server))
+		}
+	}
 	for line := range strings.SplitSeq(string(c.network.GetResolvConf()), "\n") {
 		switch words := strings.Fields(line); {
 		case len(words) < 2:
-		case words[0] == "nameserver" && net.ParseIP(words[1]) != nil:
-			servers = append(servers, fmt.Sprintf("%q", words[1]))
 		case words[0] == "search" || words[0] == "domain":
 			domains = nil // the last one counts (resolv.conf(5))
 			for _, word := range words[1:] {

@@ -241,6 +241,9 @@ func TestNetworkWithoutNameServers(t *testing.T) {
 		"static, with a name server":        {addresses: []*agentv1.NetworkAddress{static}, resolver: "nameserver 192.0.2.53\n"},
 		"static, and from a router":         {addresses: []*agentv1.NetworkAddress{static, leased}},
 		"static, and something left out":    {[]*agentv1.NetworkAddress{static}, 0x88a8, "", "because a network-config does not know them: s; " + unnamed},
+		"static, and asks itself":           {addresses: []*agentv1.NetworkAddress{static}, resolver: "nameserver 192.0.2.7\n", warning: unnamed},
+		"static, and asks itself and one":   {addresses: []*agentv1.NetworkAddress{static}, resolver: "nameserver 192.0.2.7\nnameserver 192.0.2.70\n"},
+		"static, asks what is left out":     {[]*agentv1.NetworkAddress{static}, 0x88a8, "nameserver 10.0.0.7\n", "because a network-config does not know them: s; " + unnamed},
 		"static, with a domain and no more": {addresses: []*agentv1.NetworkAddress{static}, resolver: "search example.com\n", warning: unnamed},
 	} {
 		n := &agentv1.Network{Links: []*agentv1.NetworkLink{{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: test.addresses}}, ResolvConf: []byte(test.resolver)}
@@ -256,6 +259,9 @@ func TestNetworkWithoutNameServers(t *testing.T) {
 		}
 		if len(got) == 0 || !strings.HasSuffix(warning, test.warning) || (warning == "") != (test.warning == "") {
 			t.Errorf("%s: warning %q\n%s", name, warning, got)
+		}
+		if own := "addresses: [\"192.0.2.7\""; strings.Contains(string(got), own) {
+			t.Errorf("%s: it is its own name server\n%s", name, got)
 		}
 	}
 }
