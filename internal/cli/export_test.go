@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,4 +44,22 @@ func Parse(args []string) error {
 		}
 	})
 	return err
+}
+
+// ListJSON does what `machine list -o json` does with these arguments behind it, over a client.
+func ListJSON(ctx context.Context, client fleetClient, out io.Writer, args ...string) error {
+	a := &app{env: Env{Stdout: out}}
+	cmd := a.machineListCommand()
+	cmd.SetContext(ctx)
+	if err := cmd.ParseFlags(args); err != nil {
+		return err
+	}
+	limit, err := cmd.Flags().GetDuration("timeout")
+	if err != nil {
+		return err
+	}
+	whole, each := bounds(cmd, limit)
+	ctx, cancel := withTimeout(ctx, whole)
+	defer cancel()
+	return a.listPages(ctx, client, formatJSON, selector{}, each)
 }

@@ -38,6 +38,15 @@ func (a *app) ask(cmd *cobra.Command, timeout time.Duration, run func(ctx contex
 	return run(ctx, client)
 }
 
+// bounds returns how long a command may take whose requests are as many as it finds machines, and
+// how long each of its requests: one of them is bounded, the whole where --timeout was given.
+func bounds(cmd *cobra.Command, limit time.Duration) (whole, each time.Duration) {
+	if cmd.Flags().Changed("timeout") {
+		return limit, 0
+	}
+	return 0, limit
+}
+
 // timeoutFlag adds --timeout to a command.
 func timeoutFlag(cmd *cobra.Command, value time.Duration, usage string) *time.Duration {
 	return cmd.Flags().Duration("timeout", value, usage)
@@ -105,7 +114,7 @@ const offered = 1000
 func (a *app) completeMachines(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
-		return eachPage(ctx, client, &fleetv1.ListMachinesRequest{PageSize: 1000}, func(page []*fleetv1.Machine) (more bool) {
+		return eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: 1000}, func(page []*fleetv1.Machine) (more bool) {
 			for _, m := range page {
 				names = offer(names, typed, machineName(m), m.GetState())
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,12 +28,13 @@ func (a *app) machineListCommand() *cobra.Command {
 		if err := which.check(); err != nil {
 			return err
 		}
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+		whole, each := bounds(cmd, *timeout) // whoever reads the output may take their time
+		return a.ask(cmd, whole, func(ctx context.Context, client fleetClient) error {
 			if *output != formatTable {
-				return a.listPages(ctx, client, *output, which)
+				return a.listPages(ctx, client, *output, which, each)
 			}
 			var all []*fleetv1.Machine
-			err := which.each(ctx, client, func(page []*fleetv1.Machine) error {
+			err := which.each(ctx, client, each, func(page []*fleetv1.Machine) error {
 				all = append(all, page...)
 				return nil
 			})
@@ -47,7 +49,7 @@ func (a *app) machineListCommand() *cobra.Command {
 
 // listPages prints, page by page, what print would of one response that has all machines: no more
 // than a page is in memory. What begins and ends that is cut off each page.
-func (a *app) listPages(ctx context.Context, client fleetClient, f format, which selector) error {
+func (a *app) listPages(ctx context.Context, client fleetClient, f format, which selector, limit time.Duration) error {
 	var empty bytes.Buffer
 	if err := encode(&empty, f, &fleetv1.ListMachinesResponse{}); err != nil {
 		return err
@@ -58,7 +60,7 @@ func (a *app) listPages(ctx context.Context, client fleetClient, f format, which
 		begin, between, end = strings.TrimSuffix(head, " ")+"\n", "", strings.TrimPrefix(tail, "\n")
 	}
 	written := false
-	err := which.each(ctx, client, func(page []*fleetv1.Machine) error {
+	err := which.each(ctx, client, limit, func(page []*fleetv1.Machine) error {
 		if len(page) == 0 {
 			return nil
 		}

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/cli"
 )
 
@@ -112,5 +115,49 @@ func TestAListIsWrittenPageByPage(t *testing.T) {
 		if code != 7 || !strings.Contains(notes.String(), "it is being stopped") || strings.Contains(out.String(), "nextPageToken") {
 			t.Errorf("%s: %d, %s%s", output, code, notes, out)
 		}
+	}
+}
+
+// readByAPerson is an output of which each write takes a minute.
+type readByAPerson struct{ bytes.Buffer }
+
+func (o *readByAPerson) Write(p []byte) (int, error) {
+	time.Sleep(time.Minute)
+	return o.Buffer.Write(p)
+}
+
+// direct answers without a network, after so long, unless it is not waited for.
+type direct struct {
+	fleetv1connect.FleetServiceClient
+	fleet *pagedFleet
+	takes time.Duration
+}
+
+func (d direct) ListMachines(ctx context.Context, r *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(d.takes):
+	}
+	return d.fleet.ListMachines(ctx, r)
+}
+
+// TestAListIsReadSlowly: whoever pages through a list may take as long as they want. Each request is
+// bounded all the same, and all of it where --timeout was given.
+func TestAListIsReadSlowly(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		takes    time.Duration
+		args     []string
+		complete bool
+	}{{time.Second, nil, true}, {31 * time.Second, nil, false}, {time.Second, []string{"--timeout", "30s"}, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			out := &readByAPerson{}
+			client := direct{fleet: &pagedFleet{n: 6, size: 2, page: nothing}, takes: c.takes}
+			err := cli.ListJSON(t.Context(), client, out, c.args...)
+			if all := strings.Count(out.String(), "herd-0001") == 6; all != c.complete || (err == nil) != c.complete {
+				t.Errorf("%v: complete %t, %v", c, all, err)
+			}
+		})
 	}
 }

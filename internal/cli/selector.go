@@ -72,15 +72,16 @@ func (s *selector) check() error {
 	return checkStates(s.states)
 }
 
-// each calls take with page after page of the machines that the selector fits.
-func (s *selector) each(ctx context.Context, client fleetClient, take func(page []*fleetv1.Machine) error) error {
+// each calls take with page after page of the machines that the selector fits. Each page is given
+// so long to come; 0: no limit.
+func (s *selector) each(ctx context.Context, client fleetClient, limit time.Duration, take func(page []*fleetv1.Machine) error) error {
 	request := &fleetv1.ListMachinesRequest{Provider: s.provider, States: s.states, Locations: s.locations, PageSize: pageSize, PageToken: s.after}
 	if s.limit > 0 {
 		request.PageSize = int32(min(s.limit, pageSize))
 	}
 	left := cmp.Or(s.limit, math.MaxInt)
 	var failure error
-	err := eachPage(ctx, client, request, func(page []*fleetv1.Machine) (more bool) {
+	err := eachPage(ctx, client, limit, request, func(page []*fleetv1.Machine) (more bool) {
 		page = page[:min(len(page), left)]
 		left -= len(page)
 		failure = take(page)
@@ -92,10 +93,15 @@ func (s *selector) each(ctx context.Context, client fleetClient, take func(page 
 // pageSize is how many machines are asked for at once.
 const pageSize = 1000
 
-// eachPage asks for page after page, until there is none or no more are wanted.
-func eachPage(ctx context.Context, client fleetClient, request *fleetv1.ListMachinesRequest, take func([]*fleetv1.Machine) (more bool)) error {
+// eachPage asks for page after page, until there is none or no more are wanted. Each is given so
+// long to come, whatever take does in between; 0: no limit.
+func eachPage(
+	ctx context.Context, client fleetClient, limit time.Duration, request *fleetv1.ListMachinesRequest, take func([]*fleetv1.Machine) (more bool),
+) error {
 	for {
-		response, err := client.ListMachines(ctx, request)
+		bounded, cancel := withTimeout(ctx, limit)
+		response, err := client.ListMachines(bounded, request)
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -114,7 +120,7 @@ func eachPage(ctx context.Context, client fleetClient, request *fleetv1.ListMach
 func (a *app) completeLocations(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
-		return eachPage(ctx, client, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
+		return eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
 			for _, m := range page {
 				if at := m.GetLocation(); at != "" && !slices.Contains(names, at) {
 					names = offer(names, typed, at, "")

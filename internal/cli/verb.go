@@ -153,11 +153,8 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 	}
 	yes := request.GetConfirm()
 	if f.narrows() {
-		each := time.Duration(0)
-		if !cmd.Flags().Changed("timeout") { // nobody knows how many plans there will be
-			each, limit = limit, 0
-		}
-		return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
+		whole, each := bounds(cmd, limit) // nobody knows how many plans there will be
+		return a.ask(cmd, whole, func(ctx context.Context, client fleetClient) error {
 			o := &following{app: a, client: client, request: request, f: f, yes: yes, each: each, all: &fleetv1.Plan{}}
 			return o.run(ctx)
 		})
