@@ -125,11 +125,11 @@ func (o *following) stopped(err error, begun bool) error {
 // machines behind it.
 func (o *following) end(ctx context.Context, plan *fleetv1.Plan, limited bool) error {
 	if limited {
-		page, err := o.list(ctx, 1)
-		if err != nil {
-			return err
-		}
-		if len(page.GetMachines()) > 0 {
+		switch page, err := o.list(ctx, 1); {
+		case err != nil:
+			o.note("Whether more machines are selected than those of this plan is not known: %s. For those behind them, give this command again with --after %s.",
+				message(err), o.request.GetAfter())
+		case len(page.GetMachines()) > 0:
 			o.note("More machines are selected than one plan can have: this one is for the first %d. For those behind them, give this command again with --after %s; "+
 				"with --yes, plan after plan is made and confirmed.", len(plan.GetMachines()), o.request.GetAfter())
 		}

@@ -20,8 +20,8 @@ type manyFleet struct {
 	// refuses is how many of the first machines nothing can be done to; fails is the number of the
 	// plan whose confirmation is lost.
 	refuses, fails int
-	// old: it does not know after.
-	old bool
+	// old: it does not know after. unlisted: its list fails.
+	old, unlisted bool
 
 	mu    sync.Mutex
 	made  *fleetv1.Plan
@@ -40,6 +40,9 @@ func (f *manyFleet) behind(after string, limit int32) (first, end int) {
 }
 
 func (f *manyFleet) ListMachines(_ context.Context, r *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	if f.unlisted {
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("it cannot list"))
+	}
 	first, end := f.behind(r.GetPageToken(), r.GetPageSize())
 	a := &fleetv1.ListMachinesResponse{}
 	for i := first; i < end; i++ {
@@ -122,6 +125,9 @@ func TestAllThatASelectorFits(t *testing.T) {
 		"the last is lost": {manyFleet{n: 1500, fails: 2}, []string{"--yes"}, 7, 0, 999, []string{"ironherd plan confirm plan2"}},
 		"old":              {manyFleet{n: 2500, old: true}, []string{"--yes"}, 1, 0, 999, []string{"too old to know --after", "again with --after " + manyID(999)}},
 		"only planned":     {manyFleet{n: 2500}, nil, 0, 0, -1, []string{"this one is for the first 1000", "--after " + manyID(999) + "; with --yes", "plan confirm plan1"}},
+		"only planned, and not listed": {
+			manyFleet{n: 2500, unlisted: true}, nil, 0, 0, -1, []string{"is not known: it cannot list", "with --after " + manyID(999), "plan confirm plan1"},
+		},
 		"planned, and refused": {
 			manyFleet{n: 2500, refuses: 1000}, nil, 5, 0, -1, []string{"That is so of the first 1000 machines", "with --after " + manyID(999)},
 		},
