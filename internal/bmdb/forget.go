@@ -93,6 +93,16 @@ func mayBeThere(r fleet.Record) error {
 		r.Provider, r.Name())
 }
 
+// ForgetCommand is the command that forgets so many machines of a provider: one plan can have
+// MaxPlanned of them, and --yes makes plan after plan.
+func ForgetCommand(provider fleet.ProviderName, machines int) string {
+	yes := ""
+	if machines > MaxPlanned {
+		yes = " --yes"
+	}
+	return fmt.Sprintf("ironherd machine forget --provider %s --reason WHY%s", provider, yes)
+}
+
 // ForgetProvider removes a provider that no control plane serves any more, with all that is known
 // of it but its history. Where it is configured again, it begins anew. KindConflict while somebody
 // serves it, and while it has machines.
@@ -110,8 +120,7 @@ func (db *DB) ForgetProvider(ctx context.Context, actor string, name fleet.Provi
 			return err
 		}
 		if n := p.row.Machines; n > 0 {
-			return fleet.Errorf(fleet.KindConflict, "machines of provider %s are known (%d): `ironherd machine forget --provider %s --limit %d --reason WHY` "+
-				"removes them first", name, n, name, min(n, MaxPlanned))
+			return fleet.Errorf(fleet.KindConflict, "machines of provider %s are known (%d): `%s` removes them first", name, n, ForgetCommand(name, int(n)))
 		}
 		return t.forgetProvider(ctx, p, actor, reason)
 	})

@@ -140,7 +140,7 @@ var roleTests = []test{
 		w.shift.Advance(time.Minute + margin)
 		w.serves(fleet.RoleProvisioner, "p2")
 		err := w.db.ForgetProvider(w.ctx, actor, provider, "sold")
-		if w.wantKind(err, fleet.KindConflict); !strings.HasPrefix(err.Error(), "machines of provider p1 are known (1): `ironherd machine forget --provider p1 --limit 1 --reason WHY`") {
+		if w.wantKind(err, fleet.KindConflict); !strings.HasPrefix(err.Error(), "machines of provider p1 are known (1): `ironherd machine forget --provider p1 --reason WHY`") {
 			w.Fatalf("refused with %q", err)
 		}
 	}},

@@ -301,8 +301,8 @@ func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
 	if remove := fmt.Sprintf("`ironherd provider forget %s --reason WHY`", p.Name); p.Abandoned && p.Machines == 0 {
 		text += fmt.Sprintf("; where it is given up for good, %s removes it here", remove)
 	} else if p.Abandoned {
-		text += fmt.Sprintf("; where it is given up for good, `ironherd machine forget --provider %s --limit %d --reason WHY` removes its machines here, and then %s the rest",
-			p.Name, min(p.Machines, bmdb.MaxPlanned), remove)
+		text += fmt.Sprintf("; where it is given up for good, `%s` removes its machines here, and then %s the rest",
+			bmdb.ForgetCommand(p.Name, p.Machines), remove)
 	}
 	return []*fleetv1.Concern{{Kind: concernProvider, Subject: string(p.Name), Count: 1, Text: text}}
 }
