@@ -142,8 +142,8 @@ func (d direct) ListMachines(ctx context.Context, r *fleetv1.ListMachinesRequest
 	return d.fleet.ListMachines(ctx, r)
 }
 
-// TestAListIsReadSlowly: whoever pages through a list may take as long as they want. Each request is
-// bounded all the same, and all of it where --timeout was given.
+// TestAListIsReadSlowly: whoever pages through a list may take as long as they want. Each request
+// is bounded all the same, and all of it where --timeout was given.
 func TestAListIsReadSlowly(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

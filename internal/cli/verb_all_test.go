@@ -96,45 +96,45 @@ func TestAllThatASelectorFits(t *testing.T) {
 	t.Parallel()
 	quarantine := []string{"machine", "quarantine", "--provider", "metal", "--reason", "r"}
 	for name, c := range map[string]struct {
-		fleet manyFleet
+		fleet *manyFleet
 		args  []string
 		code  int
 		// those of the machines from first to last were done
 		first, last int
 		says        []string
 	}{
-		"all":            {manyFleet{n: 2500}, []string{"--yes"}, 0, 0, 2499, []string{"1000 machines so far", "2000 machines so far. The next plan is for those behind " + manyID(1999)}},
-		"just two plans": {manyFleet{n: 2000}, []string{"--yes"}, 0, 0, 1999, nil},
-		"one plan":       {manyFleet{n: 1000}, []string{"--yes"}, 0, 0, 999, nil},
-		"so many":        {manyFleet{n: 2500}, []string{"--yes", "--limit", "1200"}, 0, 0, 1199, nil},
-		"the others":     {manyFleet{n: 2500}, []string{"--yes", "--after", manyID(1999)}, 0, 2000, 2499, nil},
-		"some of them":   {manyFleet{n: 2500}, []string{"--yes", "--after", manyID(9), "--limit", "2"}, 0, 10, 11, nil},
+		"all":            {&manyFleet{n: 2500}, []string{"--yes"}, 0, 0, 2499, []string{"1000 machines so far", "2000 machines so far. The next plan is for those behind " + manyID(1999)}},
+		"just two plans": {&manyFleet{n: 2000}, []string{"--yes"}, 0, 0, 1999, nil},
+		"one plan":       {&manyFleet{n: 1000}, []string{"--yes"}, 0, 0, 999, nil},
+		"so many":        {&manyFleet{n: 2500}, []string{"--yes", "--limit", "1200"}, 0, 0, 1199, nil},
+		"the others":     {&manyFleet{n: 2500}, []string{"--yes", "--after", manyID(1999)}, 0, 2000, 2499, nil},
+		"some of them":   {&manyFleet{n: 2500}, []string{"--yes", "--after", manyID(9), "--limit", "2"}, 0, 10, 11, nil},
 		"past those that cannot be": {
-			manyFleet{n: 2500, refuses: 2000},
+			&manyFleet{n: 2500, refuses: 2000},
 			[]string{"--yes"},
 			6, 2000, 2499,
 			[]string{"Nothing was done to 1000 machines, up to " + manyID(999) + ": machine 0 is in maintenance", "up to " + manyID(1999)},
 		},
-		"none of them": {manyFleet{n: 2500, refuses: 2500}, []string{"--yes"}, 5, 0, -1, []string{"up to " + manyID(2499)}},
+		"none of them": {&manyFleet{n: 2500, refuses: 2500}, []string{"--yes"}, 5, 0, -1, []string{"up to " + manyID(2499)}},
 		"one is lost": {
-			manyFleet{n: 2500, fails: 2},
+			&manyFleet{n: 2500, fails: 2},
 			[]string{"--yes"},
 			7, 0, 999,
 			[]string{"ironherd plan confirm plan2 --server", "goes on with it", "behind those of that plan, give this command again with --after " + manyID(1999)},
 		},
-		"the last is lost": {manyFleet{n: 1500, fails: 2}, []string{"--yes"}, 7, 0, 999, []string{"ironherd plan confirm plan2"}},
-		"old":              {manyFleet{n: 2500, old: true}, []string{"--yes"}, 1, 0, 999, []string{"too old to know --after", "again with --after " + manyID(999)}},
-		"only planned":     {manyFleet{n: 2500}, nil, 0, 0, -1, []string{"this one is for the first 1000", "--after " + manyID(999) + "; with --yes", "plan confirm plan1"}},
+		"the last is lost": {&manyFleet{n: 1500, fails: 2}, []string{"--yes"}, 7, 0, 999, []string{"ironherd plan confirm plan2"}},
+		"old":              {&manyFleet{n: 2500, old: true}, []string{"--yes"}, 1, 0, 999, []string{"too old to know --after", "again with --after " + manyID(999)}},
+		"only planned":     {&manyFleet{n: 2500}, nil, 0, 0, -1, []string{"this one is for the first 1000", "--after " + manyID(999) + "; with --yes", "plan confirm plan1"}},
 		"only planned, and not listed": {
-			manyFleet{n: 2500, unlisted: true}, nil, 0, 0, -1, []string{"is not known: it cannot list", "with --after " + manyID(999), "plan confirm plan1"},
+			&manyFleet{n: 2500, unlisted: true}, nil, 0, 0, -1, []string{"is not known: it cannot list", "with --after " + manyID(999), "plan confirm plan1"},
 		},
 		"planned, and refused": {
-			manyFleet{n: 2500, refuses: 1000}, nil, 5, 0, -1, []string{"That is so of the first 1000 machines", "with --after " + manyID(999)},
+			&manyFleet{n: 2500, refuses: 1000}, nil, 5, 0, -1, []string{"That is so of the first 1000 machines", "with --after " + manyID(999)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &c.fleet
+			f := c.fleet
 			f.fakeFleet = &fakeFleet{}
 			r := serveFake(t, f.fakeFleet, f).run(t, slices.Concat(quarantine, c.args)...)
 			var want []string
