@@ -131,7 +131,7 @@ type PlanOutcome struct {
 
 // CreatePlan makes a plan and changes no machine. KindInvalid for a request that makes no sense,
 // KindNotFound for a machine that is not there. Where nothing can be done to any of the machines,
-// it makes none and returns the first refusal.
+// it makes none: it returns the first refusal, and a Plan without an ID, that tells each of them.
 func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest) (Plan, error) {
 	if err := request.validate(); err != nil {
 		return Plan{}, err
@@ -172,7 +172,8 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 		return Plan{}, err
 	}
 	if able == 0 {
-		return Plan{}, refusal
+		p.ID = ""
+		return p, refusal
 	}
 	body, err := json.Marshal(planBody{Until: p.Until, Install: p.Install, Machines: p.Machines})
 	if err != nil {

@@ -176,20 +176,20 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 }
 
 // makePlan makes the plan, and has it carried out with yes, or where it destroys nothing. Where
-// that fails, it returns the plan, too.
+// that fails, it returns the plan, too. A plan without an ID can be asked for: see allow_refused.
 func (a *app) makePlan(ctx context.Context, client fleetClient, request *fleetv1.CreatePlanRequest, yes bool) (*fleetv1.Plan, error) {
 	// Made and confirmed one after the other: whoever misses the reply to the second knows the plan.
-	// One that goes on behind another is looked at first: see below.
+	// One that goes on behind another is looked at before it is confirmed: see below.
 	request.Confirm, request.ConfirmHarmless = false, !yes && request.GetAfter() == ""
 	response, err := client.CreatePlan(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	plan := response.GetPlan()
-	if after := request.GetAfter(); after != "" && plan.GetMachines()[0].GetMachineId() <= after {
+	if after := request.GetAfter(); after != "" && len(plan.GetMachines()) > 0 && plan.GetMachines()[0].GetMachineId() <= after {
 		return nil, fleet.Errorf(fleet.KindUnknown, "the control plane is too old to know --after, and this plan is not carried out: upgrade it, or name machines")
 	}
-	if !yes {
+	if plan.GetId() == "" || !yes && (request.GetAfter() == "" || plan.GetNeedsConfirmation()) {
 		return plan, nil
 	}
 	confirmed, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetId()})

@@ -33,31 +33,38 @@ type following struct {
 
 // run does all of it.
 func (o *following) run(ctx context.Context) error {
+	o.request.AllowRefused = true
 	left, more := cmp.Or(o.f.limit, math.MaxInt), true
 	for more && left > 0 {
 		o.request.Limit = int32(min(left, maxPlanned))
-		before := len(o.all.GetMachines())
+		before := o.request.GetAfter()
 		plan, err := o.one(ctx)
-		if n := len(plan.GetMachines()); n > 0 {
-			o.request.After, more = plan.GetMachines()[n-1].GetMachineId(), n == int(o.request.GetLimit()) && n < left
+		n := len(plan.GetMachines())
+		if n > 0 {
+			o.request.After = plan.GetMachines()[n-1].GetMachineId()
 		}
-		switch {
-		case err != nil && plan == nil:
-			if more, err = o.pass(ctx, err); err != nil {
-				return err
-			}
-		case err != nil && more:
+		more = n == int(o.request.GetLimit()) && n < left
+		switch begun := len(o.all.GetMachines()) > 0; {
+		case err != nil && plan == nil && begun:
+			o.note("%s were dealt with. For the others, give this command again with --after %s.", plural(len(o.all.GetMachines()), "machine"), before)
+			return err
+		case err != nil && plan != nil && more:
 			o.note("For the machines behind those of that plan, give this command again with --after %s.", o.request.GetAfter())
 			return err
 		case err != nil:
 			return err
+		case n == 0 && !begun:
+			return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine behind %s", before)
+		case plan.GetId() == "" && !o.yes:
+			return o.refused(ctx, plan, more)
+		case plan.GetId() == "":
+			o.pass(plan)
 		case !o.yes:
 			return o.end(ctx, plan, more)
-		default:
-			o.all.Verb, o.all.Machines = plan.GetVerb(), append(o.all.Machines, plan.GetMachines()...)
 		}
-		left -= len(o.all.GetMachines()) - before
-		if more && left > 0 {
+		left -= n
+		o.all.Verb, o.all.Machines = plan.GetVerb(), append(o.all.Machines, plan.GetMachines()...)
+		if more {
 			o.note("%s so far. The next plan is for those behind %s.", plural(len(o.all.GetMachines()), "machine"), o.request.GetAfter())
 		}
 	}
@@ -81,58 +88,32 @@ func (o *following) one(ctx context.Context) (*fleetv1.Plan, error) {
 	return plan, o.print(*o.f.output, plan, func(w *screen) { showPlan(w, plan) })
 }
 
-// pass goes past machines to none of which anything can be done, and past the end of what the
-// selector fits. Any other failure is returned, after a word on how to go on.
-func (o *following) pass(ctx context.Context, failure error) (more bool, err error) {
-	begun := len(o.all.GetMachines()) > 0
-	switch kindOf(failure) {
-	case fleet.KindConflict, fleet.KindUnsupported, fleet.KindNotFound:
-	default:
-		return false, o.stopped(failure, begun)
+// pass goes past machines to none of which anything can be done.
+func (o *following) pass(plan *fleetv1.Plan) {
+	for _, m := range plan.GetMachines() {
+		m.Outcome, m.Detail = "refused", m.GetRefused()
 	}
-	page, err := o.list(ctx, o.request.GetLimit())
-	machines := page.GetMachines()
-	switch {
-	case err != nil:
-		return false, o.stopped(err, begun)
-	case len(machines) == 0 && begun:
-		return false, nil
-	case kindOf(failure) == fleet.KindNotFound, page.GetNextPageToken() == "" && !begun:
-		return false, o.stopped(failure, begun)
+	if n := len(plan.GetMachines()); n > 0 {
+		o.note("Nothing was done to %s, up to %s: %s", plural(n, "machine"), plan.GetMachines()[n-1].GetName(), plan.GetMachines()[0].GetRefused())
 	}
-	last := machines[len(machines)-1]
-	if !o.yes {
-		o.note("That is so of the first %s. For those behind them, give this command again with --after %s.", plural(len(machines), "machine"), last.GetId())
-		return false, failure
-	}
-	o.note("Nothing was done to %s, up to %s: %s", plural(len(machines), "machine"), machineName(last), message(failure))
-	for _, m := range machines {
-		o.all.Machines = append(o.all.Machines, &fleetv1.PlannedMachine{MachineId: m.GetId(), Name: machineName(m), Outcome: "refused", Detail: message(failure)})
-	}
-	o.request.After = last.GetId()
-	return page.GetNextPageToken() != "", nil
 }
 
-// stopped says how to go on with the machines that no plan was confirmed for.
-func (o *following) stopped(err error, begun bool) error {
-	if begun {
-		o.note("%s were dealt with. For the others, give this command again with --after %s.", plural(len(o.all.GetMachines()), "machine"), o.request.GetAfter())
+// refused ends a command that made no plan: nothing can be done to any of the machines. limited:
+// there may be machines behind them.
+func (o *following) refused(ctx context.Context, plan *fleetv1.Plan, limited bool) error {
+	if limited && o.further(ctx) {
+		o.note("That is so of the first %s. For those behind them, give this command again with --after %s.",
+			plural(len(plan.GetMachines()), "machine"), o.request.GetAfter())
 	}
-	return err
+	return fleet.Errorf(fleet.KindConflict, "%s", plan.GetMachines()[0].GetRefused())
 }
 
 // end ends a command that only made a plan, or carried out a harmless one. limited: there may be
 // machines behind it.
 func (o *following) end(ctx context.Context, plan *fleetv1.Plan, limited bool) error {
-	if limited {
-		switch page, err := o.list(ctx, 1); {
-		case err != nil:
-			o.note("Whether more machines are selected than those of this plan is not known: %s. For those behind them, give this command again with --after %s.",
-				message(err), o.request.GetAfter())
-		case len(page.GetMachines()) > 0:
-			o.note("More machines are selected than one plan can have: this one is for the first %d. For those behind them, give this command again with --after %s; "+
-				"with --yes, plan after plan is made and confirmed.", len(plan.GetMachines()), o.request.GetAfter())
-		}
+	if limited && o.further(ctx) {
+		o.note("More machines are selected than one plan can have: this one is for the first %d. For those behind them, give this command again with --after %s; "+
+			"with --yes, plan after plan is made and confirmed.", len(plan.GetMachines()), o.request.GetAfter())
 	}
 	if plan.GetConfirmedAt() == nil {
 		o.sayHowToConfirm(plan, o.f.wait)
@@ -141,12 +122,18 @@ func (o *following) end(ctx context.Context, plan *fleetv1.Plan, limited bool) e
 	return o.afterPlan(ctx, o.client, plan, o.f.wait)
 }
 
-// list returns so many of the machines that are still selected.
-func (o *following) list(ctx context.Context, n int32) (*fleetv1.ListMachinesResponse, error) {
+// further asks whether machines are selected behind those of a plan. It says so where that is not
+// known.
+func (o *following) further(ctx context.Context) bool {
 	bounded, cancel := withTimeout(ctx, o.each)
 	defer cancel()
 	r := o.request
-	return o.client.ListMachines(bounded, &fleetv1.ListMachinesRequest{
-		Provider: r.GetProvider(), States: r.GetStates(), Locations: r.GetLocations(), PageToken: r.GetAfter(), PageSize: n,
+	page, err := o.client.ListMachines(bounded, &fleetv1.ListMachinesRequest{
+		Provider: r.GetProvider(), States: r.GetStates(), Locations: r.GetLocations(), PageToken: r.GetAfter(), PageSize: 1,
 	})
+	if err != nil {
+		o.note("Whether more machines are selected than those of this plan is not known: %s. For those behind them, give this command again with --after %s.",
+			message(err), o.request.GetAfter())
+	}
+	return len(page.GetMachines()) > 0
 }

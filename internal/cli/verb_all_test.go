@@ -62,17 +62,22 @@ func (f *manyFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 		after = ""
 	}
 	first, end := f.behind(after, r.GetLimit())
-	switch {
-	case first == end:
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("the selector fits no machine behind %s", after))
-	case end <= f.refuses:
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("machine %d is in maintenance", first))
+	plan := &fleetv1.Plan{Verb: r.GetVerb(), NeedsConfirmation: end-first > 1, ExpiresAt: at(10, 10)}
+	for i := first; i < end; i++ {
+		m := &fleetv1.PlannedMachine{MachineId: manyID(i), Name: fmt.Sprintf("m%d", i)}
+		if i < f.refuses {
+			m.Refused = fmt.Sprintf("m%d is in maintenance", i)
+		}
+		plan.Machines = append(plan.Machines, m)
+	}
+	switch refused := end <= f.refuses; {
+	case refused && f.old:
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("m%d is in maintenance", first))
+	case refused, first == end:
+		return &fleetv1.CreatePlanResponse{Plan: plan}, nil
 	}
 	f.plans++
-	f.made = &fleetv1.Plan{Id: fmt.Sprintf("plan%d", f.plans), Verb: r.GetVerb(), NeedsConfirmation: true, ExpiresAt: at(10, 10)}
-	for i := first; i < end; i++ {
-		f.made.Machines = append(f.made.Machines, &fleetv1.PlannedMachine{MachineId: manyID(i), Name: fmt.Sprintf("m%d", i)})
-	}
+	plan.Id, f.made = fmt.Sprintf("plan%d", f.plans), plan
 	return &fleetv1.CreatePlanResponse{Plan: f.made}, nil
 }
 
@@ -113,9 +118,14 @@ func TestAllThatASelectorFits(t *testing.T) {
 			&manyFleet{n: 2500, refuses: 2000},
 			[]string{"--yes"},
 			6, 2000, 2499,
-			[]string{"Nothing was done to 1000 machines, up to " + manyID(999) + ": machine 0 is in maintenance", "up to " + manyID(1999)},
+			[]string{"Nothing was done to 1000 machines, up to m999: m0 is in maintenance", "up to m1999: m1000 is"},
 		},
-		"none of them": {&manyFleet{n: 2500, refuses: 2500}, []string{"--yes"}, 5, 0, -1, []string{"up to " + manyID(2499)}},
+		"past those that were judged alone": {
+			&manyFleet{n: 1500, refuses: 1000, unlisted: true}, []string{"--yes"}, 6, 1000, 1499, []string{"up to m999", "behind " + manyID(999)},
+		},
+		"none of them": {&manyFleet{n: 2500, refuses: 2500}, []string{"--yes"}, 5, 0, -1, []string{"up to m2499"}},
+		"none behind":  {&manyFleet{n: 10}, []string{"--yes", "--after", manyID(9)}, 3, 0, -1, []string{"fits no machine behind " + manyID(9)}},
+		"one behind":   {&manyFleet{n: 11}, []string{"--after", manyID(9)}, 0, 10, 10, nil},
 		"one is lost": {
 			&manyFleet{n: 2500, fails: 2},
 			[]string{"--yes"},
@@ -124,12 +134,13 @@ func TestAllThatASelectorFits(t *testing.T) {
 		},
 		"the last is lost": {&manyFleet{n: 1500, fails: 2}, []string{"--yes"}, 7, 0, 999, []string{"ironherd plan confirm plan2"}},
 		"old":              {&manyFleet{n: 2500, old: true}, []string{"--yes"}, 1, 0, 999, []string{"too old to know --after", "again with --after " + manyID(999)}},
+		"old, and refused": {&manyFleet{n: 2500, refuses: 1000, old: true}, []string{"--yes"}, 5, 0, -1, []string{"m0 is in maintenance"}},
 		"only planned":     {&manyFleet{n: 2500}, nil, 0, 0, -1, []string{"this one is for the first 1000", "--after " + manyID(999) + "; with --yes", "plan confirm plan1"}},
 		"only planned, and not listed": {
 			&manyFleet{n: 2500, unlisted: true}, nil, 0, 0, -1, []string{"is not known: it cannot list", "with --after " + manyID(999), "plan confirm plan1"},
 		},
 		"planned, and refused": {
-			&manyFleet{n: 2500, refuses: 1000}, nil, 5, 0, -1, []string{"That is so of the first 1000 machines", "with --after " + manyID(999)},
+			&manyFleet{n: 2500, refuses: 1000}, nil, 5, 0, -1, []string{"m0 is in maintenance", "That is so of the first 1000 machines", "with --after " + manyID(999)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3457,7 +3457,11 @@ type CreatePlanRequest struct {
 	// their IDs: machine_id of the last machine of a plan, to go on where that one ends. Not with
 	// machines. An older control plane does not know it: where the first machine of the plan is not
 	// behind it, the plan is not the one that was asked for.
-	After         string `protobuf:"bytes,13,opt,name=after,proto3" json:"after,omitempty"`
+	After string `protobuf:"bytes,13,opt,name=after,proto3" json:"after,omitempty"`
+	// Where nothing can be done to any of these machines, or none is behind after, answer with a plan
+	// that has no ID: it is not kept and cannot be confirmed, but has the machines, and why each
+	// refuses. Absent: with the first refusal.
+	AllowRefused  bool `protobuf:"varint,14,opt,name=allow_refused,json=allowRefused,proto3" json:"allow_refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3581,6 +3585,13 @@ func (x *CreatePlanRequest) GetAfter() string {
 		return x.After
 	}
 	return ""
+}
+
+func (x *CreatePlanRequest) GetAllowRefused() bool {
+	if x != nil {
+		return x.AllowRefused
+	}
+	return false
 }
 
 type CreatePlanResponse struct {
@@ -5045,7 +5056,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x17\n" +
-	"\x15AcceptHostKeyResponse\"\xc5\x03\n" +
+	"\x15AcceptHostKeyResponse\"\xea\x03\n" +
 	"\x11CreatePlanRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
 	"\bmachines\x18\x02 \x03(\tR\bmachines\x12\x1a\n" +
@@ -5060,7 +5071,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	" \x03(\tR\tlocations\x12\x14\n" +
 	"\x05limit\x18\v \x01(\x05R\x05limit\x12/\n" +
 	"\x05lasts\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05lasts\x12\x14\n" +
-	"\x05after\x18\r \x01(\tR\x05after\"A\n" +
+	"\x05after\x18\r \x01(\tR\x05after\x12#\n" +
+	"\rallow_refused\x18\x0e \x01(\bR\fallowRefused\"A\n" +
 	"\x12CreatePlanResponse\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\" \n" +
 	"\x0eGetPlanRequest\x12\x0e\n" +

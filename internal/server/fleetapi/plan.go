@@ -24,7 +24,13 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 		if err != nil {
 			return nil, err
 		}
+		if len(wanted.Machines) == 0 {
+			return &fleetv1.CreatePlanResponse{Plan: planMessage(bmdb.Plan{Verb: wanted.Verb, Reason: wanted.Reason})}, nil
+		}
 		plan, err := s.db.CreatePlan(ctx, actor, wanted)
+		if err != nil && req.GetAllowRefused() && len(plan.Machines) > 0 {
+			return &fleetv1.CreatePlanResponse{Plan: planMessage(plan)}, nil
+		}
 		if err == nil && (req.GetConfirm() || req.GetConfirmHarmless() && !plan.NeedsConfirmation) {
 			plan, err = s.confirm(ctx, actor, plan.ID)
 		}
@@ -81,8 +87,9 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 	return wanted, err
 }
 
-// choose fills in the machines that were named, or those that the selector fits. These are judged
-// once more when the plan is made: what is stored of their states may be older.
+// choose fills in the machines that were named, or those that the selector fits. Only behind some
+// other, and with allow_refused, these may be none. They are judged once more when the plan is made:
+// what is stored of their states may be older.
 func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
 	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations()) > 0
 	switch {
@@ -119,6 +126,8 @@ func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wa
 	switch {
 	case err != nil:
 		return err
+	case len(rows) == 0 && filter.After != "" && req.GetAllowRefused():
+		return nil
 	case len(rows) == 0 && filter.After != "":
 		return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine behind %s", filter.After)
 	case len(rows) == 0:

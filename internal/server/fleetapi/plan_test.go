@@ -274,34 +274,6 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// TestSelectorAndSeveral: several machines are never touched without a word, unless it was given
-// with the request.
-func TestSelectorAndSeveral(t *testing.T) {
-	t.Parallel()
-	o := newFixture(t)
-	ids := o.machines(3)
-	client := o.client(token.Operator)
-	request := &fleetv1.CreatePlanRequest{Verb: "quarantine", Provider: "lab", States: []string{"provided"}, Reason: "because", ConfirmHarmless: true}
-	a, err := client.CreatePlan(t.Context(), request)
-	o.must(err)
-	if p := a.GetPlan(); !p.GetNeedsConfirmation() || p.GetConfirmedAt() != nil || len(p.GetMachines()) != 3 || o.record(ids[0]).Quarantine != nil {
-		t.Fatalf("plan %v", p)
-	}
-	twice := &fleetv1.CreatePlanRequest{Verb: "quarantine", Machines: []string{"host-1", "host-2", "host-1"}, Reason: "because", Confirm: true}
-	b, err := client.CreatePlan(t.Context(), twice)
-	o.must(err)
-	if p := b.GetPlan(); len(p.GetMachines()) != 2 || p.GetConfirmedAt() == nil || o.record(ids[2]).Quarantine == nil || o.record(ids[0]).Quarantine != nil {
-		t.Fatalf("plan %v", p)
-	}
-	c, err := client.ConfirmPlan(t.Context(), &fleetv1.ConfirmPlanRequest{Id: a.GetPlan().GetId()})
-	o.must(err)
-	for i, want := range []string{"done", "skipped", "skipped"} {
-		if m := c.GetPlan().GetMachines()[i]; m.GetOutcome() != want || m.GetDetail() == "" {
-			t.Errorf("machine %d: %v", i, m)
-		}
-	}
-}
-
 // TestSecretsOfAReinstallStayHidden asks for what can be seen of a plan whose image has a presigned
 // URL.
 func TestSecretsOfAReinstallStayHidden(t *testing.T) {
