@@ -359,9 +359,9 @@ func CloseIntentOtherOwner(machine fleet.MachineID, evidence string) Change {
 	})
 }
 
-// CloseIntentNothingMade closes an intent that has an unanswered call, and whose capacity the
-// provider has refused for good since. After the settling time no machine carries the token, which
-// is the caller's duty. The machine's row goes, its history and its token stay.
+// CloseIntentNothingMade closes an intent that has an unanswered call, and whose capacity is given
+// up. After the settling time no machine carries the token, which is the caller's duty. The
+// machine's row goes, its history and its token stay.
 func CloseIntentNothingMade(machine fleet.MachineID, evidence string) Change {
 	return onIntent(machine, func(ctx context.Context, t *transaction, c *commit, i statement.Intent) error {
 		return t.giveUpIntent(ctx, c, i, outcomeRejected, evidence)

@@ -78,7 +78,11 @@ func (t *tally) count(c creationResult) {
 // anything is free, open intents get at most half of the chunk: where their creations go on
 // failing, the others are not kept from theirs.
 func (p *pass) create(ctx context.Context) error {
-	retry, room := p.longestAgoFirst(p.survey.retry), p.source.Config.ChunkSize
+	again, err := p.giveWay(ctx)
+	if err != nil {
+		return err
+	}
+	retry, room := p.longestAgoFirst(again), p.source.Config.ChunkSize
 	// Of an odd chunk, one pass after the other gives the odd one to either side.
 	half := (room + int(p.work.Epoch%2)) / 2
 	first := min(len(retry), max(half, room-len(p.survey.free)))
@@ -97,6 +101,35 @@ func (p *pass) create(ctx context.Context) error {
 		return err
 	}
 	return p.refusedAll(ctx)
+}
+
+// enoughCalls is how many calls for one intent may have no answer before it gives way.
+const enoughCalls = 10
+
+// crowded reports whether max_machines keeps free capacity from being tried.
+func (p *pass) crowded() bool {
+	limit, open := p.source.Config.MaxMachines, len(p.view.Intents)-len(p.survey.futile)
+	return limit > 0 && len(p.survey.free) > 0 && len(p.view.Machines)+open >= limit
+}
+
+// giveWay returns the intents that are tried again. Those that call after call had no answer are
+// not where other capacity waits for their place: they are closed as soon as that is safe.
+func (p *pass) giveWay(ctx context.Context) (again []fleet.Intent, err error) {
+	if !p.crowded() {
+		return p.survey.retry, nil
+	}
+	for _, intent := range p.survey.retry {
+		calls := intent.Calls - intent.Rejected
+		if calls < enoughCalls {
+			again = append(again, intent)
+			continue
+		}
+		p.tally.waiting++
+		if err := p.closeUnanswered(ctx, intent, fmt.Sprintf("%d requests were not answered, and other capacity waits for its place", calls)); err != nil {
+			return nil, err
+		}
+	}
+	return again, nil
 }
 
 // refusal is a request that the provider refused as such, or did not allow.
@@ -378,26 +411,27 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		for range calls {
 			changes = append(changes, bmdb.IntentAnswered(intent.Machine, intent.CalledAt))
 		}
-		if givenUp && open == 0 && !held {
-			changes = append(changes, p.closed(intent, cause)...)
-		}
 	case calls > 0:
 		result = unanswered
+	}
+	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime
+	if open == 0 && (givenUp && !held || lasting && p.crowded()) {
+		changes = append(changes, p.closed(intent, cause)...)
 	}
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return result, fmt.Errorf("record the failure: %w", err)
 	}
 	if givenUp && open > 0 {
-		return result, p.closeRefused(ctx, intent, cause)
+		return result, p.closeUnanswered(ctx, intent, cause)
 	}
 	return result, nil
 }
 
-// closeRefused closes an intent whose capacity was refused for good, and which has an older call
-// that was never answered. The settling time must have passed since that call, and the provider
-// must find no machine that carries the token. If one turns up all the same, it is adopted.
-func (p *pass) closeRefused(ctx context.Context, intent fleet.Intent, cause string) error {
-	if !p.settled(intent) || p.refusedAsks.Add(1) > asksPerPass {
+// closeUnanswered closes an intent that is given up, and which has a call that was never answered.
+// The settling time must have passed since that call, and the provider must find no machine that
+// carries the token. If one turns up all the same, it is adopted.
+func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) error {
+	if !p.settled(intent) || p.tokenAsks.Add(1) > asksPerPass {
 		return nil
 	}
 	_, err := p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
@@ -414,7 +448,7 @@ func (p *pass) closeRefused(ctx context.Context, intent fleet.Intent, cause stri
 		cause, p.source.Config.SettlingTime)
 	if err := p.work.Note(ctx, bmdb.CloseIntentNothingMade(intent.Machine, evidence),
 		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause)); err != nil {
-		return fmt.Errorf("close an intent that was refused: %w", err)
+		return fmt.Errorf("close an intent that is given up: %w", err)
 	}
 	return nil
 }

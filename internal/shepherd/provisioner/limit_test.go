@@ -3,10 +3,13 @@ package provisioner_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
@@ -45,4 +48,78 @@ func TestALoweredLimitHoldsForOpenIntents(t *testing.T) {
 			t.Errorf("result %q", got)
 		}
 	})
+}
+
+// TestNoCapacityKeepsAPlaceForEver: capacity on which nothing can be made gives way to other
+// capacity, where max_machines has no room for both.
+func TestNoCapacityKeepsAPlaceForEver(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		point shepherdtest.Point
+		// tries is the fewest that each piece of capacity gets.
+		tries int32
+	}{
+		"never answered": {shepherdtest.Sending, 10},
+		"never begun":    {shepherdtest.Creating, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 6)
+				b.config.MaxMachines, b.config.ChunkSize = 3, 3
+				b.restart()
+				var tries [3]atomic.Int32
+				b.fake.Hook = func(point shepherdtest.Point, capacity fleet.CapacityID) error {
+					if point != test.point || capacity >= "capacity-003" {
+						return nil
+					}
+					tries[capacity[len(capacity)-1]-'0'].Add(1)
+					return provider.OfCapacity(fleet.Errorf(fleet.KindTemporary, "the site does not answer"))
+				}
+				b.pass()
+				began := time.Now()
+				for len(b.fake.Devices()) == 0 && time.Since(began) < 2*time.Hour {
+					b.pass()
+				}
+				if waited := time.Since(began); waited < b.config.SettlingTime {
+					t.Errorf("given up after %s", waited)
+				}
+				b.passes(3)
+				b.agree(3)
+				for i := range tries {
+					if n := tries[i].Load(); n < test.tries {
+						t.Errorf("capacity %d gave way after %d tries", i, n)
+					}
+				}
+				if v := b.view(); len(v.Penalties) != 3 || len(v.Intents) != 0 {
+					t.Errorf("penalties %v, intents %v: %s", v.Penalties, v.Intents, b.result())
+				}
+			})
+		})
+	}
+}
+
+// TestNothingElseToTry: where no other capacity waits for its place, each is tried on.
+func TestNothingElseToTry(t *testing.T) {
+	t.Parallel()
+	for _, point := range []shepherdtest.Point{shepherdtest.Sending, shepherdtest.Creating} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, 3)
+			b.config.MaxMachines, b.config.ChunkSize = 3, 3
+			b.restart()
+			b.fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+				if at != point {
+					return nil
+				}
+				return provider.OfCapacity(fleet.Errorf(fleet.KindTemporary, "the site does not answer"))
+			}
+			b.passes(40)
+			if v := b.view(); len(v.Penalties) != 0 || len(v.Intents) != 3 {
+				t.Errorf("penalties %v, intents %v: %s", v.Penalties, v.Intents, b.result())
+			}
+			b.fake.Hook = nil
+			b.passes(2)
+			b.agree(3)
+		})
+	}
 }

@@ -119,8 +119,8 @@ type pass struct {
 
 	discrepancies int
 	tally         tally
-	// refusedAsks counts the intents that were refused for good and whose machines were looked for.
-	refusedAsks atomic.Int32
+	// tokenAsks counts the intents that are given up and whose machines were looked for.
+	tokenAsks atomic.Int32
 	// refusal is the first request of the pass that the provider refused as such.
 	refusal atomic.Pointer[refusal]
 }
