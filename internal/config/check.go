@@ -218,7 +218,7 @@ func (d *document) checkAgentAPI(c Config) {
 	}
 	d.checkFile("agent_api.tls.certificate", c.AgentAPI.TLS.Certificate)
 	d.checkSecret("agent_api.tls.key", c.AgentAPI.TLS.Key)
-	d.checkFile("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
+	d.checkAuthority("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
 }
 
 // checkReach checks that an endpoint which machines are told is not this host alone where a
@@ -256,7 +256,7 @@ func (d *document) checkInitializer(c Config) {
 	for n, executable := range i.OtherAgentExecutables {
 		d.checkFile(fmt.Sprintf("initializer.other_agent_executables[%d]", n), executable)
 	}
-	d.checkFile("initializer.endpoint_ca", i.EndpointCA)
+	d.checkAuthority("initializer.endpoint_ca", i.EndpointCA)
 }
 
 // maximumSocketPath is the kernel's limit for the path of a Unix socket, without its terminating
@@ -400,6 +400,15 @@ func (d *document) checkListener(key, address string) {
 
 // checkSecret checks a file that others must not be able to read, if one is named.
 func (d *document) checkSecret(key, path string) { d.checkFileBy(key, path, secret.Check) }
+
+// checkAuthority checks a file of certificates that agents are given, if one is named. What is in
+// it is checked where somebody asks for that: the start of what reads it refuses the same.
+func (d *document) checkAuthority(key, path string) {
+	d.checkFile(key, path)
+	if d.sources.Contents && path != "" && !d.reported(key) {
+		d.checkFileBy(key, path, secret.CheckAuthority)
+	}
+}
 
 // checkFileBy records what check says of a file, if one is named. A nil check: it must be readable.
 func (d *document) checkFileBy(key, path string, check func(string) error) {

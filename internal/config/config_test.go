@@ -393,6 +393,25 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
+// TestAuthorityContents: certificates that no agent could take are told where somebody asks.
+func TestAuthorityContents(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	content := "agent_api: {endpoint: 'herd.example:8443'}\ninitializer: {agent_executable: /dev/null, endpoint_ca: ca.pem}\n"
+	file := filepath.Join(dir, "ironherd.yaml")
+	for path, text := range map[string]string{"ironherd.yaml": content, "ca.pem": "no certificate\n"} {
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for contents, want := range map[bool]string{false: "", true: "initializer.endpoint_ca: " + dir + "/ca.pem holds no certificate in PEM form"} {
+		_, err := config.Load(config.Sources{File: file, Contents: contents})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("it says %v, want %q", err, want)
+		}
+	}
+}
+
 // TestContents: the content of a list of hosts is checked where somebody asks for it. A control
 // plane starts with a list that has faults.
 func TestContents(t *testing.T) {

@@ -8,6 +8,7 @@
 //   - What it changes in place is no link that the owner of the directory has put there: root may
 //     work in a service's directory, and whoever has the service must not reach root's files so.
 //   - No error quotes a file.
+//   - Of a file with an authority's certificates these alone are given away.
 //   - What may be over by itself can be told from what a person has to mend (Passes).
 package secret
 

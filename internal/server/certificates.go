@@ -106,13 +106,8 @@ func LoadCertificates(purpose Purpose, certificate, key, authority string, logge
 	if err != nil || authority == "" {
 		return c, err
 	}
-	content, err := os.ReadFile(authority)
-	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "read CA certificate: %w", err)
-	}
-	c.authority = certificatesOf(content)
-	if !x509.NewCertPool().AppendCertsFromPEM(c.authority) {
-		return nil, fleet.Errorf(fleet.KindInvalid, "%s holds no PEM certificate", authority)
+	if c.authority, err = secret.ReadAuthority(authority); err != nil {
+		return nil, fmt.Errorf("read CA certificate: %w", err)
 	}
 	return c, nil
 }

@@ -156,14 +156,3 @@ func parsePair(data []byte) (*keyPair, error) {
 	}
 	return &keyPair{certificate: certificate, key: key, keyDER: bytes.Clone(keyBlock.Bytes)}, nil
 }
-
-// certificatesOf returns the certificates of a PEM file without the rest, such as a private key.
-func certificatesOf(content []byte) []byte {
-	var certificates []byte
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			certificates = append(certificates, pem.EncodeToMemory(block)...)
-		}
-	}
-	return certificates
-}

@@ -79,9 +79,13 @@ func TestCheckRefuses(t *testing.T) {
 		"a short key": {
 			changed(func(r *agentv1.TakeoverResponse) { r.GetSuccess().PublicKey = make([]byte, 31) }), fleet.KindInvalid, "31 bytes",
 		},
-		"no outcome":   {changed(func(r *agentv1.TakeoverResponse) { r.Outcome = nil }), fleet.KindInvalid, "no outcome"},
-		"failure":      {failure("no \x07disk", false), fleet.KindUnknown, `"no \adisk"`},
-		"superseded":   {failure("9 was here", true), fleet.KindConflict, "refused takeover generation 7"},
+		"no outcome": {changed(func(r *agentv1.TakeoverResponse) { r.Outcome = nil }), fleet.KindInvalid, "no outcome"},
+		"failure":    {failure("no \x07disk", false), fleet.KindUnknown, `"no \adisk"`},
+		"superseded": {failure("9 was here", true), fleet.KindConflict, "refused takeover generation 7"},
+		"not understood": {
+			encode(t, &agentv1.TakeoverResponse{Outcome: &agentv1.TakeoverResponse_Failure{Failure: &agentv1.TakeoverFailure{Message: "too large"}}}),
+			fleet.KindUnknown, `the agent did not understand what it was given: "too large"`,
+		},
 		"long failure": {failure(strings.Repeat("x", 10000), false), fleet.KindUnknown, "(10000 bytes)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,14 +3,12 @@ package initializer
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -91,8 +89,8 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 		return nil, err
 	}
 	if config.EndpointCA != "" {
-		if i.authority, err = readAuthority(config.EndpointCA); err != nil {
-			return nil, err
+		if i.authority, err = secret.ReadAuthority(config.EndpointCA); err != nil {
+			return nil, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %w", err)
 		}
 	}
 	return i, nil
@@ -124,18 +122,6 @@ func readAgents(config Config) ([]*remote.Content, error) {
 		agents = append(agents, agent)
 	}
 	return agents, nil
-}
-
-// readAuthority reads certificates in PEM form. Errors are of kind Invalid and name the key.
-func readAuthority(path string) ([]byte, error) {
-	pem, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %w", err)
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return nil, fleet.Errorf(fleet.KindInvalid, "endpoint_ca: %s holds no certificate in PEM form", path)
-	}
-	return pem, nil
 }
 
 // Scope covers the configured providers.

@@ -212,6 +212,9 @@ func check(request *agentv1.TakeoverInit, answer []byte) (fleet.AgentStarted, er
 	if err := proto.Unmarshal(answer, &response); err != nil {
 		return fleet.AgentStarted{}, notUnderstood("is no takeover response", answer)
 	}
+	if failure := response.GetFailure(); failure != nil && response.Init == nil {
+		return fleet.AgentStarted{}, fleet.Errorf(fleet.KindUnknown, "the agent did not understand what it was given: %s", remote.Quote(failure.GetMessage()))
+	}
 	if !proto.Equal(response.GetInit(), request) {
 		return fleet.AgentStarted{}, notUnderstood("does not echo what it was given", answer)
 	}
