@@ -1,8 +1,6 @@
 package remote
 
 import (
-	"errors"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -26,6 +24,9 @@ type link struct {
 	// lost tells that the host or the network ended the connection. The library forgets it in the
 	// middle of an authentication, and reports a refused key instead.
 	lost atomic.Bool
+	// closed tells that we end it, as the library does once a key is refused. What reads and writes
+	// find then says nothing of the host: behind a jump host it is the end of a stream.
+	closed atomic.Bool
 
 	// heard is called when the host has said something. Nil: nobody wants to know.
 	heard func()
@@ -44,9 +45,7 @@ func (l *link) Read(p []byte) (int, error) {
 		l.heard()
 	}
 	if err != nil {
-		if !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
-			l.lost.Store(true)
-		}
+		l.failed()
 		l.end(err)
 	}
 	return n, err
@@ -59,11 +58,25 @@ func (l *link) Write(p []byte) (int, error) {
 	}
 	n, err := l.Conn.Write(p)
 	if err != nil {
+		l.failed() // before the library gives up and closes, which may be before the read fails
 		if cause := l.ended(); cause != nil {
 			return n, cause
 		}
 	}
 	return n, err
+}
+
+// Close closes the connection.
+func (l *link) Close() error {
+	l.closed.Store(true)
+	return l.Conn.Close()
+}
+
+// failed notes that a read or a write failed.
+func (l *link) failed() {
+	if !l.closed.Load() {
+		l.lost.Store(true)
+	}
 }
 
 func (l *link) ended() error {
