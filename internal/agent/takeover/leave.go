@@ -14,8 +14,9 @@ var ErrOtherMachine = errors.New("this host was taken over as another machine")
 
 // Leave ends what takeovers of that machine have begun on the host below root: it stops the agent
 // and removes its state, its runtime directory and its log, and the executables that control
-// planes have put into the directories. A directory goes with them when nothing else is in it.
-// What is not there needs no leaving, so Leave can be repeated after it was interrupted anywhere.
+// planes have put into the directories. A directory goes with them when nothing else is in it, and
+// it looks as if it had been made for them. What is not there needs no leaving, so Leave can be
+// repeated after it was interrupted anywhere.
 //
 // ErrOtherMachine when the newest takeover was for another machine, SeenError when it is newer
 // than the generation (0: any will do): then nothing is touched.
@@ -37,26 +38,35 @@ func Leave(ctx context.Context, root, machine string, generation int64, director
 		return err
 	}
 	// Executables first: while the state's directory is there, a repeated call finds its way.
-	var ours []string
 	for _, directory := range directories {
-		executables, err := filepath.Glob(filepath.Join(root, directory, "ironherd-agent-*"))
-		if err != nil {
-			return fmt.Errorf("find the agent's executables: %w", err)
+		if err := removeExecutables(filepath.Join(root, directory)); err != nil {
+			return err
 		}
-		ours = append(ours, executables...)
 	}
-	for _, path := range append(ours, filepath.Join(root, "var/log/ironherd-agent.log"), filepath.Dir(pidPath(root)), store.dir) {
+	for _, path := range []string{filepath.Join(root, "var/log/ironherd-agent.log"), filepath.Dir(pidPath(root)), store.dir} {
 		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}
-	for _, directory := range directories {
-		path := filepath.Join(root, directory)
-		if left, err := os.ReadDir(path); err == nil && len(left) == 0 {
-			if err := os.Remove(path); err != nil {
-				return err
-			}
+	return nil
+}
+
+// removeExecutables removes the agent's executables from a directory, and then the directory if it
+// is empty and could have been made for them: control planes make one for root alone. Those that a
+// system has by itself, such as /opt, are open to others. That the directory stays, where something
+// is mounted there for instance, is no failure, because nothing of ours is in it.
+func removeExecutables(directory string) error {
+	executables, err := filepath.Glob(filepath.Join(directory, "ironherd-agent-*"))
+	if err != nil {
+		return fmt.Errorf("find the agent's executables: %w", err)
+	}
+	for _, path := range executables {
+		if err := os.RemoveAll(path); err != nil {
+			return err
 		}
+	}
+	if info, err := os.Lstat(directory); err == nil && len(executables) > 0 && info.IsDir() && info.Mode().Perm() == 0o700 {
+		_ = os.Remove(directory)
 	}
 	return nil
 }

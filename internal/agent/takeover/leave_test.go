@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -14,7 +15,7 @@ func TestLeave(t *testing.T) {
 	root := newRoot(t)
 	for _, name := range []string{"root/agent/ironherd-agent-1234", "opt/ironherd-agent-1", "opt/other", "var/log/ironherd-agent.log"} {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,5 +60,57 @@ func TestLeave(t *testing.T) {
 	}
 	if response := take(t, root, message(machineB, 1), fine); response.GetSuccess() == nil {
 		t.Error(response) // the host can be taken over anew
+	}
+}
+
+// TestLeaveKeepsDirectoriesOfOthers: a directory goes only if it could have been made for the
+// agent. That one which could cannot be removed is no failure.
+func TestLeaveKeepsDirectoriesOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mode          os.FileMode
+		ours, mounted bool
+		stays         bool
+	}{
+		"made for the agent":         {0o700, true, false, false},
+		"open to others":             {0o755, true, false, true},
+		"nothing of ours was in it":  {0o700, false, false, true},
+		"something is mounted there": {0o700, true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t)
+			directory := filepath.Join(root, "srv/agent")
+			if err := os.MkdirAll(directory, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if test.mounted {
+				if err := syscall.Mount("tmpfs", directory, "tmpfs", 0, "size=64k"); err != nil {
+					if os.Getenv("CI") == "" {
+						t.Skipf("needs to mount: %v", err)
+					}
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = syscall.Unmount(directory, syscall.MNT_DETACH) })
+			}
+			if err := os.Chmod(directory, test.mode); err != nil {
+				t.Fatal(err)
+			}
+			executable := filepath.Join(directory, "ironherd-agent-1")
+			if test.ours {
+				if err := os.WriteFile(executable, nil, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := Leave(t.Context(), root, machineA, 0, "/srv/agent"); err != nil {
+				t.Errorf("leave: %v", err)
+			}
+			if _, err := os.Stat(directory); (err == nil) != test.stays {
+				t.Errorf("the directory is there: %t", err == nil)
+			}
+			if _, err := os.Stat(executable); err == nil {
+				t.Error("the executable is there still")
+			}
+		})
 	}
 }

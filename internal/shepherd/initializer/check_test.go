@@ -160,4 +160,14 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%q was accepted", endpoint)
 		}
 	}
+	for _, root := range []string{"/", "//", "/.", "/root/.."} {
+		bad := good
+		bad.TargetPath, bad.OtherTargetPaths = root, []string{"/root/agent/", root}
+		err := bad.Validate()
+		for _, want := range []string{"target_path must be a directory below /, not ", "other_target_paths[1] must be a directory below /, not "} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v does not say %q", root, err, want)
+			}
+		}
+	}
 }

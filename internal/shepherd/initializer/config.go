@@ -49,8 +49,8 @@ type Config struct {
 	// machine is asked what it is, and gets the first that it can execute. Default: those beside the
 	// program, unless AgentExecutable is set.
 	OtherAgentExecutables []string `yaml:"other_agent_executables"`
-	// TargetPath is the directory on the machines that it is uploaded to; none in which others than
-	// root may write.
+	// TargetPath is the directory on the machines that it is uploaded to; not /, and none in which
+	// others than root may write. It is made if it is missing.
 	TargetPath string `yaml:"target_path"`
 	// OtherTargetPaths are tried in turn on a machine where nothing can be put into TargetPath, or
 	// nothing executed there: it is read-only, full, mounted noexec, or others can write to it.
@@ -163,6 +163,9 @@ func (c Config) Validate() error {
 func targetFaults(fault func(format string, args ...any), key, directory string) {
 	if !path.IsAbs(directory) || strings.ContainsAny(directory, "\x00\n") {
 		fault("%s must be an absolute path, not %q", key, directory)
+	}
+	if path.Clean(directory) == "/" { // from which no agent removes anything
+		fault("%s must be a directory below /, not %q: use one of root's, such as /root/agent/", key, directory)
 	}
 	for _, shared := range sharedDirectories {
 		if within := path.Clean(directory) + "/"; strings.HasPrefix(within, shared+"/") {
