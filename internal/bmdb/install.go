@@ -230,7 +230,7 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 // installed system came up.
 func touchedBefore(r fleet.Record) bool {
 	was, up := r.InstallReport, r.Installed
-	if was == nil || up != nil && (was.Generation < up.Generation || was.Generation == up.Generation && was.Attempt <= up.Attempt) {
+	if was == nil || up != nil && up.Follows(was.Generation, was.Attempt) {
 		return false
 	}
 	return !was.Untouched()

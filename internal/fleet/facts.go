@@ -301,6 +301,12 @@ type Installed struct {
 	ErasedAt *time.Time
 }
 
+// Follows reports whether the system came up after that attempt had begun. One that a person has
+// marked has no attempt, and follows all of its generation.
+func (i Installed) Follows(g InstallGeneration, attempt int) bool {
+	return g < i.Generation || g == i.Generation && (i.Attempt == 0 || attempt <= i.Attempt)
+}
+
 // Words says which system it is.
 func (i Installed) Words() string {
 	if i.Attempt == 0 {

@@ -33,7 +33,7 @@ func (c judgement) intact() bool {
 	switch {
 	case up != nil && up.ErasedAt != nil:
 		return false
-	case a == nil || up != nil && (a.Generation < up.Generation || a.Generation == up.Generation && a.Attempt <= up.Attempt):
+	case a == nil || up != nil && up.Follows(a.Generation, a.Attempt):
 		return true
 	}
 	return rep != nil && rep.Generation == a.Generation && rep.Attempt == a.Attempt && rep.Untouched()

@@ -123,4 +123,26 @@ var markTests = []test{
 			w.Fatalf("%d starts, %s", len(works), w.state(id))
 		}
 	}},
+	{"a reinstall of a marked machine that is called off leaves the machine alone", func(w *world) {
+		w.levered()
+		w.listening()
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.shift.Advance(time.Hour)
+		w.listening()
+		w.mark(a.Machine) // nobody knows whether the attempt before it wrote anything
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image, RootDisk: fleet.DiskSelector{Erase: true}}, true)
+		w.must(err)
+		w.confirmed(w.planned(fleet.VerbCancelInstall, a.Machine).ID)
+		w.shift.Advance(time.Hour)
+		w.listening()
+		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
+			if works := w.claim(w.lasting("anybody"), process, 10); len(works) > 0 {
+				w.Fatalf("%s is done on it", process)
+			}
+		}
+		if r := w.record(a.Machine); w.state(a.Machine) != fleet.StateInstalled || r.Installed.Attempt != 0 {
+			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
+		}
+	}},
 }
