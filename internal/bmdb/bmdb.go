@@ -26,7 +26,7 @@ type DB struct {
 	heads      *agenda.Heads
 	recomputed recomputed
 	// judged is the number of the policy under which the janitor has judged the providers. Until it is
-	// the newest, a check leaves providers out.
+	// the newest, a check does not ask when their work is due.
 	judged atomic.Int64
 	// opened is when this process opened the database, in database time.
 	opened time.Time

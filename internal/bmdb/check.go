@@ -142,16 +142,19 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
 		}
 		plan, err := t.judge(ctx, m)
-		// The janitor will come to it, or a newer release has.
-		if err != nil || m.state.policy != judgedUnder(t.env.Policy) {
+		if err != nil {
 			return false, err
 		}
+		// If not, the janitor will come to it, or a newer release has.
+		current := m.state.policy == judgedUnder(t.env.Policy)
 		for _, process := range fleet.MachineProcesses() {
-			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, plan.For(process), m.due[process])
+			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, process, m.due[process])
 			if err != nil {
 				return false, err
 			}
-			findings = append(findings, found...)
+			if findings = append(findings, found...); current {
+				findings = append(findings, t.compareEntry(machineSubject(id), &m.lane, plan.For(process), m.due[process])...)
+			}
 		}
 		return false, nil
 	})
@@ -161,7 +164,8 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 	return findings, err
 }
 
-// checkProvider is checkMachine for a provider.
+// checkProvider is checkMachine for a provider. That its work has an entry depends on no policy,
+// only when it is due does: whoever has just opened the database sees what is never done.
 func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Finding, error) {
 	return read(ctx, db.update, "check provider", func(ctx context.Context, t *transaction) (findings []Finding, err error) {
 		p, err := t.lockProvider(ctx, name)
@@ -172,48 +176,54 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Fin
 			return findings, err
 		}
 		plan, err := t.judgeProvider(ctx, p)
-		if err != nil || db.judged.Load() < t.env.Policy.Number { // the janitor will come to it
+		if err != nil {
 			return findings, err
 		}
+		current := db.judged.Load() >= t.env.Policy.Number // if not, the janitor may have to come to it
 		for process, l := range p.lanes {
-			found, err := t.checkEntry(ctx, providerSubject(name), &l.lane, plan[process], l.due)
+			found, err := t.checkEntry(ctx, providerSubject(name), &l.lane, process, l.due)
 			if err != nil {
 				return findings, err
 			}
-			findings = append(findings, found...)
+			if findings = append(findings, found...); current || l.due == 0 {
+				findings = append(findings, t.compareEntry(providerSubject(name), &l.lane, plan[process], l.due)...)
+			}
 		}
 		return findings, nil
 	})
 }
 
-// checkEntry compares one decision with the entry that the subject's row says there is, and that
-// with the agenda. The subject's row is locked.
-func (t *transaction) checkEntry(ctx context.Context, subject string, l *lane, d lifecycle.Decision, due int64) (findings []Finding, err error) {
-	found := func(format string, args ...any) {
-		findings = append(findings, Finding{"agenda", subject, fmt.Sprintf(format, args...)})
-	}
+// checkEntry looks whether the entry that the subject's row says there is is in the agenda, and
+// whether what holds the lane has started. The subject's row is locked.
+func (t *transaction) checkEntry(ctx context.Context, subject string, l *lane, process fleet.Process, due int64) (findings []Finding, err error) {
 	if l.session != "" && l.since == 0 {
 		findings = append(findings, Finding{"I4", subject, fmt.Sprintf("%s epoch %d is held and has not started", l.process, l.epoch)})
 	}
-	if due != 0 {
-		entries, err := t.q.CountAgenda(ctx, statement.CountAgendaParams{Process: string(d.Process), DueAt: due, Subject: subject})
-		if err != nil {
-			return nil, err
-		}
-		if entries == 0 {
-			found("%s is due at %s and has no entry", d.Process, instant(due))
-		}
+	if due == 0 {
+		return findings, nil
+	}
+	entries, err := t.q.CountAgenda(ctx, statement.CountAgendaParams{Process: string(process), DueAt: due, Subject: subject})
+	if err == nil && entries == 0 {
+		findings = append(findings, Finding{"agenda", subject, fmt.Sprintf("%s is due at %s and has no entry", process, instant(due))})
+	}
+	return findings, err
+}
+
+// compareEntry compares the entry that the subject's row says there is with a decision.
+func (t *transaction) compareEntry(subject string, l *lane, d lifecycle.Decision, due int64) []Finding {
+	found := func(format string, args ...any) []Finding {
+		return []Finding{{"agenda", subject, fmt.Sprintf(format, args...)}}
 	}
 	switch {
 	case d.Verdict.Scheduled() && due == 0:
-		found("%s is %s and has no entry", d.Process, d.Verdict)
+		return found("%s is %s and has no entry", d.Process, d.Verdict)
 	case l.dead() && due != 0 && due <= max(micros(t.Now()), l.holder.deadlineAt):
 		// It surfaces at the deadline of the dead, if its lane is not freed before, which follows the end
 		// of the session.
 	case d.Verdict.Scheduled() && due > dueMicros(d):
-		found("%s is due at %s, its entry says %s", d.Process, d.DueAt, instant(due))
+		return found("%s is due at %s, its entry says %s", d.Process, d.DueAt, instant(due))
 	case !d.Verdict.Scheduled() && due != 0 && d.Verdict == lifecycle.NotWanted:
-		found("%s is not wanted and has an entry", d.Process)
+		return found("%s is not wanted and has an entry", d.Process)
 	}
-	return findings, nil
+	return nil
 }

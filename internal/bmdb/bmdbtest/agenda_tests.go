@@ -288,12 +288,50 @@ var agendaTests = []test{
 			w.Fatalf("claimed %v, want %s and the silent %s", works, id, a.Machine)
 		}
 	}},
+	// I2, I4: nobody has judged providers in this process, as in one that only checks.
+	{"a check of what others work at sees providers whose work is never done", func(w *world) {
+		s := w.lasting("a")
+		w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx))
+		w.claimOne(s, fleet.ProcessProvision)
+		const onUpdate = " WHERE process = 'update'"
+		due := w.number("SELECT due_at FROM provider_lane" + onUpdate)
+		since := w.number("SELECT since FROM provider_lane WHERE session <> ''")
+		policy := fleet.DefaultPolicy()
+		policy.ProvisionInterval, policy.UpdateInterval, policy.UpdateSettledInterval = time.Second, time.Second, time.Second
+		for _, set := range []bool{false, true} {
+			if set { // the entries are those of the policy before, until the janitor comes to them
+				_, err := w.db.SetPolicy(w.ctx, policy)
+				w.must(err)
+			}
+			for _, c := range []struct{ damage, repair, says string }{
+				{"UPDATE agenda SET process = 'x'" + onUpdate, "UPDATE agenda SET process = 'update' WHERE process = 'x'", "agenda provider/p1: update is due at"},
+				{
+					"UPDATE provider_lane SET due_at = 0" + onUpdate, fmt.Sprintf("UPDATE provider_lane SET due_at = %d%s", due, onUpdate),
+					"agenda provider/p1: update is later and has no entry",
+				},
+				{
+					"UPDATE provider_lane SET since = 0", fmt.Sprintf("UPDATE provider_lane SET since = %d WHERE session <> ''", since),
+					"I4 provider/p1: provision epoch 1 is held and has not started",
+				},
+			} {
+				w.sound()
+				w.exec(c.damage)
+				findings, err := w.db.Check(w.ctx)
+				w.must(err)
+				if len(findings) != 1 || !strings.HasPrefix(fmt.Sprintf("%s %s: %s", findings[0].Invariant, findings[0].Subject, findings[0].Detail), c.says) {
+					w.Errorf("a policy is set: %v; after %q: %+v", set, c.damage, findings)
+				}
+				w.exec(c.repair)
+			}
+		}
+	}},
 	{"a check sees what must not be", func(w *world) { // I1, I2, I4
 		id := w.machine("c1")
 		s := w.lasting("a")
 		w.claimOne(s, fleet.ProcessAgentStart)
 		w.claimOne(s, fleet.ProcessProvision)
-		if _, err := w.db.RecomputeAgenda(w.ctx, 10); err != nil { // providers count from then on
+		// When work of providers is due counts from then on.
+		if _, err := w.db.RecomputeAgenda(w.ctx, 10); err != nil {
 			w.Fatal(err)
 		}
 		w.sound()
