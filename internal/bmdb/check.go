@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,66 +29,109 @@ const (
 // Check looks for what can be seen from rows alone: lanes and history that contradict each other,
 // counters that are wrong, and agenda rows that are missing, too late or superfluous. It reads the
 // whole database, in small transactions; what it counts, at the end, in one. Each machine and
-// provider is judged with its row locked.
+// provider is judged with its row locked. It passes those that somebody else has locked, which are
+// in the error, beside what was found. Any other failure ends it, and so do many of these.
 func (db *DB) Check(ctx context.Context) (findings []Finding, err error) {
-	for after, complete := fleet.MachineID(""), false; !complete; {
+	var passed []error
+	for after := fleet.MachineID(""); len(passed) < maxFindings; {
 		var found []Finding
-		if found, after, err = db.CheckAfter(ctx, after, checkBatch); err != nil {
-			return nil, err
+		found, after, err = db.CheckAfter(ctx, after, checkBatch)
+		findings = append(findings, found...)
+		if _, is := errors.AsType[errPassed](err); is {
+			passed = append(passed, err)
+		} else if err != nil {
+			return findings, errors.Join(append([]error{err}, passed...)...)
 		}
-		findings, complete = append(findings, found...), after == ""
+		if after == "" {
+			break
+		}
 	}
-	return findings, nil
+	return findings, errors.Join(passed...)
 }
+
+// errPassed is why something was not checked, although everything else was.
+type errPassed struct{ error }
+
+// Unwrap returns the failure.
+func (e errPassed) Unwrap() error { return e.error }
 
 // CheckAfter is Check for the machines behind one, at most limit of them, and after the last of all
 // for what is not about machines. It returns where to go on; "" at the end. So a fleet can be
 // checked over time. Only the last part of a round costs more the larger the fleet is: it counts.
+//
+// A machine that somebody else has locked ends the part: the error names it, and the check goes on
+// behind it. After any other failure it goes on where this part began.
 func (db *DB) CheckAfter(ctx context.Context, after fleet.MachineID, limit int) (findings []Finding, next fleet.MachineID, err error) {
-	var ids []string
-	var providers []statement.Provider
-	err = db.view(ctx, "check", func(ctx context.Context, t *transaction) (err error) {
-		findings, providers = nil, nil
-		if ids, err = t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(after), MaxRows: int64(limit)}); err != nil {
+	ids, err := read(ctx, db.view, "check", func(ctx context.Context, t *transaction) ([]string, error) {
+		return t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(after), MaxRows: int64(limit)})
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	last := len(ids) < limit
+	var passed error
+	for i, id := range ids {
+		found, err := db.checkMachine(ctx, fleet.MachineID(id))
+		if err != nil {
+			err = fmt.Errorf("check machine %s: %w", id, err)
+			if !lockedByOthers(err) {
+				return nil, after, err
+			}
+			passed, ids, last = errPassed{err}, ids[:i+1], false
+		}
+		findings, next = append(findings, found...), fleet.MachineID(id)
+		if passed != nil {
+			break
+		}
+	}
+	ended, err := read(ctx, db.view, "check", func(ctx context.Context, t *transaction) ([]Finding, error) {
+		return t.checkEnds(ctx, ids)
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	if findings = append(findings, ended...); !last {
+		return findings, next, passed
+	}
+	rest, err := db.checkRest(ctx)
+	if _, is := errors.AsType[errPassed](err); err != nil && !is {
+		return nil, after, err
+	}
+	return append(findings, rest...), "", err
+}
+
+// checkRest checks what is not about one machine.
+func (db *DB) checkRest(ctx context.Context) (findings []Finding, err error) {
+	var names []string
+	err = db.view(ctx, "check", func(ctx context.Context, t *transaction) error {
+		providers, err := t.q.ListProviders(ctx)
+		if err != nil {
 			return err
 		}
-		subjects := slices.Clone(ids)
-		if len(ids) < limit {
-			if providers, err = t.q.ListProviders(ctx); err != nil {
-				return err
-			}
-			for _, p := range providers {
-				subjects = append(subjects, providerSubject(fleet.ProviderName(p.Name)))
-			}
-			if findings, err = t.checkRows(ctx, providers); err != nil {
-				return err
-			}
+		if findings, err = t.checkRows(ctx, providers); err != nil {
+			return err
+		}
+		names = nil
+		var subjects []string
+		for _, p := range providers {
+			names, subjects = append(names, p.Name), append(subjects, providerSubject(fleet.ProviderName(p.Name)))
 		}
 		ended, err := t.checkEnds(ctx, subjects)
 		findings = append(findings, ended...)
 		return err
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	for _, id := range ids {
-		found, err := db.checkMachine(ctx, fleet.MachineID(id))
-		if err != nil {
-			return nil, "", err
-		}
-		findings, next = append(findings, found...), fleet.MachineID(id)
-	}
-	for _, p := range providers {
-		found, err := db.checkProvider(ctx, fleet.ProviderName(p.Name))
-		if err != nil {
-			return nil, "", err
-		}
+	_, err = eachFree(names, "check provider", func(name string) error {
+		found, err := db.checkProvider(ctx, fleet.ProviderName(name))
 		findings = append(findings, found...)
+		return err
+	})
+	if lockedByOthers(err) {
+		err = errPassed{err}
 	}
-	if len(ids) < limit {
-		next = ""
-	}
-	return findings, next, nil
+	return findings, err
 }
 
 // checkEnds looks for work of these subjects that ended more than once, or without a start (I4).

@@ -25,8 +25,8 @@ func (a *app) dbCheckCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Check the invariants that can be checked from the database alone",
 		Long: `Check opens the database of the configuration and looks for rows that contradict each other. The embedded database must not be in
-use, PostgreSQL may be. It repairs nothing, and fails when it finds something. It does not migrate either: where the schema is older than
-this program needs, run ironherd db migrate first.`,
+use, PostgreSQL may be: what somebody else has locked is passed. It repairs nothing, and fails when it finds something, or has not looked at
+all of it. It does not migrate either: where the schema is older than this program needs, run ironherd db migrate first.`,
 		Example: `  ironherd db check --config /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
 	}
@@ -36,18 +36,21 @@ this program needs, run ironherd db migrate first.`,
 		if err != nil {
 			return err
 		}
-		findings, err := daemon.CheckDatabase(cmd.Context(), loaded)
-		if err != nil {
-			return err
+		findings, failed := daemon.CheckDatabase(cmd.Context(), loaded)
+		if failed != nil && len(findings) == 0 {
+			return failed
 		}
 		result := checked{Database: loaded.Database.String(), Findings: findings}
 		if err := a.print(*output, result, func(w *screen) { findingTable(w, result) }); err != nil {
 			return err
 		}
-		if len(findings) > 0 {
-			return fleet.Errorf(fleet.KindUnknown, "%s in %s: please report what is printed above", plural(len(findings), "contradiction"), loaded.Database)
+		if len(findings) == 0 {
+			return nil
 		}
-		return nil
+		if failed != nil {
+			a.note("%v", failed)
+		}
+		return fleet.Errorf(fleet.KindUnknown, "%s in %s: please report what is printed above", plural(len(findings), "contradiction"), loaded.Database)
 	}
 	return cmd
 }

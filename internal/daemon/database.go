@@ -95,7 +95,8 @@ func noBMDB(path string) error {
 
 // CheckDatabase looks for contradictions in a database. An embedded one must not be in use:
 // KindInUse, naming the process, when it is. KindConflict, saying what to do, when its schema is
-// older or newer than that of this binary; KindNotFound when there is none.
+// older or newer than that of this binary; KindNotFound when there is none. Where not all of it
+// could be checked, what was found is beside the error.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	engine, err := openExisting(ctx, c, false)
 	if err != nil {
@@ -107,13 +108,13 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 	}
 	found, err := db.Check(ctx)
 	if err = errors.Join(err, db.Close()); err != nil {
-		return nil, fmt.Errorf("check database: %w", err)
+		err = fmt.Errorf("not all of the database was checked: %w", err)
 	}
 	findings := make([]Finding, len(found))
 	for i, f := range found {
 		findings[i] = Finding{Invariant: f.Invariant, Subject: f.Subject, Detail: f.Detail}
 	}
-	return findings, nil
+	return findings, err
 }
 
 // Restored is what AcceptRestore finds.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -208,6 +210,44 @@ func TestOneLockedMachineHoldsNoDutyUp(t *testing.T) {
 			t.Errorf("%d machines are held, and %d sessions hold none, when the stranger had gone", n, done)
 		}
 		p.sound()
+	})
+	t.Run("all others are checked", func(t *testing.T) {
+		t.Parallel()
+		p, url := impatient(t)
+		ids := p.stock(3)
+		slices.Sort(ids)
+		p.must(p.RegisterProvider(t.Context(), "p2", "test", 0))
+		tx := stranger(t, url, lock, string(ids[1]))
+		_, err := tx.Exec(t.Context(), "SELECT name FROM provider WHERE name = $1 FOR UPDATE", string(provider))
+		p.must(err)
+		_, err = bmdb.Exec(t.Context(), p.pause, "DELETE FROM agenda WHERE process IN ('agent-start', 'update')")
+		p.must(err)
+		want := func(part string, findings []bmdb.Finding, err error, found []string, passed ...string) {
+			t.Helper()
+			var about []string
+			for _, f := range findings {
+				about = append(about, f.Subject)
+			}
+			if slices.Sort(about); !slices.Equal(about, found) || fleet.KindOf(err) != fleet.KindTemporary {
+				t.Fatalf("%s: found %q, %v", part, about, err)
+			}
+			for _, one := range passed {
+				if !strings.Contains(err.Error(), one) {
+					t.Errorf("%s: it does not tell of %s: %v", part, one, err)
+				}
+			}
+		}
+		first, last := string(ids[0]), string(ids[2])
+		found, next, err := p.CheckAfter(t.Context(), "", 10)
+		if want("until the locked one", found, err, []string{first}, string(ids[1])); next != ids[1] {
+			t.Errorf("it goes on behind %s", next)
+		}
+		found, next, err = p.CheckAfter(t.Context(), next, 10)
+		if want("behind it", found, err, []string{last, "provider/p2"}, "provider p1"); next != "" {
+			t.Errorf("it goes on behind %s", next)
+		}
+		found, err = p.Check(t.Context())
+		want("all", found, err, []string{first, last, "provider/p2"}, string(ids[1]), "provider p1")
 	})
 }
 

@@ -126,9 +126,10 @@ type Janitor struct {
 
 	mu       sync.Mutex
 	findings []bmdb.Finding
-	// round are the findings of the round that is under way. A round is the checks from one end of
-	// the fleet to the other.
+	// round are the findings of the round that is under way, and whole says that nothing failed or was
+	// passed in it. A round is the checks from one end of the fleet to the other.
 	round []bmdb.Finding
+	whole bool
 }
 
 // New returns a janitor. It reports every fault of the configuration.
@@ -299,25 +300,31 @@ func (j *Janitor) watchSilence(ctx context.Context) (int, error) {
 const checkShare = 10
 
 // check looks for violated invariants in the next part of the fleet. The janitor logs a finding
-// when it is new, and forgets it when a whole round has not found it any more.
+// when it is new, and forgets it when a whole round has not found it any more. A machine that
+// somebody else has locked ends the check, and the next one goes on behind it.
 func (j *Janitor) check(ctx context.Context) (int, error) {
 	n, complete := 0, false
 	for began := time.Now(); !complete && time.Since(began) < j.config.CheckInterval/checkShare; {
-		found, next, err := j.db.CheckAfter(ctx, j.checked, j.config.Batch)
+		after := j.checked
+		found, next, err := j.db.CheckAfter(ctx, after, j.config.Batch)
+		j.checked, complete = next, next == ""
+		n += len(found)
+		j.record(ctx, found, after, next, err == nil)
 		if err != nil {
 			return n, err
 		}
-		j.checked, complete = next, next == ""
-		n += len(found)
-		j.record(ctx, found, complete)
 	}
 	return n, nil
 }
 
 // record adds the findings of one check to those of its round, and logs the new ones.
-func (j *Janitor) record(ctx context.Context, found []bmdb.Finding, complete bool) {
+func (j *Janitor) record(ctx context.Context, found []bmdb.Finding, after, next fleet.MachineID, whole bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if after == "" {
+		j.round, j.whole = nil, true
+	}
+	j.whole = j.whole && whole
 	for _, finding := range found {
 		if !slices.Contains(j.findings, finding) {
 			j.options.Logger.ErrorContext(ctx, "invariant is violated", slog.String("invariant", finding.Invariant),
@@ -325,7 +332,7 @@ func (j *Janitor) record(ctx context.Context, found []bmdb.Finding, complete boo
 			j.findings = append(j.findings, finding)
 		}
 	}
-	if j.round = append(j.round, found...); complete {
+	if j.round = append(j.round, found...); next == "" && j.whole {
 		j.findings, j.round = j.round, nil
 	}
 }

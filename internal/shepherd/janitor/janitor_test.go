@@ -182,6 +182,73 @@ func TestFindings(t *testing.T) {
 	})
 }
 
+// held is an engine with a machine that somebody else has locked.
+type held struct {
+	bmdb.Engine
+	machine fleet.MachineID
+}
+
+func (h *held) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	return h.Engine.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, heldTx{tx, h.machine}) })
+}
+
+type heldTx struct {
+	bmdb.Tx
+	machine fleet.MachineID
+}
+
+func (t heldTx) LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error) {
+	if slices.Contains(ids, t.machine) {
+		return nil, fleet.Errorf(fleet.KindTemporary, "somebody else has it locked")
+	}
+	return t.Tx.LockMachines(ctx, ids, skipLocked)
+}
+
+// TestALockedMachineKeepsNoCheckUp: those behind it are checked, round by round, and a finding is
+// not forgotten before a round has looked at all.
+func TestALockedMachineKeepsNoCheckUp(t *testing.T) {
+	t.Parallel()
+	engine := &held{Engine: shepherdtest.OpenEngine(t)}
+	db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+	ids := shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(3), 3)
+	slices.Sort(ids)
+	j, err := janitor.New(db, janitor.DefaultConfig(), janitor.Options{})
+	check(t, err)
+	// The agenda of these is damaged, whether one is locked, and what must be found after two checks.
+	for _, c := range []struct {
+		damaged []fleet.MachineID
+		locked  fleet.MachineID
+		told    []fleet.MachineID
+	}{
+		{[]fleet.MachineID{ids[0], ids[2]}, ids[1], []fleet.MachineID{ids[0], ids[2]}},
+		{[]fleet.MachineID{ids[0]}, ids[1], []fleet.MachineID{ids[0], ids[2]}},
+		{[]fleet.MachineID{ids[0]}, "", []fleet.MachineID{ids[0]}},
+		{nil, ids[0], []fleet.MachineID{ids[0]}},
+		{nil, "", nil},
+	} {
+		_, err := bmdb.Exec(t.Context(), engine, "UPDATE agenda SET process = 'agent-start' WHERE process = 'x'")
+		check(t, err)
+		for _, id := range c.damaged {
+			_, err := bmdb.Exec(t.Context(), engine, "UPDATE agenda SET process = 'x' WHERE process = 'agent-start' AND subject = $1", string(id))
+			check(t, err)
+		}
+		engine.machine = c.locked
+		for i := range 2 {
+			err := j.Do(t.Context(), janitor.DutyCheck)
+			if met := c.locked != "" && i == 0; met != (fleet.KindOf(err) == fleet.KindTemporary && strings.Contains(err.Error(), string(c.locked))) {
+				t.Errorf("locked %q, check %d: %v", c.locked, i, err)
+			}
+		}
+		var told []fleet.MachineID
+		for _, f := range j.Findings() {
+			told = append(told, fleet.MachineID(f.Subject))
+		}
+		if slices.Sort(told); !slices.Equal(told, c.told) {
+			t.Errorf("damaged %q, locked %q: told of %q", c.damaged, c.locked, told)
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	check(t, janitor.DefaultConfig().Validate())
