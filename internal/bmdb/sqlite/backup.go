@@ -43,7 +43,11 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "database path: %w", err)
 	}
-	lock, err := lockFile(path)
+	file, err := secret.Follow(path)
+	if err != nil {
+		return err
+	}
+	lock, err := lockFile(path, file)
 	if err != nil {
 		return err
 	}

@@ -76,12 +76,15 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if opts.Clock == nil {
 		opts.Clock = trust.NewClock()
 	}
-	lock, err := lockFile(path)
+	file, err := locate(path)
 	if err != nil {
 		return nil, err
 	}
-	file, err := closeToOthers(path)
+	lock, err := lockFile(path, file)
 	if err != nil {
+		return nil, err
+	}
+	if err := closeToOthers(path, file); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	e := &Engine{
@@ -96,22 +99,19 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// closeToOthers gives the database and what belongs to it mode 0600, and returns where it is. It
-// makes a database that is not there, because SQLite would let others read it. SQLite gives the
-// files that it makes beside a database the mode of that one and, where root runs it, the owner.
-func closeToOthers(path string) (real string, err error) {
-	if real, err = locate(path); err != nil {
-		return "", err
-	}
-	file, err := secret.Create(real)
+// closeToOthers gives the database, which is the file, and what belongs to it mode 0600. It makes a
+// database that is not there, because SQLite would let others read it. SQLite gives the files that
+// it makes beside a database the mode of that one and, where root runs it, the owner.
+func closeToOthers(path, file string) error {
+	database, err := secret.Create(file)
 	if err != nil {
-		return "", fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
+		return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
 	}
-	err = file.Close()
+	err = database.Close()
 	for _, suffix := range parts {
-		err = errors.Join(err, secret.Close(real+suffix))
+		err = errors.Join(err, secret.Close(file+suffix))
 	}
-	return real, errors.Join(err, secret.Close(path+".lock"), secret.Close(path+markSuffix))
+	return errors.Join(err, secret.Close(file+".lock"), secret.Close(path+markSuffix))
 }
 
 // connect opens the one connection that writes and those that read.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,47 @@ func TestLinkToTheDatabase(t *testing.T) {
 	for name, use := range uses {
 		if err := use(); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), link+" is a symbolic link") {
 			t.Errorf("%s, somebody else's link: %v", name, err)
+		}
+	}
+}
+
+// TestOneLockByAnyName: whoever has the database open has it by each of its names, also when the
+// file was not there before.
+func TestOneLockByAnyName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bmdb")
+	link, another := filepath.Join(t.TempDir(), "link"), filepath.Join(t.TempDir(), "another")
+	elsewhere := filepath.Join(t.TempDir(), "state")
+	if err := errors.Join(os.Symlink(path, link), os.Symlink(link, another), os.Symlink(dir, elsewhere)); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{link, path, another, filepath.Join(elsewhere, "bmdb")}
+	for _, held := range names { // by the link first, when there is no file
+		e, err := Open(t.Context(), held, Options{Unsynced: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			for what, use := range map[string]func() error{
+				"opened": func() error {
+					e, err := Open(t.Context(), name, Options{Unsynced: true})
+					if err != nil {
+						return err
+					}
+					return e.Close()
+				},
+				"restored": func() error { return Restore(t.Context(), filepath.Join(dir, "backup"), name) },
+			} {
+				err := use()
+				want := fmt.Sprintf("database %s is in use by another process (pid %d)", name, os.Getpid())
+				if fleet.KindOf(err) != fleet.KindInUse || !strings.Contains(err.Error(), want) {
+					t.Errorf("open by %s, and %s by %s: %v", held, what, name, err)
+				}
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

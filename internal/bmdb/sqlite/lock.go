@@ -23,8 +23,10 @@ func (l *fileLock) Close() error {
 	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
-func lockFile(path string) (*fileLock, error) {
-	f, err := secret.Create(path + ".lock")
+// lockFile locks a database, which people call by the path. The lock is beside the file itself, not
+// beside a link to it: whoever opens it by another name finds the same one.
+func lockFile(path, file string) (*fileLock, error) {
+	f, err := secret.Create(file + ".lock")
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "database %s cannot be used: %w", path, err)
 	}

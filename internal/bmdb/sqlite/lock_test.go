@@ -11,7 +11,7 @@ import (
 func TestClosedLockIsFreeWhileACopyIsOpen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bmdb")
-	held, err := lockFile(path)
+	held, err := lockFile(path, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestClosedLockIsFreeWhileACopyIsOpen(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := lockFile(path)
+	again, err := lockFile(path, path)
 	if err != nil {
 		t.Fatal(err)
 	}
