@@ -44,11 +44,12 @@ func (c judgement) operation() want {
 }
 
 // replaced reports whether the policy gives the machine back, because its provider gave it up. An
-// operation that failed leaves it to people.
+// operation that failed leaves it to people, and so does a person who has switched it off: a
+// replacement that came to nothing would leave no trace of that.
 func (c judgement) replaced() bool {
 	p := c.r.Provided
 	return c.env.Policy.ReplaceFailed && p != nil && p.Status == fleet.ProviderStatusFailed && c.r.Quarantine == nil &&
-		c.inMaintenance() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
+		c.inMaintenance() == "" && c.switchedOff() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
 }
 
 // GivenUp reports whether the hardware of the machine is not to be trusted: its provider has given

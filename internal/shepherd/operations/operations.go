@@ -141,8 +141,7 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 }
 
 // unasked is what is done without anybody's request. The policy has a machine replaced only if its
-// provider, asked once more, gives it up still: the request takes the place of the one before it,
-// which may say that a person has switched the machine off.
+// provider, asked once more, gives it up still: what is recorded may be older than its repair.
 func (o *Operations) unasked(ctx context.Context, source Source, r fleet.Record) shepherd.Outcome {
 	if m := r.Maintenance; m != nil && m.Until != nil && !m.Over {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.MaintenanceOver()}}

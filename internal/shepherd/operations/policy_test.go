@@ -16,27 +16,33 @@ import (
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		herd, handler := bench(t, 3, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+		herd, handler := bench(t, 4, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
 		all := herd.Machines()
 		defer herd.Start(handler)()
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", all[2], fleet.OperationPowerOff, "hands are inside")
+		_, err := herd.DB.RequestOperation(t.Context(), "ada", all[3], fleet.OperationPowerOff, "hands are inside")
 		check(t, err)
 		time.Sleep(5 * time.Minute)
 		until := time.Now().Add(30 * time.Minute)
 		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
 		fact := *herd.Record(all[0]).Provided
 		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
-		herd.Fake.Change(herd.Host(all[0]).ID, func(e *provider.Entry) bool {
-			e.Status, e.Detail = fact.Status, fact.Detail
-			return true
-		})
-		// What is recorded of the machine that ada switched off is older than its repair at the provider.
-		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact))
+		for _, broken := range []fleet.MachineID{all[0], all[3]} {
+			herd.Fake.Change(herd.Host(broken).ID, func(e *provider.Entry) bool {
+				e.Status, e.Detail = fact.Status, fact.Detail
+				return true
+			})
+		}
+		// What is recorded of the third machine is older than its repair at the provider.
+		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact),
+			bmdb.SetProvided(all[3], herd.Host(all[3]).ID, fact))
 		time.Sleep(20 * time.Minute)
 		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "power-off release" {
 			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
 		}
-		if state, _ := herd.State(all[2]); state != fleet.StateOff {
+		if state, _ := herd.State(all[2]); state == "" || state == fleet.StateFailed || herd.Record(all[2]).Operation != nil {
+			t.Errorf("the machine that was repaired is %q: %+v", state, herd.Record(all[2]).Operation)
+		}
+		if state, _ := herd.State(all[3]); state != fleet.StateFailed || herd.Record(all[3]).Operation.Operation != fleet.OperationPowerOff {
 			t.Errorf("the machine that ada switched off is %q", state)
 		}
 		penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
