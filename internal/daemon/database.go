@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
 )
 
 // Finding is one contradiction in the database.
@@ -30,12 +32,16 @@ func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.En
 	if c.Database.URL != "" {
 		return openPostgres(ctx, c, o.Logger)
 	}
+	// Whoever opens a file changes it, so that of another program is refused before.
+	have, _, err := sqlite.SchemaOf(ctx, c.Database.Path)
+	if fleet.KindOf(err) == fleet.KindInvalid {
+		return nil, err
+	}
+	if why := missed(c, have, err); why != "" {
+		return nil, fleet.Errorf(fleet.KindTemporary, "%s", why)
+	}
 	if err := os.MkdirAll(filepath.Dir(c.Database.Path), 0o700); err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make the directory of the database: %w", err)
-	}
-	// Whoever opens a file changes it, so that of another program is refused before.
-	if _, _, err := sqlite.SchemaOf(ctx, c.Database.Path); fleet.KindOf(err) == fleet.KindInvalid {
-		return nil, err
 	}
 	engine, err := sqlite.Open(ctx, c.Database.Path, o)
 	if err != nil {
@@ -49,6 +55,33 @@ func openEngine(ctx context.Context, c config.Config, o sqlite.Options) (bmdb.En
 		return nil, errors.Join(err, engine.Close())
 	}
 	return engine, nil
+}
+
+// missed says what to do where a database is not there, or has nothing in it, although there was
+// one (rule 11); "" where none is missed. have and err are what sqlite.SchemaOf has found.
+//
+// The identity beside a database tells of it, and so does an authority in dir: a start makes that
+// after the database is on the disk, so a first start that was cut short leaves none without it.
+// The SSH key does not count, because people bring their own to a first start. Neither does an
+// authority where an empty file is: a person has made that, or a first start that was cut short.
+func missed(c config.Config, have int64, err error) string {
+	path := c.Database.Path
+	telling, instead := []string{sqlite.IdentityOf(path)}, "put a backup there"
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		telling = append(telling, server.ForAgents.KeyFiles(c.Dir)[0], server.ForOperators.KeyFiles(c.Dir)[0])
+	case err == nil && have == 0:
+		instead = "move the empty file away and put a backup there"
+	default:
+		return ""
+	}
+	i := slices.IndexFunc(telling, func(file string) bool { _, err := os.Lstat(file); return err == nil })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("there is no database in %s, and %s tells that there was one: mount what it is on, name its file as database.path, or %s "+
+		"with `ironherd db restore FILE`; to begin with an empty one, run `rm -f '%s' && mkdir -p '%s' && touch '%s'` as the control plane's user, and start again",
+		path, telling[i], instead, telling[0], filepath.Dir(path), path)
 }
 
 func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bmdb.Engine, error) {
@@ -73,6 +106,9 @@ func openExisting(ctx context.Context, c config.Config, mayBeEmpty bool) (bmdb.E
 		return openPostgres(ctx, c, nil)
 	}
 	have, _, err := sqlite.SchemaOf(ctx, c.Database.Path)
+	if why := missed(c, have, err); why != "" {
+		return nil, fleet.Errorf(fleet.KindNotFound, "%s", why)
+	}
 	if err == nil && have == 0 && !mayBeEmpty {
 		err = noBMDB(c.Database.Path)
 	}

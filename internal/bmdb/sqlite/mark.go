@@ -197,7 +197,11 @@ func (e *Engine) readMark(ctx context.Context, tx bmdb.Tx) (m mark, found bool, 
 // markSuffix follows the name of the database.
 const markSuffix = ".identity"
 
-func (e *Engine) markPath() string { return e.path + markSuffix }
+// IdentityOf returns where the identity of the database at path is. It is there once the database
+// is on the disk, with all its tables.
+func IdentityOf(path string) string { return path + markSuffix }
+
+func (e *Engine) markPath() string { return IdentityOf(e.path) }
 
 func (e *Engine) readMarkFile() (mark, error) {
 	file, err := secret.Open(e.markPath())
