@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +73,30 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	return err
 }
 
+// partialMark is in the names of files that are not complete yet. No other program uses it.
+const partialMark = ".ironherd-partial-"
+
+// abandonedAfter is when nobody is at work any more on a partial file that is as it was. Whoever is
+// all the same fails, and has to begin again.
+const abandonedAfter = 12 * time.Hour
+
+// removeAbandoned removes from a directory what killed backups and restores have left there, each
+// as large as a database. What cannot be removed is left to the one who can.
+func removeAbandoned(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // whoever makes a file there says what is wrong
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), ".") || !strings.Contains(entry.Name(), partialMark) || !entry.Type().IsRegular() {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {
+			_ = os.Remove(filepath.Join(dir, entry.Name()))
+		}
+	}
+}
+
 // duplicate writes what is in one database file into a new one, checks it and marks it with the
 // evidence.
 func duplicate(ctx context.Context, from, to, evidence string) (err error) {
@@ -79,7 +104,8 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 		return exists(to)
 	}
 	dir := filepath.Dir(to)
-	partial, err := os.CreateTemp(dir, "."+filepath.Base(to)+".partial-*")
+	removeAbandoned(dir)
+	partial, err := os.CreateTemp(dir, "."+filepath.Base(to)+partialMark+"*")
 	if err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "no file can be made in %s: %w", dir, cause(err))
 	}
