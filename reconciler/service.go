@@ -288,8 +288,7 @@ func (s *Service) State() State {
 	s.mu.Unlock()
 	if took := time.Since(under.begun); !under.begun.IsZero() && !under.ready && took > overduePasses*s.config.FullPass {
 		state.PassReady = false
-		state.PassError = fmt.Sprintf("a pass has taken %s, and not yet found what API servers need as wanted; do the manifests lie on a disk that hangs?",
-			took.Round(time.Second))
+		state.PassError = fmt.Sprintf("a pass has taken %s, and not yet found what API servers need as wanted", took.Round(time.Second))
 	}
 	state.Campaign, _ = s.verdict.Get()
 	state.Nodes, _ = s.nodes.Get()

@@ -106,6 +106,7 @@ func measureOurs(ctx context.Context, dir string, total, passes int, interval ti
 	before := heap()
 	a, err := resources.New(c.Config(""), resources.Options{
 		Manifests: filepath.Join(dir, "manifests"), Selection: builtin.Selection{Names: builtin.All()},
+		Settled: -1,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return ours, idle, err
@@ -384,7 +385,7 @@ func manifests(dir string, total int) ([]*object.Object, error) {
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text.String()), 0o600); err != nil {
 		return nil, err
 	}
-	objects, faults := manifest.At(dir).Read()
+	objects, faults := manifest.Parse("all.yaml", []byte(text.String()))
 	if len(faults) > 0 {
 		return nil, faults[0].Err
 	}

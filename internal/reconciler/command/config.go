@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -290,7 +291,7 @@ func (c config) checkRun() error {
 }
 
 // open opens what the configuration names, and reports every fault.
-func (c config) open() error {
+func (c config) open(ctx context.Context) error {
 	var wrong faults
 	if err := c.etcd.Open(); err != nil {
 		wrong.add("%w", err)
@@ -301,7 +302,7 @@ func (c config) open() error {
 		}
 	}
 	c.expired(&wrong, time.Now())
-	failures, err := resources.Check(c.options())
+	failures, err := resources.Check(ctx, c.options())
 	if err != nil {
 		wrong.add("%w", err)
 	}

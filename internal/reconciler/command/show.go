@@ -339,7 +339,7 @@ Exit codes: 0 it is good; 2 it has a fault; 7 with --connect: it is good, but et
 		if c.expose != "" { // only some nodes have it
 			expose = c.checkAddress()
 		}
-		if err = once(err, logging, c.checkRun(), expose, c.service().Validate(), c.open()); err != nil {
+		if err = once(err, logging, c.checkRun(), expose, c.service().Validate(), c.open(cmd.Context())); err != nil {
 			return err
 		}
 		if *connect {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
@@ -26,7 +27,6 @@ type Applier struct {
 	log     *slog.Logger
 	changed chan struct{}
 
-	reading   sync.Mutex // a pass and a plan may meet
 	directory *manifest.Directory
 
 	// ask is nil if nobody need be asked.
@@ -86,8 +86,8 @@ func (a *Applier) Check(ctx context.Context) error {
 }
 
 // Faults returns what is wrong with the manifests. It asks nobody.
-func (a *Applier) Faults() []reconciler.Failure {
-	w := a.want()
+func (a *Applier) Faults(ctx context.Context) []reconciler.Failure {
+	w := a.wantSettled(ctx)
 	return append(w.faults, w.refusals()...)
 }
 
@@ -162,24 +162,28 @@ type wanted struct {
 	kept   map[object.Key]bool
 	faults []reconciler.Failure
 	// whole tells that every source could be read. If not, an object that is missing here may still
-	// be wanted. Unread counts the sources that could not.
-	whole  bool
-	unread int
+	// be wanted. Unread counts the sources that could not. What is unsettled, because somebody may be
+	// writing it, is one of them.
+	whole     bool
+	unread    int
+	unsettled bool
 	// dependencies says which of the objects are applied after others.
 	dependencies dependencies
 }
 
 // want reads all sources. If two sources have the same object, the first one counts, and the second
 // one is a fault. The release comes first, so no manifest can change what it needs.
-func (a *Applier) want() *wanted {
-	a.reading.Lock()
-	objects, faults := a.directory.Read()
-	a.reading.Unlock()
-	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.known, whole: len(faults) == 0, unread: len(faults)}
-	for _, f := range faults {
+func (a *Applier) want(ctx context.Context) *wanted {
+	read := a.directory.Read(ctx)
+	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.known, unread: len(read.Faults), unsettled: read.Unsettled}
+	if w.unsettled {
+		w.unread++
+	}
+	w.whole = w.unread == 0
+	for _, f := range read.Faults {
 		w.faults = append(w.faults, reconciler.Failure{Object: f.Source, Reason: f.Err.Error()})
 	}
-	for _, o := range append(slices.Clone(a.release.objects), objects...) {
+	for _, o := range slices.Concat(a.release.objects, read.Objects) {
 		first, twice := w.byKey[o.Key]
 		switch {
 		case twice:
@@ -197,6 +201,24 @@ func (a *Applier) want() *wanted {
 	w.objects = slices.SortedFunc(maps.Values(w.byKey), func(a, b *object.Object) int { return compareKeys(a.Key, b.Key) })
 	w.resolve()
 	return w
+}
+
+// unsettledFor is how long anybody waits for files that are written all the time.
+const unsettledFor = 10 * time.Second
+
+// wantSettled waits until what was written just now counts. A pass does not: it comes again.
+func (a *Applier) wantSettled(ctx context.Context) *wanted {
+	for begun := time.Now(); ; {
+		w := a.want(ctx)
+		if !w.unsettled || time.Since(begun) >= unsettledFor {
+			return w
+		}
+		select {
+		case <-time.After(a.options.Settled):
+		case <-ctx.Done():
+			return w
+		}
+	}
 }
 
 // of returns the objects of the release, or those of the manifests.

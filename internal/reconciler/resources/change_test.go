@@ -324,7 +324,7 @@ func TestPrune(t *testing.T) {
 	a.done()
 
 	w.write("a.yaml", configMap("one", "1"))
-	w.write("b.yaml", ": this is not YAML") // what it wants is not known
+	w.write("b.yaml", ": this is not YAML\n") // what it wants is not known
 	w.patch(configMaps, "default", "three", `{"metadata":{"labels":null}}`)
 	diff, err := a.Plan(t.Context())
 	if err != nil || len(diff.Changes) != 0 || len(diff.Failures) != 1 {

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,9 +36,13 @@ type Options struct {
 	// (reconciler.Consent).
 	MaxPrune int
 	// Absence is for how long each pass must have found an object missing from the manifests before
-	// one deletes it: a file that is rewritten, or moved, lacks it for a moment. Zero:
+	// one deletes it: one that is moved from file to file is in neither for a moment. Zero:
 	// DefaultAbsence.
 	Absence time.Duration
+	// Settled is for how long a manifest has to be the same before a new text of it counts: until
+	// then it may be half of what it is to become. Zero: DefaultSettled; negative: it counts at
+	// once.
+	Settled time.Duration
 	// Vanished is for how long the server must have lacked the kind of an object that is no longer
 	// wanted before that is forgotten. Zero: inventory.Settle.
 	Vanished time.Duration
@@ -52,6 +57,9 @@ type Options struct {
 
 // DefaultAbsence is the default of Options.Absence.
 const DefaultAbsence = 30 * time.Second
+
+// DefaultSettled is the default of Options.Settled.
+const DefaultSettled = 2 * time.Second
 
 // DefaultLookEvery is the default of Options.LookEvery.
 const DefaultLookEvery = 20 * time.Second
@@ -124,7 +132,7 @@ func New(config *rest.Config, o Options, log *slog.Logger) (*Applier, error) {
 
 // Check returns what is wrong with the manifests, by themselves and beside the release's own set,
 // or beside nothing if the options do not say what that is. It asks nobody.
-func Check(o Options) ([]reconciler.Failure, error) {
+func Check(ctx context.Context, o Options) ([]reconciler.Failure, error) {
 	log := slog.New(slog.DiscardHandler)
 	a, err := offline(o, log)
 	if err != nil {
@@ -133,7 +141,7 @@ func Check(o Options) ([]reconciler.Failure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.Faults(), nil
+	return a.Faults(ctx), nil
 }
 
 // CheckKubeconfig returns what is wrong with a kubeconfig, and with the files that it names. It
@@ -182,9 +190,9 @@ func offline(o Options, log *slog.Logger) (*Applier, error) {
 		}
 	}
 	o.Absence, o.LookEvery = cmp.Or(o.Absence, DefaultAbsence), cmp.Or(o.LookEvery, DefaultLookEvery)
-	o.Vanished = cmp.Or(o.Vanished, inventory.Settle)
+	o.Vanished, o.Settled = cmp.Or(o.Vanished, inventory.Settle), cmp.Or(o.Settled, DefaultSettled)
 	return &Applier{
-		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests),
+		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests, o.Settled),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),
 	}, nil
 }

@@ -25,7 +25,7 @@ func (w *wanted) source() node.Source {
 }
 
 // Source implements reconciler.Sourcer.
-func (a *Applier) Source(context.Context) node.Source { return a.want().source() }
+func (a *Applier) Source(ctx context.Context) node.Source { return a.wantSettled(ctx).source() }
 
 // AskConsent implements reconciler.Sourcer.
 func (a *Applier) AskConsent(ask func(context.Context, node.Source) (reconciler.Consent, error)) {

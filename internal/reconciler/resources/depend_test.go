@@ -24,17 +24,17 @@ func faults(t *testing.T, manifests string) (map[string]string, *wanted) {
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(&rest.Config{Host: "https://192.0.2.11:6443"}, Options{Manifests: dir}, slog.New(slog.DiscardHandler))
+	a, err := New(&rest.Config{Host: "https://192.0.2.11:6443"}, Options{Manifests: dir, Settled: -1}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Close)
 	found := map[string]string{}
-	for _, f := range a.Faults() {
+	for _, f := range a.Faults(t.Context()) {
 		name, _, _ := strings.Cut(f.Object, " (")
 		found[name] = f.Reason
 	}
-	return found, a.want()
+	return found, a.want(t.Context())
 }
 
 // TestImpossibleDependencies: what can never be applied is refused with a sentence, and stays

@@ -65,9 +65,10 @@
 // fails (it may be what takes its place).
 //
 // What was in the manifests is deleted once each pass of a while (Options.Absence) has found it
-// missing: a file that is rewritten, or moved, lacks it for a moment. It is not deleted while a
-// manifest cannot be read, nor if it is most of what was there, nor while other nodes of the newest
-// release have other manifests (Applier.AskConsent). A person can overrule the last two.
+// missing: an object that is moved from file to file is in neither for a moment. It is not deleted
+// while a manifest cannot be read, or may be unfinished (Options.Settled), nor if it is most of
+// what was there, nor while other nodes of the newest release have other manifests
+// (Applier.AskConsent). A person can overrule the last two.
 //
 // # Fencing, and what remains possible
 //
@@ -93,6 +94,8 @@
 //     for each step.
 //   - The API server is away: the mirrors come back by themselves within about three seconds of its
 //     return; until then a pass fails and sends nothing.
+//   - The manifests do not answer, as on a disk that hangs: a pass waits for them for a while,
+//     once, and goes on with what was read before. It deletes nothing of theirs.
 //   - The server answers, and does not store the inventory (a webhook that nobody serves, say):
 //     nothing is created, everything else goes on.
 //   - Run ends in the middle of a pass: the pass fails; what it remembered is gone.

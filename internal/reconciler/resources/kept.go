@@ -32,7 +32,7 @@ func FindKept(ctx context.Context, kubeconfig string, o Options) (Kept, error) {
 	if err != nil {
 		return Kept{}, err
 	}
-	want := a.want()
+	want := a.wantSettled(ctx)
 	k := Kept{Source: want.source()}
 	if !want.whole {
 		k.Unknown = append(k.Unknown, fmt.Sprintf("%d of the manifests of this node cannot be read", want.unread))

@@ -88,7 +88,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	if err != nil {
 		return reconciler.Report{}, err
 	}
-	p := newPass(s, a.want())
+	p := newPass(s, a.want(ctx))
 	if err = p.run(ctx); err == nil {
 		p.lookAtAll(ctx)
 		p.remember()

@@ -48,7 +48,7 @@ type plannedChange struct {
 // process is. It does not foresee whether the inventory can be stored.
 func (a *Applier) Plan(ctx context.Context) (reconciler.Diff, error) {
 	ctx, cancel := context.WithCancel(a.client.Logging(ctx))
-	want := a.want()
+	want := a.wantSettled(ctx)
 	s := newSession(a.quiet())
 	var mirrors, following sync.WaitGroup
 	following.Go(func() { s.follow(ctx, &mirrors) })

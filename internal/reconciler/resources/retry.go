@@ -145,7 +145,7 @@ func (r repairs) next() (time.Duration, bool) {
 }
 
 // wake signals the next pass for when there may be something to do that no watch will tell: an
-// object to be tried again.
+// object to be tried again, or a manifest that counts by then.
 func (p *pass) wake(err error) {
 	d, any := p.failures.next(p.begun)
 	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
@@ -156,6 +156,9 @@ func (p *pass) wake(err error) {
 	}
 	if p.absentIn > 0 && (!any || p.absentIn < d) {
 		d, any = p.absentIn, true
+	}
+	if p.want.unsettled && (!any || p.a.options.Settled < d) {
+		d, any = p.a.options.Settled, true
 	}
 	p.aborted++
 	if err == nil {

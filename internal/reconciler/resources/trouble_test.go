@@ -40,7 +40,7 @@ const widget = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, na
 func TestBadManifests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.write("0-not-yaml.yaml", "{{{")
+	w.write("0-not-yaml.yaml", "{{{\n")
 	w.write("1-half.yaml", configMap("good-half", "1")+"a: [\n---\n"+configMap("other-half", "1"))
 	w.write("2-unknown.yaml", "apiVersion: example.org/v1\nkind: Nothing\nmetadata: {name: nothing}\n")
 	w.write("3-widget.yaml", widget)

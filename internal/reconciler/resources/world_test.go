@@ -284,6 +284,9 @@ func (w *world) startWith(c *rest.Config, o resources.Options) *applier {
 	if o.Absence == 0 {
 		o.Absence = time.Nanosecond
 	}
+	if o.Settled == 0 {
+		o.Settled = -1
+	}
 	if o.BuiltIn == nil && o.Selection.Names == nil {
 		o.Selection = everything()
 	}

@@ -8,6 +8,13 @@
 // Links to files are followed, and the directory itself may be a link. A link to a directory within
 // it is a fault: what was a directory there until now must not seem to have become empty. So is
 // whatever is neither file, directory nor link; it is not opened.
+//
+// A file may be read while somebody writes it, and a copy may end before the file does: on a full
+// disk, say. What is cut off at the end of a line is often good YAML. So a new text counts when it
+// has not changed for a while, and a text that shows that it was cut off is a fault. Until a file
+// has a text that counts, it has the objects of its last one that did.
+//
+// A disk may hang, as that of a network does whose server is gone. A reading does not wait for it.
 package manifest
 
 import (
@@ -24,6 +31,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	kyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
@@ -42,38 +50,30 @@ type Fault struct {
 	Err    error
 }
 
-// Directory is a directory of manifests. Not safe for concurrent use.
-type Directory struct {
-	path   string
-	parsed map[string]file // by path, of the last Read
-}
-
-// file is what was parsed from a file, and the digest of its bytes.
+// file is what counts of a file, and the digest of its bytes.
 type file struct {
 	sum     [sha256.Size]byte
 	objects []*object.Object
 	faults  []Fault
+	// next is the digest of the text that was read last, if that does not count yet, and since is
+	// when it had been read for the first time.
+	next  [sha256.Size]byte
+	since time.Time
 }
 
-// At returns the directory at a path. The one at an empty path has no manifests.
-func At(path string) *Directory { return &Directory{path: path} }
-
-// Read returns the objects in the order of the names of their files, and what could not be read.
-// Files whose bytes are the same as last time are not parsed again. Hidden files and directories
-// are left out, and files that are neither .yaml, .yml nor .json.
-func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
-	if d.path == "" {
-		return nil, nil
+// look reads the directory. Files whose bytes are the same as last time are not parsed again.
+// Hidden files and directories are left out, and files that are neither .yaml, .yml nor .json.
+func (d *Directory) look() (r Reading) {
+	fault := func(path string, err error) error { //nolint:unparam // what a walk goes on with
+		r.Faults = append(r.Faults, Fault{Source: path, Err: err})
+		return nil // the others are read all the same
 	}
 	root, err := filepath.EvalSymlinks(d.path)
 	if err != nil {
-		return nil, []Fault{{Source: d.path, Err: err}}
+		_ = fault(d.path, err)
+		return r
 	}
-	parsed := map[string]file{}
-	fault := func(path string, err error) error { //nolint:unparam // what a walk goes on with
-		faults = append(faults, Fault{Source: path, Err: err})
-		return nil // the others are read all the same
-	}
+	known := map[string]file{}
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -94,25 +94,54 @@ func (d *Directory) Read() (objects []*object.Object, faults []Fault) {
 		default:
 			return nil
 		}
-		text, err := readFile(path)
+		begun := time.Now()
+		text, err := d.load(path)
 		if err != nil {
 			return fault(path, err)
 		}
-		sum := sha256.Sum256(text)
-		f, known := d.parsed[path]
-		if !known || f.sum != sum {
-			f = file{sum: sum}
-			f.objects, f.faults = Parse(path, text)
-		}
-		parsed[path] = f
-		objects, faults = append(objects, f.objects...), append(faults, f.faults...)
+		f, settled := d.known[path].with(path, text, begun, d.settled)
+		known[path] = f
+		r.Objects, r.Faults, r.Unsettled = append(r.Objects, f.objects...), append(r.Faults, f.faults...), r.Unsettled || !settled
 		return nil
 	})
 	if err != nil {
 		_ = fault(d.path, err)
 	}
-	d.parsed = parsed
-	return objects, faults
+	d.known = known
+	return r
+}
+
+// with returns the file after a reading, and whether the text that was read counts. It does if no
+// other was read since a reading that had ended for long enough when this one began.
+func (f file) with(path string, text []byte, begun time.Time, settled time.Duration) (file, bool) {
+	sum := sha256.Sum256(text)
+	if sum == f.sum {
+		f.since = time.Time{}
+		return f, true
+	}
+	if f.since.IsZero() || sum != f.next {
+		f.next, f.since = sum, time.Now()
+	}
+	if settled > 0 && begun.Sub(f.since) < settled {
+		return f, false
+	}
+	if err := cutOff(path, text); err != nil {
+		return file{sum: sum, objects: f.objects, faults: []Fault{{Source: path, Err: err}}}, true
+	}
+	f = file{sum: sum}
+	f.objects, f.faults = Parse(path, text)
+	return f, true
+}
+
+// cutOff says how a text shows that it is the beginning of another one; nil: it does not.
+func cutOff(path string, text []byte) error {
+	switch {
+	case len(text) == 0:
+		return errors.New("it is empty, as a file is that could not be written: write a comment into it, or remove it, if it is to have no objects")
+	case filepath.Ext(path) != ".json" && !bytes.HasSuffix(text, []byte("\n")) && !bytes.HasSuffix(text, []byte("\r")):
+		return errors.New("it ends in the middle of a line, as a file does that was not written to its end: write a newline at its end if that is all of it")
+	}
+	return nil
 }
 
 // isDirectory reports whether a link leads to a directory.

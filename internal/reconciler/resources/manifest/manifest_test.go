@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
 func write(t *testing.T, path, text string) {
@@ -19,6 +20,13 @@ func write(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// read reads a directory in which every text counts at once.
+func read(t *testing.T, d *manifest.Directory) ([]*object.Object, []manifest.Fault) {
+	t.Helper()
+	r := d.Read(t.Context())
+	return r.Objects, r.Faults
 }
 
 func named(name string) string {
@@ -42,9 +50,9 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := manifest.At(filepath.Join(dir, "mount"))
+	d := manifest.At(filepath.Join(dir, "mount"), 0)
 	for range 2 {
-		objects, faults := d.Read()
+		objects, faults := read(t, d)
 		var names []string
 		for _, o := range objects {
 			names = append(names, o.Name)
@@ -53,13 +61,13 @@ func TestDirectory(t *testing.T) {
 			t.Fatalf("%s, %v", got, faults)
 		}
 	}
-	first, _ := d.Read()
-	again, _ := d.Read()
+	first, _ := read(t, d)
+	again, _ := read(t, d)
 	if first[0] != again[0] {
 		t.Error("a file that is the same is parsed again")
 	}
 	write(t, filepath.Join(dir, "real", "..data", "linked.yaml"), named("changed"))
-	if objects, _ := d.Read(); objects[0].Name != "changed" {
+	if objects, _ := read(t, d); objects[0].Name != "changed" {
 		t.Errorf("a file that has changed is still %s", objects[0].Name)
 	}
 }
@@ -68,10 +76,10 @@ func TestDirectory(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, faults := manifest.At(filepath.Join(dir, "nowhere")).Read(); len(faults) != 1 {
+	if _, faults := read(t, manifest.At(filepath.Join(dir, "nowhere"), 0)); len(faults) != 1 {
 		t.Errorf("a directory that is not there: %v", faults)
 	}
-	if objects, faults := manifest.At("").Read(); len(objects)+len(faults) != 0 {
+	if objects, faults := read(t, manifest.At("", 0)); len(objects)+len(faults) != 0 {
 		t.Errorf("no directory: %v", faults)
 	}
 	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling.yaml")); err != nil {
@@ -80,7 +88,7 @@ func TestFaults(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "directory.yaml"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, faults := manifest.At(dir).Read(); len(faults) != 1 || !strings.HasSuffix(faults[0].Source, "dangling.yaml") {
+	if _, faults := read(t, manifest.At(dir, 0)); len(faults) != 1 || !strings.HasSuffix(faults[0].Source, "dangling.yaml") {
 		t.Errorf("a link to nowhere: %v", faults)
 	}
 	for name, text := range map[string]string{
@@ -159,7 +167,7 @@ func TestIrregular(t *testing.T) {
 			_ = f.Close()
 		}
 	}()
-	objects, faults := manifest.At(dir).Read()
+	objects, faults := read(t, manifest.At(dir, 0))
 	if len(objects) != 1 || objects[0].Name != "good" {
 		t.Errorf("%v", objects)
 	}

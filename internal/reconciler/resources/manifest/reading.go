@@ -1,0 +1,102 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+)
+
+// limit is how long anybody waits for a reading, from its begin on.
+const limit = 10 * time.Second
+
+// Reading is what the files of a directory say.
+type Reading struct {
+	// Objects are in the order of the names of their files.
+	Objects []*object.Object
+	// Faults are what could not be read.
+	Faults []Fault
+	// Unsettled tells that a file has changed, and may be unfinished. It has the objects that it had
+	// before.
+	Unsettled bool
+}
+
+// Directory is a directory of manifests.
+type Directory struct {
+	path    string
+	settled time.Duration
+	load    func(path string) ([]byte, error)
+
+	mu sync.Mutex
+	// under is the reading that is under way; nil: none is. It alone touches known, which has the
+	// files of the last one, by path.
+	under *flight
+	known map[string]file
+	last  Reading
+}
+
+// flight is a reading that is under way.
+type flight struct {
+	begun time.Time
+	done  chan struct{}
+	says  Reading // set before done is closed
+}
+
+// At returns the directory at a path. The one at an empty path has no manifests. Settled is for how
+// long a text has to be the same before it counts; if that is not positive, it counts at once.
+func At(path string, settled time.Duration) *Directory {
+	return &Directory{path: path, settled: settled, load: readFile}
+}
+
+// Read reads the directory as it is now. If that takes too long, or ctx ends, Read returns what the
+// reading before said, and a fault beside it. At most one reading is under way: one that hangs is
+// not begun again, and is not waited for twice.
+func (d *Directory) Read(ctx context.Context) Reading {
+	if d.path == "" {
+		return Reading{}
+	}
+	for {
+		f, ours := d.begin()
+		select {
+		case <-f.done:
+			if ours {
+				return f.says
+			}
+		case <-time.After(time.Until(f.begun.Add(limit))):
+			return d.before(fmt.Errorf("it does not answer within %s, as a disk that hangs; what was read before counts", limit))
+		case <-ctx.Done():
+			return d.before(context.Cause(ctx))
+		}
+	}
+}
+
+// begin returns the reading that is under way. If there is none, it begins one, which is ours.
+func (d *Directory) begin() (under *flight, ours bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.under != nil {
+		return d.under, false
+	}
+	f := &flight{begun: time.Now(), done: make(chan struct{})}
+	d.under = f
+	go func() {
+		f.says = d.look()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.under, d.last = nil, f.says
+		close(f.done)
+	}()
+	return f, true
+}
+
+// before is what the last reading said that came to its end, and why there is none from now.
+func (d *Directory) before(err error) Reading {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.last
+	r.Faults = append(slices.Clip(r.Faults), Fault{Source: d.path, Err: err})
+	return r
+}

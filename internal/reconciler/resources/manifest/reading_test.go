@@ -1,0 +1,150 @@
+package manifest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// text is a manifest of ConfigMaps.
+func text(names ...string) string {
+	var all strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {of: %s}\n---\n", name, name)
+	}
+	return all.String()
+}
+
+// said is what a reading says, in words.
+func said(r Reading) string {
+	var words []string
+	for _, o := range r.Objects {
+		words = append(words, o.Name)
+	}
+	for _, f := range r.Faults {
+		words = append(words, "("+filepath.Base(f.Source)+": "+f.Err.Error()+")")
+	}
+	if r.Unsettled {
+		words = append(words, "…")
+	}
+	return strings.Join(words, " ")
+}
+
+// TestUnfinished: a text counts when nobody has changed it for a while, and one that was cut off
+// does not count at all. Until then the file has the objects that it had.
+func TestUnfinished(t *testing.T) {
+	t.Parallel()
+	const settled = 2 * time.Second
+	whole := text("a", "b", "c")
+	for name, test := range map[string]struct {
+		file string
+		// steps are what is written, each a second after the one before.
+		steps []string
+		// want is what readings say: one right after each step, and one long after all.
+		want []string
+	}{
+		"a new file":        {"x.yaml", []string{whole}, []string{"…", "a b c"}},
+		"written in pieces": {"x.yaml", []string{whole, text("a"), text("a", "d"), text("a", "d", "e")}, []string{"…", "…", "…", "…", "a d e"}},
+		"and read before": {
+			"x.yaml", []string{whole, whole, whole, text("a"), text("a", "d")}, []string{"…", "…", "a b c", "a b c …", "a b c …", "a d"},
+		},
+		"as it was":            {"x.yaml", []string{whole, whole, whole, text("a"), whole}, []string{"…", "…", "a b c", "a b c …", "a b c", "a b c"}},
+		"there and back again": {"x.yaml", []string{text("a"), text("b"), text("a")}, []string{"…", "…", "…", "a"}},
+		"half, the whole, and half": {
+			"x.yaml", []string{whole, whole, whole, text("a"), whole, text("a")}, []string{"…", "…", "a b c", "a b c …", "a b c", "a b c …", "a"},
+		},
+		"emptied": {"x.yaml", []string{whole, whole, whole, ""}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yaml: it is empty"}},
+		"emptied, then written": {
+			"x.yaml",
+			[]string{whole, whole, whole, "", "", "", text("d"), text("d"), text("d")},
+			[]string{"…", "…", "a b c", "a b c …", "a b c …", "a b c (x.yaml: it is empty", "a b c (x.yaml: it is empty", "a b c (x.yaml: it is empty", "d", "d"},
+		},
+		"a comment alone":          {"x.yaml", []string{whole, whole, whole, "# nothing\n"}, []string{"…", "…", "a b c", "a b c …", ""}},
+		"always empty":             {"x.json", []string{""}, []string{"…", "(x.json: it is empty"}},
+		"cut in a line":            {"x.yml", []string{whole, whole, whole, whole[:len(text("a"))+70]}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yml: it ends in the"}},
+		"cut before the newline":   {"x.yaml", []string{strings.TrimSuffix(text("a"), "\n---\n")}, []string{"…", "(x.yaml: it ends in the"}},
+		"with the ends of Windows": {"x.yaml", []string{strings.ReplaceAll(whole, "\n", "\r\n")}, []string{"…", "a b c"}},
+		"with those of old Macs":   {"x.yaml", []string{strings.ReplaceAll(whole, "\n", "\r")}, []string{"…", "a b c"}},
+		"JSON shows its own end": {
+			"x.json", []string{`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"j","namespace":"default"}}`}, []string{"…", "j"},
+		},
+		"a fault": {"x.yaml", []string{"a: b: c\n"}, []string{"…", "(x.yaml#1: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				d := At(dir, settled)
+				check := func(when, want string) {
+					t.Helper()
+					got := said(d.Read(t.Context()))
+					if got != want && (!strings.Contains(want, "(") || !strings.HasPrefix(got, want)) {
+						t.Errorf("%s: %q, want %q", when, got, want)
+					}
+				}
+				for n, step := range test.steps {
+					if err := os.WriteFile(filepath.Join(dir, test.file), []byte(step), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					check(fmt.Sprintf("step %d", n), test.want[n])
+					time.Sleep(time.Second)
+				}
+				time.Sleep(settled)
+				check("in the end", test.want[len(test.steps)])
+			})
+		})
+	}
+}
+
+// TestDiskHangs: a reading that hangs holds up one caller for a while, and no other. What was read
+// before counts, and a fault says that it is not all.
+func TestDiskHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := At(dir, 0)
+		var hangs chan struct{}
+		var begun atomic.Int64
+		d.load = func(path string) ([]byte, error) {
+			if hangs != nil {
+				begun.Add(1)
+				<-hangs
+			}
+			return readFile(path)
+		}
+		write := func(text string) {
+			if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(text("a"))
+		check := func(want string, within time.Duration) {
+			t.Helper()
+			start := time.Now()
+			got := said(d.Read(t.Context()))
+			if !strings.HasPrefix(got, want) || strings.Contains(got, "(") != strings.Contains(want, "(") || time.Since(start) > within {
+				t.Errorf("%q after %v, want %q within %v", got, time.Since(start), want, within)
+			}
+		}
+		check("a", 0)
+		hangs = make(chan struct{})
+		write(text("b"))
+		fault := "a (" + filepath.Base(dir) + ": it does not answer within 10s"
+		for range 3 {
+			check(fault, limit)
+			time.Sleep(time.Minute)
+			check(fault, 0)
+		}
+		if n := begun.Load(); n != 1 {
+			t.Errorf("%d readings hang", n)
+		}
+		close(hangs)
+		synctest.Wait()
+		check("b", 0)
+	})
+}

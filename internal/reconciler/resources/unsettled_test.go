@@ -1,0 +1,62 @@
+package resources
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestUnsettledManifests: a manifest that was written just now may be half of what it is to become.
+// A pass goes on without its news, deletes nothing, and asks for another pass; who tells what the
+// manifests say waits.
+func TestUnsettledManifests(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		write(after("one") + after("two"))
+		a, err := New(&rest.Config{Host: "https://192.0.2.11:6443"}, Options{Manifests: dir}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		begun := time.Now()
+		if s := a.Source(t.Context()); s.Objects != 2 || !s.Whole() || time.Since(begun) != DefaultSettled {
+			t.Errorf("at first: %+v after %v", s, time.Since(begun))
+		}
+		write(after("one"))
+		w := a.want(t.Context())
+		if s := w.source(); w.whole || s.Whole() || s.Objects != 2 || len(w.faults) != 0 {
+			t.Errorf("half of it, written just now: %+v, %v", s, w.faults)
+		}
+		s := newSession(a)
+		newPass(s, w).wake(nil)
+		<-a.Changed()
+		s.end()
+		if w = a.want(t.Context()); !w.whole || w.source().Objects != 1 || time.Since(begun) != 2*DefaultSettled {
+			t.Errorf("%+v after %v", w.source(), time.Since(begun))
+		}
+		go func() { // somebody writes it all the time
+			for n := range 30 {
+				time.Sleep(time.Second)
+				write(after("one") + after(fmt.Sprint("n", n)))
+			}
+		}()
+		time.Sleep(time.Second + time.Second/2) // never at the same time
+		begun = time.Now()
+		if s := a.Source(t.Context()); s.Objects != 1 || s.Whole() || time.Since(begun) != unsettledFor {
+			t.Errorf("written all the time: %+v after %v", s, time.Since(begun))
+		}
+		time.Sleep(time.Minute)
+	})
+}
