@@ -1,7 +1,9 @@
 package resources_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,40 @@ func TestFailingKindIsKept(t *testing.T) {
 	if a.done(); w.there(configMaps, "default", "replaced") {
 		t.Error("what was replaced is still there")
 	}
+}
+
+// TestUnreachableIsCounted: what is no longer in the manifests, and cannot be reached, counts for
+// whether that is more than half: else it would go in two parts.
+func TestUnreachableIsCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: %s, namespace: default}\n---\n"
+	kept := configMap("one", "1") + configMap("two", "1")
+	w.write("a.yaml", kept+configMap("gone", "1")+fmt.Sprintf(secret, "gone")+fmt.Sprintf(secret, "lost"))
+	first := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	first.done()
+	first.stop()
+	w.write("a.yaml", kept)
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return away{next, "/secrets"} })
+	a := w.startWith(config, resources.Options{BuiltIn: []*object.Object{}})
+	r, err := a.pass()
+	if err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "3 of the 5 objects that came from manifests are no longer in them, which is more than half") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// away has no answer for one resource.
+type away struct {
+	http.RoundTripper
+	resource string
+}
+
+func (a away) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, a.resource) {
+		return nil, errors.New("it is away")
+	}
+	return a.RoundTripper.RoundTrip(r)
 }
 
 // TestKindIsNotForgotten: while a group cannot be asked for, what was created of it may still be

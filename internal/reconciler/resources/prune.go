@@ -28,6 +28,9 @@ type leftover struct {
 	live   *metav1.PartialObjectMetadata
 	// held is why it is not deleted now; empty: it may be.
 	held string
+	// settled tells that there is nothing to delete: it is gone or going, is not ours, or is to be
+	// kept. Of what cannot be reached that is not known.
+	settled bool
 }
 
 // need is that of the release which wanted it last, as the inventory has it: an annotation on the
@@ -40,12 +43,12 @@ func (l *leftover) object() *object.Object {
 }
 
 // unwanted returns the entries of objects that are no longer wanted, in the reverse order of
-// applying. What the release could keep, and is not selected, is left as it is: somebody may use
-// it.
+// applying. What the release has kept, and is not selected, is left as it is: somebody may use it.
+// An object of the same name that was in the manifests is theirs.
 func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 	var over []*leftover
 	for key, entry := range entries {
-		if w.byKey[key] == nil && !w.kept[key] {
+		if w.byKey[key] == nil && (!w.kept[key] || entry.Need == object.Nobody) {
 			over = append(over, &leftover{Key: key, entry: entry})
 		}
 	}
@@ -75,7 +78,7 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	}
 	found, err := p.locateLeftovers(ctx, over, release)
 	if err == nil && !release {
-		found, err = p.ofManifests(ctx, found)
+		found, err = p.ofManifests(ctx, over, found)
 	}
 	if err != nil {
 		return err
@@ -220,6 +223,7 @@ func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (k
 		return kind, false, nil
 	}
 	p.ledger.forget(l.Key)
+	l.settled = true
 	p.a.log.InfoContext(ctx, "no longer wanted, and forgotten: its kind is gone, and all objects with it", slog.String("object", l.Key.String()))
 	return kind, false, nil
 }
@@ -228,16 +232,19 @@ func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (k
 // have.
 const vanishedEvery = 30 * time.Second
 
-// ofManifests returns those of the leftovers that are there, are ours, and may be deleted. It asks
-// the server for those that their mirror does not have, so that what is counted is what there is.
-func (p *pass) ofManifests(ctx context.Context, found []*leftover) ([]*leftover, error) {
+// ofManifests returns those that are there, are ours, and may be deleted, of the leftovers that
+// were found in mirrors. It asks the server for those that their mirror does not have, so that what
+// is counted is what there is. What cannot be reached is counted, too: else many objects could go
+// in parts.
+func (p *pass) ofManifests(ctx context.Context, over, found []*leftover) ([]*leftover, error) {
 	if err := each(ctx, found, p.see); err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(l *leftover) bool { return l.live == nil })
 	var lost []object.Key
-	for _, l := range found {
-		if l.need() == object.Nobody && !l.Container() {
+	for _, l := range over {
+		created := l.live != nil || l.entry.UID != ""
+		if l.need() == object.Nobody && !l.Container() && created && !l.settled {
 			lost = append(lost, l.Key)
 		}
 	}
@@ -258,7 +265,7 @@ func (p *pass) ofManifests(ctx context.Context, found []*leftover) ([]*leftover,
 }
 
 // see makes sure of one leftover. Its live object is nil afterwards unless it is there, is ours,
-// and is not being deleted already.
+// and is not being deleted already; it is settled if one of that is known not to be so.
 func (p *pass) see(ctx context.Context, l *leftover) error {
 	if l.live == nil {
 		if l.entry.UID == "" && time.Since(l.entry.At) < inventory.Settle {
@@ -267,6 +274,7 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 		live, err := p.a.client.Get(ctx, l.kind, l.Key)
 		if notFound(err) {
 			p.ledger.forget(l.Key)
+			l.settled = true
 			return nil
 		}
 		if err != nil {
@@ -279,12 +287,12 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 		p.ledger.forget(l.Key)
 		p.a.log.InfoContext(ctx, "no longer wanted, but left alone: it is not the object that we created",
 			slog.String("object", l.Key.String()))
-		l.live = nil
-	case l.live.DeletionTimestamp != nil:
-		l.live = nil // the mirror will see it go
-	case l.live.Annotations[object.Prune] == object.NeverPrune:
-		l.live = nil // people want to keep it
+	case l.live.DeletionTimestamp != nil: // the mirror will see it go
+	case l.live.Annotations[object.Prune] == object.NeverPrune: // people want to keep it
+	default:
+		return nil
 	}
+	l.live, l.settled = nil, true
 	return nil
 }
 

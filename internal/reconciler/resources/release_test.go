@@ -232,6 +232,24 @@ func TestDeselected(t *testing.T) {
 	}
 }
 
+// TestNamedLikeAPart: an object of the manifests that has the name of a part which is not selected
+// is theirs: it is deleted when it is no longer in them.
+func TestNamedLikeAPart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: local}\nprovisioner: example.com\n---\n"
+	w.write("a.yaml", class+configMap("kept", "1"))
+	a := w.start(resources.Options{Selection: builtin.Selection{Names: []string{builtin.KubeletAPI}}})
+	a.done()
+	if !w.there(classes, "", "local") {
+		t.Fatal("it was not created")
+	}
+	w.write("a.yaml", configMap("kept", "1"))
+	if r := a.done(); r.Pruned != 1 || w.there(classes, "", "local") {
+		t.Errorf("it is still there: %+v", r)
+	}
+}
+
 // TestDefaultSelection: unless they are asked for, there are no classes and no driver; and no class
 // of ours is ever the default beside another one.
 func TestDefaultSelection(t *testing.T) {
