@@ -159,20 +159,24 @@ func step(content any, element fieldpath.PathElement) (any, bool) {
 	return nil, false
 }
 
-// itemAt returns the place of the item that has all the keys; -1 if there is none.
+// itemAt returns the place of the item that has all the keys; -1 if there is none. A manifest may
+// leave out keys that the API server defaults.
 func itemAt(list []any, element fieldpath.PathElement) int {
-	return slices.IndexFunc(list, func(item any) bool {
+	likely := -1
+	for at, item := range list {
 		object, ok := item.(map[string]any)
-		if !ok || element.Key == nil {
-			return false
+		if !ok || element.Key == nil || !agrees(object, *element.Key) {
+			continue
 		}
-		for _, key := range *element.Key {
-			if content, has := object[key.Name]; !has || !same(content, key.Value) {
-				return false
-			}
+		lacks := func(key value.Field) bool { return object[key.Name] == nil }
+		if !slices.ContainsFunc(*element.Key, lacks) {
+			return at
 		}
-		return true
-	})
+		if likely < 0 {
+			likely = at
+		}
+	}
+	return likely
 }
 
 // without returns the content without what is at a path. It shares with the original what is not on
@@ -255,27 +259,40 @@ func (f fields) keyed(keys value.FieldList) fields {
 	return f.item(item)
 }
 
-// with returns the content with another value at a path that it has. It shares with the original
-// what is not on the path.
+// with returns the content with another value at a path, and with what it lacks on the way to it.
+// It does not make an item for a part of one: what has no such item does not want it. It shares
+// with the original what is not on the path.
 func with(content any, path fieldpath.Path, now any) any {
 	if len(path) == 0 {
 		return now
 	}
-	part, ok := step(content, path[0])
-	if !ok {
+	part, has := step(content, path[0])
+	if part = with(part, path[1:], now); part == nil {
 		return content
 	}
-	part = with(part, path[1:], now)
+	name, whole := path[0].FieldName, len(path) == 1
 	switch c := content.(type) {
 	case map[string]any:
-		c = maps.Clone(c)
-		c[*path[0].FieldName] = part
+		if name != nil {
+			c = maps.Clone(c)
+			c[*name] = part
+		}
 		return c
 	case []any:
-		at := itemAt(c, path[0])
 		c = slices.Clone(c)
-		c[at] = part
+		if has {
+			c[itemAt(c, path[0])] = part
+		} else if name == nil && whole {
+			c = append(c, part)
+		}
 		return c
+	case nil:
+		if name != nil {
+			return map[string]any{*name: part}
+		}
+		if whole {
+			return []any{part}
+		}
 	}
 	return content
 }

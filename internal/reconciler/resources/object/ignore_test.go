@@ -2,6 +2,7 @@ package object_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -99,6 +100,68 @@ func TestOver(t *testing.T) {
 	again, err := o.Body("", object.Precondition{})
 	if err != nil || !strings.Contains(string(again), `"replicas":2`) || !strings.Contains(string(again), `"image":"m"`) {
 		t.Errorf("the object itself has changed: %s", again)
+	}
+}
+
+// TestOverWhatIsTakenOut: an ignored field that is still ours keeps its value, too, if the manifest
+// no longer has it, or the map that it was in. An item that the manifest no longer has is not kept
+// for a field of it, unless the item itself is ignored.
+func TestOverWhatIsTakenOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ what, ignored, ours, live, manifest, want string }{
+		{"a field", ".spec.replicas", `{"f:spec":{"f:replicas":{}}}`, `{"replicas":10,"a":1}`, `{"a":1}`, `{"replicas":10,"a":1}`},
+		{"its map", ".spec.m.n", `{"f:spec":{"f:m":{"f:n":{},"f:o":{}}}}`, `{"m":{"n":1,"o":2}}`, `{}`, `{"m":{"n":1}}`},
+		{"others have it", ".spec.m.n", `{"f:spec":{"f:m":{"f:o":{}}}}`, `{"m":{"n":1,"o":2}}`, `{"m":{"o":2}}`, `{"m":{"o":2}}`},
+		{
+			"a field of an item", `.spec.l[name="x"].image`, `{"f:spec":{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:image":{}}}}}`,
+			`{"l":[{"name":"x","image":"i"}]}`, `{"l":[{"name":"x"}]}`, `{"l":[{"name":"x","image":"i"}]}`,
+		},
+		{
+			"the item of a field", `.spec.l[name="x"].image`, `{"f:spec":{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:image":{}}}}}`,
+			`{"l":[{"name":"x","image":"i"}]}`, `{"l":[{"name":"y"}]}`, `{"l":[{"name":"y"}]}`,
+		},
+		{
+			"an item", `.spec.l[name="x"]`, `{"f:spec":{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:image":{}}}}}`,
+			`{"l":[{"name":"x","image":"i"}]}`, `{"l":[{"name":"y"}]}`, `{"l":[{"name":"y"},{"name":"x","image":"i"}]}`,
+		},
+		{
+			"the list of an item", `.spec.l[name="x"]`, `{"f:spec":{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:image":{}}}}}`,
+			`{"l":[{"name":"x","image":"i"}]}`, `{}`, `{"l":[{"name":"x","image":"i"}]}`,
+		},
+		{
+			"a key that is defaulted", `.spec.ports[port=80,protocol="TCP"].nodePort`, `{"f:spec":{"f:other":{}}}`,
+			`{"ports":[{"port":80,"protocol":"TCP","nodePort":30001},{"port":80,"protocol":"UDP","nodePort":30002}]}`,
+			`{"ports":[{"port":80,"protocol":"UDP","nodePort":3},{"port":80,"nodePort":2}]}`, `{"ports":[{"port":80,"protocol":"UDP","nodePort":3},{"port":80}]}`,
+		},
+		{
+			"the item that has all keys", `.spec.ports[port=80,protocol="UDP"].nodePort`, `{"f:spec":{"f:other":{}}}`,
+			`{"ports":[{"port":80,"protocol":"TCP","nodePort":30001},{"port":80,"protocol":"UDP","nodePort":30002}]}`,
+			`{"ports":[{"port":80,"nodePort":2},{"port":80,"protocol":"UDP","nodePort":3}]}`, `{"ports":[{"port":80,"nodePort":2},{"port":80,"protocol":"UDP"}]}`,
+		},
+	} {
+		o := parse(t, "apiVersion: v1\nkind: Thing\nmetadata: {name: x, annotations: {ironherd.dev/ignore-fields: '"+c.ignored+"'}}\nspec: "+c.manifest+"\n")
+		live := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte("spec: "+c.live), &live.Object); err != nil {
+			t.Fatal(err)
+		}
+		live.SetManagedFields([]metav1.ManagedFieldsEntry{
+			{Manager: object.Manager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(c.ours)},
+		})
+		over, err := o.Over(live)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := over.Body("", object.Precondition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent, want map[string]any
+		if err := errors.Join(json.Unmarshal(body, &sent), json.Unmarshal([]byte(c.want), &want)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(any(want), sent["spec"]); diff != "" {
+			t.Errorf("%s: %s", c.what, diff)
+		}
 	}
 }
 
