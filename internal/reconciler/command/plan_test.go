@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,8 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/test/cluster"
 )
+
+// TestApproveOwn: this node's own manifests can be approved before its record says that it has
+// them.
+func TestApproveOwn(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	dir := filepath.Join(t.TempDir(), "a directory")
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one, namespace: default}\n"
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	own, err := resources.Source(resources.Options{Manifests: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, said := p.run(3, "prune", "approve", own.Digest, "--reason", "x")
+	contains(t, "without the manifests", said, "no node has the manifests "+own.Digest)
+	p.run(0, "prune", "approve", own.Digest, "--manifests", dir, "--reason", "x")
+}
 
 // TestPlanThenApprove goes the way that a person goes when the manifests have lost most of what was
 // in them: the plan shows what is held back and with which command it is approved; after that it
@@ -82,19 +103,15 @@ func TestPlanThenApprove(t *testing.T) {
 	await("a pass that fails, and keeps nobody waiting", passed("1", "0"))
 	held := regexp.MustCompile(`(?s)held back: prune ConfigMap default/two: 2 of the 3 objects.*held back: prune ConfigMap default/three|` +
 		`(?s)held back: prune ConfigMap default/three: 2 of the 3 objects.*held back: prune ConfigMap default/two`)
-	said, _ := p.run(6, "plan")
+	said, _ := p.run(6, "plan", "--log-level", "error")
 	if !held.MatchString(said) {
 		t.Fatalf("the plan does not show what is held back:\n%s", said)
 	}
 	contains(t, "plan", said, "0 objects would change; 1 are wanted; 2 changes are held back; 1 failures")
-	approve := regexp.MustCompile(`ironherd-reconciler (prune approve \S+) --reason WHY\n`).FindStringSubmatch(said)
+	approve := regexp.MustCompile(`ironherd-reconciler (prune approve \S+ --log-level error) --reason WHY\n`).FindStringSubmatch(said)
 	if approve == nil {
 		t.Fatalf("the plan does not say how to approve it:\n%s", said)
 	}
-	await("that the node has said which manifests it has", func() bool {
-		out, _ := p.run(0, "status")
-		return strings.Contains(out, "1 ("+strings.Fields(approve[1])[2]+")")
-	})
 	stop()
 	code()
 	p.run(0, append(strings.Fields(approve[1]), "--reason", "they are gone for good")...)

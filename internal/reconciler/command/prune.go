@@ -3,13 +3,16 @@ package command
 import (
 	"context"
 	"log/slog"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/node"
 )
@@ -51,11 +54,36 @@ node's digest, and plan shows what would be deleted. The word holds for that dig
 	return cmd
 }
 
-// somebodyHas returns KindNotFound unless a node has the manifests with a digest.
+// approval is the command that approves manifests, with the flags that this command was called
+// with: without them it might ask another etcd, or know of no such manifests.
+func (a *app) approval(digest string) string {
+	command := "ironherd-reconciler prune approve " + digest
+	if a.file != "" {
+		command += " --config " + shellWord(a.file)
+	}
+	for _, given := range a.flags {
+		command += " --" + setting{key: given.key}.flag() + " " + shellWord(given.value)
+	}
+	return command + " --reason WHY"
+}
+
+// shellWord returns what a shell takes as that one word.
+func shellWord(word string) string {
+	if regexp.MustCompile(`^[\w./:@%+=,-]+$`).MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// somebodyHas returns KindNotFound unless a node has the manifests with a digest. This node has
+// them before its record says so, which the service writes once per full pass.
 func (a *app) somebodyHas(ctx context.Context, client *clientv3.Client, c config, logger *slog.Logger, digest string) error {
 	set, err := node.NewRegistry(client, c.layout, logger).List(ctx)
 	if err != nil {
 		return unreachable(err)
+	}
+	if own, err := resources.Source(c.options()); err == nil && own.Digest == digest {
+		return nil
 	}
 	if !slices.ContainsFunc(set.Nodes, func(n node.Node) bool { return n.Source != nil && n.Source.Digest == digest }) {
 		return fleet.Errorf(fleet.KindNotFound, "no node has the manifests %s: status shows which they have", digest)

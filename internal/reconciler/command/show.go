@@ -157,7 +157,7 @@ Exit codes: 0 all can be as wanted, whether anything would change or not; 6 not 
 		if err != nil {
 			return unreachable(err)
 		}
-		if err := a.print(*output, diff, func(w io.Writer) { diffText(w, diff) }); err != nil {
+		if err := a.print(*output, diff, func(w io.Writer) { a.diffText(w, diff) }); err != nil {
 			return err
 		}
 		if len(diff.Failures) > 0 {
@@ -200,7 +200,7 @@ func (a *app) plan(ctx context.Context, alone bool) (diff reconciler.Diff, err e
 	return diff, err
 }
 
-func diffText(w io.Writer, diff reconciler.Diff) {
+func (a *app) diffText(w io.Writer, diff reconciler.Diff) {
 	held := 0
 	for _, change := range diff.Changes {
 		if change.Held != "" {
@@ -217,7 +217,7 @@ func diffText(w io.Writer, diff reconciler.Diff) {
 		_, _ = fmt.Fprintf(w, "not as wanted: %s: %s\n", clean(failure.Object), clean(failure.Reason))
 	}
 	if diff.Approve != "" {
-		_, _ = fmt.Fprintf(w, "if these manifests are what you want: ironherd-reconciler prune approve %s --reason WHY\n", clean(diff.Approve))
+		_, _ = fmt.Fprintf(w, "if these manifests are what you want: %s\n", clean(a.approval(diff.Approve)))
 	}
 	_, _ = fmt.Fprintf(w, "%d objects would change; %d are wanted", len(diff.Changes)-held, diff.Objects)
 	if held > 0 {

@@ -52,6 +52,15 @@ func FindKept(ctx context.Context, kubeconfig string, o Options) (Kept, error) {
 	return k, nil
 }
 
+// Source returns what the manifests of this node say. It asks nobody.
+func Source(o Options) (node.Source, error) {
+	a, err := offline(o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return node.Source{}, err
+	}
+	return a.want().source(), nil
+}
+
 // readCreated reads the inventory.
 func readCreated(ctx context.Context, kubeconfig string, log *slog.Logger) (map[object.Key]inventory.Entry, error) {
 	a, err := Open(kubeconfig, Options{BuiltIn: []*object.Object{}}, log)
