@@ -9,10 +9,10 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 )
 
-// certificates returns the client certificates that the configuration names, by the files that have
-// them: that for etcd, and that of the kubeconfig. It leaves out what cannot be read, which others
-// tell.
-func (c config) certificates() map[string]*x509.Certificate {
+// certificates returns the client certificates by the files that have them: that for etcd, which
+// the configuration names, and that of a kubeconfig. It leaves out what cannot be read, which
+// others tell.
+func (c config) certificates(kubeconfig resources.Certificate) map[string]*x509.Certificate {
 	all := map[string]*x509.Certificate{}
 	add := func(file string, text []byte, err error) {
 		block, _ := pem.Decode(text)
@@ -27,16 +27,18 @@ func (c config) certificates() map[string]*x509.Certificate {
 		text, err := os.ReadFile(c.etcd.CertFile)
 		add(c.etcd.CertFile, text, err)
 	}
-	if c.kubeconfig != "" {
-		text, file, err := resources.ClientCertificate(c.kubeconfig)
-		add(file, text, err)
-	}
+	text, err := kubeconfig.Read()
+	add(kubeconfig.File, text, err)
 	return all
 }
 
 // expired adds a fault for each certificate that has expired.
 func (c config) expired(wrong *faults, now time.Time) {
-	for file, certificate := range c.certificates() {
+	var own resources.Certificate
+	if c.kubeconfig != "" {
+		own, _ = resources.ClientCertificate(c.kubeconfig) // others tell what is wrong with it
+	}
+	for file, certificate := range c.certificates(own) {
 		if now.After(certificate.NotAfter) {
 			wrong.add("the client certificate %s has expired at %s: make another one", file, certificate.NotAfter.UTC().Format(time.DateTime+" UTC"))
 		}

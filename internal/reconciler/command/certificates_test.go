@@ -38,6 +38,13 @@ func pair(t *testing.T, left time.Duration) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
 
+// embedding is a kubeconfig that has a certificate and its key within it.
+func embedding(certificate, key []byte) string {
+	is := fmt.Sprintf("user: {client-certificate-data: %s, client-key-data: %s}",
+		base64.StdEncoding.EncodeToString(certificate), base64.StdEncoding.EncodeToString(key))
+	return strings.Replace(strings.Replace(kubeconfig, "user: {}", is, 1), "http:", "https:", 1)
+}
+
 // TestCertificatesExpire: config check tells of a client certificate that has expired, and metrics
 // tell of each when it will.
 func TestCertificatesExpire(t *testing.T) {
@@ -55,10 +62,7 @@ func TestCertificatesExpire(t *testing.T) {
 	user := func(name string, left time.Duration) string {
 		t.Helper()
 		certificate, key := pair(t, left)
-		is := fmt.Sprintf("user: {client-certificate-data: %s, client-key-data: %s}",
-			base64.StdEncoding.EncodeToString(certificate), base64.StdEncoding.EncodeToString(key))
-		text := strings.Replace(strings.Replace(kubeconfig, "user: {}", is, 1), "http:", "https:", 1)
-		return put(name, []byte(text))
+		return put(name, []byte(embedding(certificate, key)))
 	}
 	certificate, key := pair(t, -time.Hour)
 	cert, secret, expired := put("etcd.crt", certificate), put("etcd.key", key), user("expired", -time.Hour)
@@ -92,4 +96,33 @@ func TestCertificatesExpire(t *testing.T) {
 	}
 	cancel()
 	code()
+}
+
+// TestEmbeddedCertificateInUse: a certificate within the kubeconfig is read once, so the warning
+// stays until the process that presents the old one is started again.
+func TestEmbeddedCertificateInUse(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	renew := func(left time.Duration) {
+		t.Helper()
+		certificate, key := pair(t, left)
+		if err := os.WriteFile(file, []byte(embedding(certificate, key)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	soon := fmt.Sprintf("ironherd_reconciler_certificate_expires_soon{file=%q} ", file)
+	renew(24 * time.Hour)
+	for _, want := range []string{"1", "0"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, stderr, code := p.start(ctx, "run", "--kubeconfig", file, "--listen", "127.0.0.1:0")
+		await(t, "it listens", func() bool { return strings.Contains(stderr.String(), "listening") })
+		for range 2 { // before and after a renewal
+			_, body := get(t, listens(stderr.String()), "/metrics")
+			contains(t, "metrics", body, soon+want)
+			renew(300 * 24 * time.Hour)
+		}
+		cancel()
+		code()
+	}
 }

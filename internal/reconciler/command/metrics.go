@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/gate"
 )
@@ -95,15 +96,16 @@ func (m *metrics) Announced(status gate.Status) {
 	m.announced.WithLabelValues(string(status.State)).Inc()
 }
 
-// watch adds the state of a service and the certificates of its configuration, which are read at
-// each scrape.
-func (m *metrics) watch(s *reconciler.Service, c config) {
+// watch adds the state of a service and the certificates that it presents. Those in files of their
+// own are read at each scrape.
+func (m *metrics) watch(s *reconciler.Service, c config, kubeconfig resources.Certificate) {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
 	}
 	m.registry.MustRegister(&stateCollector{
 		service:  s,
 		config:   c,
+		presents: kubeconfig,
 		expires:  describe("certificate_expires_timestamp_seconds", "When the client certificate in a file expires.", "file"),
 		soon:     describe("certificate_expires_soon", "Whether that is so soon that somebody should have renewed it, or is past.", "file"),
 		leading:  describe("leading", "Whether this process leads."),
@@ -120,8 +122,9 @@ func (m *metrics) watch(s *reconciler.Service, c config) {
 }
 
 type stateCollector struct {
-	service *reconciler.Service
-	config  config
+	service  *reconciler.Service
+	config   config
+	presents resources.Certificate // to the API server
 
 	expires, soon, leading, term, campaign, blocked, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
 }
@@ -142,7 +145,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	flag := map[bool]float64{true: 1}
-	for file, certificate := range c.config.certificates() {
+	for file, certificate := range c.config.certificates(c.presents) {
 		send(c.expires, float64(certificate.NotAfter.Unix()), file)
 		send(c.soon, flag[expiresSoon(certificate, time.Now())], file)
 	}

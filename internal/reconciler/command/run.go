@@ -44,6 +44,7 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 		return err
 	}
 	defer service.OutliveHangups(logger)()
+	presents, _ := resources.ClientCertificate(c.kubeconfig) // openResources tells what is wrong
 	applier, err := openResources(c, logger)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	if err != nil {
 		return err
 	}
-	m.watch(s, c)
+	m.watch(s, c, presents)
 	components := supervised(s.Components())
 	mux := http.NewServeMux()
 	if c.listen != "" {

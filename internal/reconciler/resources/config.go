@@ -155,20 +155,34 @@ func CheckKubeconfig(kubeconfig string) error {
 	return nil
 }
 
-// ClientCertificate returns the certificate in PEM by which a kubeconfig's current context is known
-// to the API server, and the file that has it: the kubeconfig itself may. There may be none.
-func ClientCertificate(kubeconfig string) (text []byte, file string, err error) {
+// Certificate is where the certificate is by which a kubeconfig's current context is known to the
+// API server.
+type Certificate struct {
+	// File has it: the kubeconfig itself may. Empty: there is none.
+	File string
+	// embedded is what the kubeconfig itself has.
+	embedded []byte
+}
+
+// ClientCertificate finds the certificate of a kubeconfig.
+func ClientCertificate(kubeconfig string) (Certificate, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	switch {
 	case err != nil:
-		return nil, "", fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+		return Certificate{}, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	case len(config.CertData) > 0:
-		return config.CertData, kubeconfig, nil
-	case config.CertFile == "":
-		return nil, "", nil
+		return Certificate{kubeconfig, config.CertData}, nil
 	}
-	text, err = os.ReadFile(config.CertFile)
-	return text, config.CertFile, err
+	return Certificate{File: config.CertFile}, nil
+}
+
+// Read returns the certificate in PEM, as a process presents it that has read the kubeconfig when
+// this was found: it reads a file of its own again, but never the kubeconfig.
+func (c Certificate) Read() ([]byte, error) {
+	if c.embedded != nil || c.File == "" {
+		return c.embedded, nil
+	}
+	return os.ReadFile(c.File)
 }
 
 // offline returns an Applier that knows what is wanted, and has no client yet.
