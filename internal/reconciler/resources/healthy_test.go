@@ -203,6 +203,14 @@ func TestIgnoreFields(t *testing.T) {
 	if r := a.done(); r.Updated != 1 || replicas() != 3 {
 		t.Errorf("%d replicas: %+v", replicas(), r)
 	}
+	without := strings.Replace(database(0, "example.com/db:2", ignore), "replicas: 0", "", 1)
+	if strings.Contains(without, "replicas: ") {
+		t.Fatal("the manifest still has it")
+	}
+	w.write("all.yaml", without)
+	if r := a.done(); r.Updated != 1 || replicas() != 3 {
+		t.Errorf("taken out: %d replicas: %+v", replicas(), r)
+	}
 	// Nothing is applied; that its health is looked at is the one request.
 	untouched := func(what string) {
 		t.Helper()
