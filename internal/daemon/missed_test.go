@@ -21,7 +21,10 @@ func TestNoOtherDatabaseIsMade(t *testing.T) {
 		telling func(c config.Config) string
 	}{
 		"moved away, and its identity stays": {
-			func(t *testing.T, c *config.Config) func() { return moved(t, c.Database.Path) }, identity,
+			func(t *testing.T, c *config.Config) func() {
+				t.Helper()
+				return moved(t, c.Database.Path)
+			}, identity,
 		},
 		"emptied": {
 			func(t *testing.T, c *config.Config) func() {
@@ -34,7 +37,10 @@ func TestNoOtherDatabaseIsMade(t *testing.T) {
 			}, identity,
 		},
 		"on a mount that is not there": {
-			func(t *testing.T, c *config.Config) func() { return moved(t, filepath.Dir(c.Database.Path)) }, authority("agent-ca.pem"),
+			func(t *testing.T, c *config.Config) func() {
+				t.Helper()
+				return moved(t, filepath.Dir(c.Database.Path))
+			}, authority("agent-ca.pem"),
 		},
 		"under another name, and agents know another authority": {
 			func(t *testing.T, c *config.Config) func() {
