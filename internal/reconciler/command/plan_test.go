@@ -29,7 +29,7 @@ func TestApproveOwn(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	own, err := resources.Source(resources.Options{Manifests: dir})
+	own, err := resources.Source(t.Context(), resources.Options{Manifests: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

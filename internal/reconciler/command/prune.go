@@ -82,7 +82,7 @@ func (a *app) somebodyHas(ctx context.Context, client *clientv3.Client, c config
 	if err != nil {
 		return unreachable(err)
 	}
-	if own, err := resources.Source(c.options()); err == nil && own.Digest == digest {
+	if own, err := resources.Source(ctx, c.options()); err == nil && own.Digest == digest {
 		return nil
 	}
 	if !slices.ContainsFunc(set.Nodes, func(n node.Node) bool { return n.Source != nil && n.Source.Digest == digest }) {

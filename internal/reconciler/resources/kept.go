@@ -53,12 +53,12 @@ func FindKept(ctx context.Context, kubeconfig string, o Options) (Kept, error) {
 }
 
 // Source returns what the manifests of this node say. It asks nobody.
-func Source(o Options) (node.Source, error) {
+func Source(ctx context.Context, o Options) (node.Source, error) {
 	a, err := offline(o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return node.Source{}, err
 	}
-	return a.want().source(), nil
+	return a.wantSettled(ctx).source(), nil
 }
 
 // readCreated reads the inventory.
