@@ -147,3 +147,28 @@ func TestKindIsNotForgotten(t *testing.T) {
 	w.await("that they are forgotten", func() bool { b.done(); return known() == 0 })
 	b.silent()
 }
+
+// TestAKindThatIsGoneIsNotCounted: once a kind has been gone for long enough, its objects hold up no
+// deletion, also while some other group cannot be asked. They are not forgotten before it can.
+func TestAKindThatIsGoneIsNotCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create(apiServices, "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1.dead.example.com}\n"+
+		"spec: {group: dead.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 10, service: {name: none, namespace: default}}\n")
+	t.Cleanup(func() { w.removeAfter(apiServices, "v1.dead.example.com") })
+	w.create(configMaps, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s, labels: {%s: \"true\"}}\ndata: {%s: \"%s\"}\n",
+		inventory.Name, inventory.Namespace, object.Label, "Thing.gone.example.com", "default/t uid=u\\ndefault/u uid=v\\ndefault/v uid=w"))
+	w.write("a.yaml", configMap("one", "1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}, Vanished: 3 * time.Second})
+	counted := func() bool {
+		r, _ := a.pass() // what it could not do is in the report
+		return strings.Contains(fmt.Sprint(r.Failures), "more than half")
+	}
+	if !counted() {
+		t.Error("they are not counted at first")
+	}
+	w.await("that they are counted no more", func() bool { return !counted() })
+	if n := len(w.inventory().Entries); n != 4 {
+		t.Errorf("%d objects are known, want 4", n)
+	}
+}

@@ -219,11 +219,14 @@ func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (k
 	if !vanished {
 		p.vanished[gk] = time.Now()
 	}
-	if release || !vanished || !p.kinds.Whole() || p.kindsAt.Sub(since) < p.a.options.Vanished {
+	if release || !vanished || p.kindsAt.Sub(since) < p.a.options.Vanished {
+		return kind, false, nil
+	}
+	l.settled = true
+	if !p.kinds.Whole() {
 		return kind, false, nil
 	}
 	p.ledger.forget(l.Key)
-	l.settled = true
 	p.a.log.InfoContext(ctx, "no longer wanted, and forgotten: its kind is gone, and all objects with it", slog.String("object", l.Key.String()))
 	return kind, false, nil
 }

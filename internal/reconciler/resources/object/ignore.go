@@ -159,24 +159,22 @@ func step(content any, element fieldpath.PathElement) (any, bool) {
 	return nil, false
 }
 
-// itemAt returns the place of the item that has all the keys; -1 if there is none. A manifest may
-// leave out keys that the API server defaults.
+// itemAt returns the place of the item that has these keys; -1 if there is none. A manifest may
+// leave out the one key of a built-in list that the API server defaults: the protocol of a port.
 func itemAt(list []any, element fieldpath.PathElement) int {
-	likely := -1
-	for at, item := range list {
-		object, ok := item.(map[string]any)
-		if !ok || element.Key == nil || !agrees(object, *element.Key) {
-			continue
-		}
-		lacks := func(key value.Field) bool { return object[key.Name] == nil }
-		if !slices.ContainsFunc(*element.Key, lacks) {
-			return at
-		}
-		if likely < 0 {
-			likely = at
-		}
+	if element.Key == nil {
+		return -1
 	}
-	return likely
+	return slices.IndexFunc(list, func(item any) bool {
+		object, ok := item.(map[string]any)
+		return ok && !slices.ContainsFunc(*element.Key, func(key value.Field) bool {
+			content, there := object[key.Name]
+			if !there && key.Name == "protocol" {
+				content = "TCP"
+			}
+			return !same(content, key.Value)
+		})
+	})
 }
 
 // without returns the content without what is at a path. It shares with the original what is not on

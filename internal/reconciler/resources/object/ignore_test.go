@@ -134,6 +134,19 @@ func TestOverWhatIsTakenOut(t *testing.T) {
 			`{"ports":[{"port":80,"protocol":"UDP","nodePort":3},{"port":80,"nodePort":2}]}`, `{"ports":[{"port":80,"protocol":"UDP","nodePort":3},{"port":80}]}`,
 		},
 		{
+			"another protocol", `.spec.ports[port=53,protocol="UDP"].nodePort`, `{"f:spec":{"f:ports":{"k:{\"port\":53,\"protocol\":\"UDP\"}":{"f:nodePort":{}}}}}`,
+			`{"ports":[{"port":53,"protocol":"TCP","nodePort":30001},{"port":53,"protocol":"UDP","nodePort":30002}]}`,
+			`{"ports":[{"port":53,"nodePort":2}]}`, `{"ports":[{"port":53,"nodePort":2}]}`,
+		},
+		{
+			"an item of another protocol", `.spec.ports[port=53,protocol="UDP"]`, `{"f:spec":{"f:other":{}}}`,
+			`{"ports":[{"port":53,"protocol":"TCP"},{"port":53,"protocol":"UDP"}]}`, `{"ports":[{"port":53}]}`, `{"ports":[{"port":53}]}`,
+		},
+		{
+			"an item of another protocol that is ours", `.spec.ports[port=53,protocol="UDP"]`, `{"f:spec":{"f:ports":{"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:port":{}}}}}`,
+			`{"ports":[{"port":53,"protocol":"TCP"},{"port":53,"protocol":"UDP"}]}`, `{"ports":[{"port":53}]}`, `{"ports":[{"port":53},{"port":53,"protocol":"UDP"}]}`,
+		},
+		{
 			"the item that has all keys", `.spec.ports[port=80,protocol="UDP"].nodePort`, `{"f:spec":{"f:other":{}}}`,
 			`{"ports":[{"port":80,"protocol":"TCP","nodePort":30001},{"port":80,"protocol":"UDP","nodePort":30002}]}`,
 			`{"ports":[{"port":80,"nodePort":2},{"port":80,"protocol":"UDP","nodePort":3}]}`, `{"ports":[{"port":80,"nodePort":2},{"port":80,"protocol":"UDP"}]}`,
