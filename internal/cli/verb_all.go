@@ -72,12 +72,12 @@ func (o *following) run(ctx context.Context) error {
 }
 
 // one makes a plan, has it carried out where that is wanted, and prints it. Where there is a plan,
-// it is returned with a failure, too.
+// it is returned with a failure, too. One without an ID is none, and is not printed.
 func (o *following) one(ctx context.Context) (*fleetv1.Plan, error) {
 	bounded, cancel := withTimeout(ctx, o.each)
 	defer cancel()
 	plan, err := o.makePlan(bounded, o.client, o.request, o.yes)
-	if err != nil {
+	if err != nil || plan.GetId() == "" {
 		return plan, err
 	}
 	if o.shown++; o.shown > 1 && *o.f.output == formatYAML {

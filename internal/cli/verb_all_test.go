@@ -155,6 +155,9 @@ func TestAllThatASelectorFits(t *testing.T) {
 			if r.code != c.code || !slices.Equal(f.done, want) {
 				t.Errorf("%d, and %d were done, want %d, and %d: %s", r.code, len(f.done), c.code, len(want), r.stderr)
 			}
+			if n := strings.Count(r.stdout, "MACHINE"); n != f.plans && f.plans != f.fails && !f.old {
+				t.Errorf("%d plans are shown, and %d were made: %s", n, f.plans, r.stdout)
+			}
 			for _, says := range c.says {
 				if !strings.Contains(r.stderr, says) {
 					t.Errorf("it does not say %q: %s", says, r.stderr)

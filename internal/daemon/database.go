@@ -14,6 +14,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/server"
 )
 
@@ -79,9 +80,13 @@ func missed(c config.Config, have int64, err error) string {
 	if i < 0 {
 		return ""
 	}
+	file := path
+	if real, err := secret.Follow(path); err == nil {
+		file = real
+	}
 	return fmt.Sprintf("there is no database in %s, and %s tells that there was one: mount what it is on, name its file as database.path, or %s "+
 		"with `ironherd db restore FILE`; to begin with an empty one, run `rm -f '%s' && mkdir -p '%s' && touch '%s'` as the control plane's user, and start again",
-		path, telling[i], instead, telling[0], filepath.Dir(path), path)
+		path, telling[i], instead, telling[0], filepath.Dir(file), file)
 }
 
 func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bmdb.Engine, error) {

@@ -81,7 +81,7 @@ type Policy struct {
 	// effect.
 	OperationTimeout time.Duration `json:"operation_timeout"`
 	// ReplaceFailed gives back the machines that their provider gave up, if it still says so when it
-	// is asked, and lets others be created.
+	// is asked, and lets others be created. One that a person has switched off stays.
 	ReplaceFailed bool `json:"replace_failed"`
 }
 

@@ -55,14 +55,14 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	// SQLite would take them for the new file's own
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
-		if _, err := os.Lstat(path + suffix); err == nil {
-			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", path+suffix)
+		if _, err := os.Lstat(file + suffix); err == nil {
+			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", file+suffix)
 		}
 	}
 	if _, err := os.Stat(backup); err != nil {
 		return noDatabase(backup, err)
 	}
-	err = duplicate(ctx, backup, path, "restored from "+filepath.Base(backup)+" at "+fleet.Instant(time.Now()))
+	err = duplicate(ctx, backup, file, "restored from "+filepath.Base(backup)+" at "+fleet.Instant(time.Now()))
 	if why, ok := errors.AsType[*driver.Error](err); ok && fleet.KindOf(err) == fleet.KindInvalid {
 		switch why.Code() & 0xff {
 		// SQLITE_ERROR: it has none of our tables.

@@ -161,6 +161,34 @@ func TestOneLockByAnyName(t *testing.T) {
 	}
 }
 
+// TestRestoreThroughALink: the file that a link names is put back where it was.
+func TestRestoreThroughALink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, link, backup := filepath.Join(t.TempDir(), "bmdb"), filepath.Join(dir, "link"), filepath.Join(dir, "backup")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(t.Context(), link, Options{Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.Migrate(t.Context()), e.Close(), Backup(t.Context(), link, backup)); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if err := Restore(t.Context(), backup, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDirectoryMayBeALink: an operator moves the state to a bigger disk.
 func TestDirectoryMayBeALink(t *testing.T) {
 	t.Parallel()

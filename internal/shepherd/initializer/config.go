@@ -58,7 +58,8 @@ type Config struct {
 	// Endpoint is where the agents find the agent API, as host:port. Default: the agent API's own. A
 	// certificate that is made here is for both.
 	Endpoint string `yaml:"endpoint"`
-	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to.
+	// EndpointCA is a PEM file with the certificates that the endpoint's certificate must chain to, at
+	// most 32 KiB of them. Whatever else is in it is not given away.
 	// Default: as agent_api.tls says, its ca_certificate, the authority that was made here, or the
 	// public roots of the machines.
 	EndpointCA string `yaml:"endpoint_ca"`
