@@ -78,11 +78,11 @@ func (t *tally) count(c creationResult) {
 // anything is free, open intents get at most half of the chunk: where their creations go on
 // failing, the others are not kept from theirs.
 func (p *pass) create(ctx context.Context) error {
-	again, err := p.giveWay(ctx)
+	retry, err := p.giveWay(ctx, p.longestAgoFirst(p.survey.retry))
 	if err != nil {
 		return err
 	}
-	retry, room := p.longestAgoFirst(again), p.source.Config.ChunkSize
+	room := p.source.Config.ChunkSize
 	// Of an odd chunk, one pass after the other gives the odd one to either side.
 	half := (room + int(p.work.Epoch%2)) / 2
 	first := min(len(retry), max(half, room-len(p.survey.free)))
@@ -112,25 +112,34 @@ func (p *pass) crowded() bool {
 	return limit > 0 && len(p.survey.free) > 0 && len(p.view.Machines)+open >= limit
 }
 
-// giveWay returns the intents that are tried again. Those that call after call had no answer are
-// not where other capacity waits for their place: they are closed as soon as that is safe.
-func (p *pass) giveWay(ctx context.Context) (again []fleet.Intent, err error) {
+// giveWay returns those of the intents that are tried again. Where other capacity waits for their
+// place, those that call after call had no answer are closed as soon as that is safe, which needs
+// that they are not tried before the settling time is over, and that the provider can be asked.
+func (p *pass) giveWay(ctx context.Context, retry []fleet.Intent) (again []fleet.Intent, err error) {
 	if !p.crowded() {
-		return p.survey.retry, nil
+		return retry, nil
 	}
-	for _, intent := range p.survey.retry {
-		calls := intent.Calls - intent.Rejected
-		if calls < enoughCalls {
-			again = append(again, intent)
+	for _, intent := range retry {
+		calls, done := intent.Calls-intent.Rejected, false
+		switch {
+		case calls >= enoughCalls && !p.settled(intent):
+			p.tally.waiting++
 			continue
+		case calls >= enoughCalls && p.wayLeft():
+			why := fmt.Sprintf("%d requests were not answered, and other capacity waits for its place", calls)
+			if done, err = p.closeUnanswered(ctx, intent, why); err != nil {
+				return nil, err
+			}
 		}
-		p.tally.waiting++
-		if err := p.closeUnanswered(ctx, intent, fmt.Sprintf("%d requests were not answered, and other capacity waits for its place", calls)); err != nil {
-			return nil, err
+		if !done {
+			again = append(again, intent)
 		}
 	}
 	return again, nil
 }
+
+// wayLeft reports whether one more intent may give way: no more do in a pass than capacity waits.
+func (p *pass) wayLeft() bool { return int(p.gaveWay.Add(1)) <= len(p.survey.free) }
 
 // refusal is a request that the provider refused as such, or did not allow.
 type refusal struct {
@@ -414,43 +423,45 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	case calls > 0:
 		result = unanswered
 	}
-	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime
-	if open == 0 && (givenUp && !held || lasting && p.crowded()) {
+	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime && p.crowded() && p.wayLeft()
+	if open == 0 && (givenUp && !held || lasting) {
 		changes = append(changes, p.closed(intent, cause)...)
 	}
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return result, fmt.Errorf("record the failure: %w", err)
 	}
-	if givenUp && open > 0 {
-		return result, p.closeUnanswered(ctx, intent, cause)
+	if open > 0 && (givenUp || lasting) {
+		_, err := p.closeUnanswered(ctx, intent, cause)
+		return result, err
 	}
 	return result, nil
 }
 
 // closeUnanswered closes an intent that is given up, and which has a call that was never answered.
 // The settling time must have passed since that call, and the provider must find no machine that
-// carries the token. If one turns up all the same, it is adopted.
-func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) error {
+// carries the token; otherwise it stays open. If one turns up all the same, it is adopted. It is not
+// to be tried in this pass where it was closed, nor where its machine was found.
+func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) (done bool, err error) {
 	if !p.settled(intent) || p.tokenAsks.Add(1) > asksPerPass {
-		return nil
+		return false, nil
 	}
-	_, err := p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
+	_, err = p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
+		return false, fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
 	case err == nil: // the next pass takes it in
-		return nil
+		return true, nil
 	case fleet.KindOf(err) != fleet.KindNotFound:
 		p.logger.WarnContext(ctx, "machine of an intent cannot be looked for", slog.String("machine", string(intent.Machine)), slog.Any("err", err))
-		return nil
+		return false, nil
 	}
 	evidence := fmt.Sprintf("%s; no machine carries the token, more than the settling time of %s after the call that was not answered",
 		cause, p.source.Config.SettlingTime)
 	if err := p.work.Note(ctx, bmdb.CloseIntentNothingMade(intent.Machine, evidence),
 		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause)); err != nil {
-		return fmt.Errorf("close an intent that is given up: %w", err)
+		return false, fmt.Errorf("close an intent that is given up: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // historyEvent is how a machine's history names a failed creation.

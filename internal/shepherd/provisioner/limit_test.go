@@ -56,11 +56,14 @@ func TestNoCapacityKeepsAPlaceForEver(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		point shepherdtest.Point
+		// begun is how often a request is made, before none can be made any more.
+		begun int32
 		// tries is the fewest that each piece of capacity gets.
 		tries int32
 	}{
-		"never answered": {shepherdtest.Sending, 10},
-		"never begun":    {shepherdtest.Creating, 2},
+		"never answered":           {shepherdtest.Sending, 1000, 10},
+		"never begun":              {shepherdtest.Creating, 0, 2},
+		"answered, then not begun": {shepherdtest.Sending, 3, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,10 +73,14 @@ func TestNoCapacityKeepsAPlaceForEver(t *testing.T) {
 				b.restart()
 				var tries [3]atomic.Int32
 				b.fake.Hook = func(point shepherdtest.Point, capacity fleet.CapacityID) error {
-					if point != test.point || capacity >= "capacity-003" {
+					if capacity == "" || capacity >= "capacity-003" {
 						return nil
 					}
-					tries[capacity[len(capacity)-1]-'0'].Add(1)
+					n := &tries[capacity[len(capacity)-1]-'0']
+					if point != test.point && (point != shepherdtest.Creating || n.Load() < test.begun) {
+						return nil
+					}
+					n.Add(1)
 					return provider.OfCapacity(fleet.Errorf(fleet.KindTemporary, "the site does not answer"))
 				}
 				b.pass()

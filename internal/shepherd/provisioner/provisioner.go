@@ -121,6 +121,8 @@ type pass struct {
 	tally         tally
 	// tokenAsks counts the intents that are given up and whose machines were looked for.
 	tokenAsks atomic.Int32
+	// gaveWay counts the intents that gave way, or would have.
+	gaveWay atomic.Int32
 	// refusal is the first request of the pass that the provider refused as such.
 	refusal atomic.Pointer[refusal]
 }
