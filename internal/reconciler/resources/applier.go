@@ -163,10 +163,11 @@ type wanted struct {
 	faults []reconciler.Failure
 	// whole tells that every source could be read. If not, an object that is missing here may still
 	// be wanted. Unread counts the sources that could not. What is unsettled, because somebody may be
-	// writing it, is one of them.
+	// writing it, is one of them; faulty tells that there are others.
 	whole     bool
 	unread    int
 	unsettled bool
+	faulty    bool
 	// dependencies says which of the objects are applied after others.
 	dependencies dependencies
 }
@@ -176,8 +177,9 @@ type wanted struct {
 func (a *Applier) want(ctx context.Context) *wanted {
 	read := a.directory.Read(ctx)
 	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.known, unread: len(read.Faults), unsettled: read.Unsettled}
+	w.faulty = w.unread > 0
 	if w.unsettled {
-		w.unread++
+		w.unread = max(w.unread, 1)
 	}
 	w.whole = w.unread == 0
 	for _, f := range read.Faults {

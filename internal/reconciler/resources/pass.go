@@ -117,7 +117,7 @@ func newPass(s *session, want *wanted) *pass {
 		s.overrides = p.overrides
 		clear(s.failures) // what failed is tried again at once, and a paused object's retry wakes nobody
 	}
-	maps.DeleteFunc(s.absent, func(key object.Key, _ time.Time) bool { return want.byKey[key] != nil || !want.whole })
+	maps.DeleteFunc(s.absent, func(key object.Key, _ time.Time) bool { return want.byKey[key] != nil || want.faulty })
 	maps.DeleteFunc(s.unlabeled, func(_ object.Key, l looked) bool { return time.Since(l.at) >= s.a.options.LookEvery })
 	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
 	return p

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
 // TestUnsettledManifests: a manifest that was written just now may be half of what it is to become.
@@ -58,5 +60,43 @@ func TestUnsettledManifests(t *testing.T) {
 			t.Errorf("written all the time: %+v after %v", s, time.Since(begun))
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// TestUnsettledIsNoBreak: what has gone from one manifest is missing without a break while others
+// are written. It is not while something cannot be read: it may be in there.
+func TestUnsettledIsNoBreak(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(&rest.Config{Host: "https://192.0.2.11:6443"}, Options{Manifests: dir}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		s := newSession(a)
+		defer s.end()
+		gone := object.Key{Kind: "ConfigMap", Namespace: "default", Name: "gone"}
+		begun := time.Now()
+		s.absent[gone] = begun
+		for n := range 20 {
+			write(after(fmt.Sprint("n", n)))
+			newPass(s, a.want(t.Context()))
+			time.Sleep(3 * time.Second)
+			newPass(s, a.want(t.Context()))
+		}
+		if s.absent[gone] != begun {
+			t.Error("a manifest that changes often makes what has gone from others seem to be back")
+		}
+		write("")
+		a.wantSettled(t.Context())
+		if newPass(s, a.want(t.Context())); !s.absent[gone].IsZero() {
+			t.Error("it may be in what cannot be read")
+		}
 	})
 }
