@@ -205,14 +205,12 @@ func (a *Applier) want(ctx context.Context) *wanted {
 	return w
 }
 
-// unsettledFor is how long anybody waits for files that are written all the time.
-const unsettledFor = 10 * time.Second
-
-// wantSettled waits until what was written just now counts. A pass does not: it comes again.
+// wantSettled waits until what was written just now counts, or is named as a file that never does. A
+// pass does not wait: it comes again.
 func (a *Applier) wantSettled(ctx context.Context) *wanted {
 	for begun := time.Now(); ; {
 		w := a.want(ctx)
-		if !w.unsettled || time.Since(begun) >= unsettledFor {
+		if !w.unsettled || time.Since(begun) >= manifest.Limit {
 			return w
 		}
 		select {

@@ -5,12 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
@@ -56,8 +58,11 @@ func TestUnsettledManifests(t *testing.T) {
 		}()
 		time.Sleep(time.Second + time.Second/2) // never at the same time
 		begun = time.Now()
-		if s := a.Source(t.Context()); s.Objects != 1 || s.Whole() || time.Since(begun) != unsettledFor {
+		if s := a.Source(t.Context()); s.Objects != 1 || s.Whole() || time.Since(begun) != manifest.Limit {
 			t.Errorf("written all the time: %+v after %v", s, time.Since(begun))
+		}
+		if faults := fmt.Sprint(a.Faults(t.Context())); !strings.Contains(faults, "all.yaml it changes all the time") {
+			t.Errorf("what is wrong: %s", faults)
 		}
 		time.Sleep(time.Minute)
 	})

@@ -59,6 +59,8 @@ type file struct {
 	// when it had been read for the first time.
 	next  [sha256.Size]byte
 	since time.Time
+	// differs is since when no text that was read counts.
+	differs time.Time
 }
 
 // look reads the directory. Files whose bytes are the same as last time are not parsed again.
@@ -102,6 +104,9 @@ func (d *Directory) look() (r Reading) {
 		f, settled := d.known[path].with(path, text, begun, d.settled)
 		known[path] = f
 		r.Objects, r.Faults, r.Unsettled = append(r.Objects, f.objects...), append(r.Faults, f.faults...), r.Unsettled || !settled
+		if !settled && begun.Sub(f.differs) >= Limit {
+			return fault(path, fmt.Errorf("it changes all the time, and counts once it has stayed the same for %s; what it had before counts", d.settled))
+		}
 		return nil
 	})
 	if err != nil {
@@ -116,8 +121,11 @@ func (d *Directory) look() (r Reading) {
 func (f file) with(path string, text []byte, begun time.Time, settled time.Duration) (file, bool) {
 	sum := sha256.Sum256(text)
 	if sum == f.sum {
-		f.since = time.Time{}
+		f.since, f.differs = time.Time{}, time.Time{}
 		return f, true
+	}
+	if f.differs.IsZero() {
+		f.differs = begun
 	}
 	if f.since.IsZero() || sum != f.next {
 		f.next, f.since = sum, time.Now()

@@ -10,8 +10,9 @@ import (
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
 
-// limit is how long anybody waits for a reading, from its begin on.
-const limit = 10 * time.Second
+// Limit is how long anybody waits for a reading, from its begin on, or for a file that changes all
+// the time.
+const Limit = 10 * time.Second
 
 // Reading is what the files of a directory say.
 type Reading struct {
@@ -65,8 +66,8 @@ func (d *Directory) Read(ctx context.Context) Reading {
 			if ours {
 				return f.says
 			}
-		case <-time.After(time.Until(f.begun.Add(limit))):
-			return d.before(fmt.Errorf("it does not answer within %s, as a disk that hangs; what was read before counts", limit))
+		case <-time.After(time.Until(f.begun.Add(Limit))):
+			return d.before(fmt.Errorf("it does not answer within %s, as a disk that hangs; what was read before counts", Limit))
 		case <-ctx.Done():
 			return d.before(context.Cause(ctx))
 		}

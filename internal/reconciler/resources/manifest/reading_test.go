@@ -136,7 +136,7 @@ func TestDiskHangs(t *testing.T) {
 		write(text("b"))
 		fault := "a (" + filepath.Base(dir) + ": it does not answer within 10s"
 		for range 3 {
-			check(fault, limit)
+			check(fault, Limit)
 			time.Sleep(time.Minute)
 			check(fault, 0)
 		}
@@ -146,5 +146,43 @@ func TestDiskHangs(t *testing.T) {
 		close(hangs)
 		synctest.Wait()
 		check("b", 0)
+	})
+}
+
+// TestNeverTheSame: a file that somebody writes all the time is named. It counts when that ends.
+func TestNeverTheSame(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := At(dir, 2*time.Second)
+		write := func(name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(want string) {
+			t.Helper()
+			if got := said(d.Read(t.Context())); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		write("a.yaml", text("a"))
+		write("b.yaml", text("b"))
+		check("…")
+		time.Sleep(2 * time.Second)
+		check("a b")
+		for n := range 2 * int(Limit/time.Second) {
+			write("b.yaml", text("c", fmt.Sprint("n", n)))
+			if n < int(Limit/time.Second) {
+				check("a b …")
+			} else {
+				check("a b (b.yaml: it changes all the time, and counts once it has stayed the same for 2s; what it had before counts) …")
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		check("a c n19")
+		write("b.yaml", text("b"))
+		check("a c n19 …")
 	})
 }
