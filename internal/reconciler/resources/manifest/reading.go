@@ -83,14 +83,25 @@ func (d *Directory) begin() (under *flight, ours bool) {
 	}
 	f := &flight{begun: time.Now(), done: make(chan struct{})}
 	d.under = f
-	go func() {
-		f.says = d.look()
+	go d.fly(f)
+	return f, true
+}
+
+// fly makes a reading. A panic is one fault more than the last reading had.
+func (d *Directory) fly(f *flight) {
+	defer func() {
+		if v := recover(); v != nil {
+			f.says = d.before(fmt.Errorf("panic: %v; what was read before counts", v))
+		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.under, d.last = nil, f.says
+		d.under = nil
 		close(f.done)
 	}()
-	return f, true
+	f.says = d.look()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = f.says
 }
 
 // before is what the last reading said that came to its end, and why there is none from now.

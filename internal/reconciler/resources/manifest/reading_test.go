@@ -186,3 +186,26 @@ func TestNeverTheSame(t *testing.T) {
 		check("a c n19 …")
 	})
 }
+
+// TestPanic: a reading that panics is a fault, and no end of anything else.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(text("a")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := At(dir, 0)
+	check := func(want string) {
+		t.Helper()
+		if got := said(d.Read(t.Context())); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	check("a")
+	d.load = func(string) ([]byte, error) { panic("no such luck") }
+	for range 2 {
+		check("a (" + filepath.Base(dir) + ": panic: no such luck; what was read before counts)")
+	}
+	d.load = readFile
+	check("a")
+}
