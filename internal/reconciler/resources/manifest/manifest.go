@@ -26,9 +26,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -64,61 +66,77 @@ type file struct {
 }
 
 // look reads the directory. Files whose bytes are the same as last time are not parsed again.
-// Hidden files and directories are left out, and files that are neither .yaml, .yml nor .json.
+// Hidden files and directories are left out, and files that are neither .yaml, .yml nor .json. What
+// cannot be read has what it had before, and so has all that was below it.
 func (d *Directory) look() (r Reading) {
-	fault := func(path string, err error) error { //nolint:unparam // what a walk goes on with
-		r.Faults = append(r.Faults, Fault{Source: path, Err: err})
+	known := map[string]file{}
+	fault := func(name string, err error) error { //nolint:unparam // what a walk goes on with
+		r.Faults = append(r.Faults, Fault{Source: name, Err: err})
+		for at, f := range d.known {
+			if at == name || name == d.path || strings.HasPrefix(at, name+"/") {
+				known[at] = f
+			}
+		}
 		return nil // the others are read all the same
 	}
 	root, err := filepath.EvalSymlinks(d.path)
-	if err != nil {
-		_ = fault(d.path, err)
-		return r
-	}
-	known := map[string]file{}
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return fault(path, err)
-		case path != root && strings.HasPrefix(entry.Name(), "."):
-			if entry.IsDir() {
-				return fs.SkipDir
+	if err == nil {
+		err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			// another root, behind the same link, has the same names
+			name := filepath.Join(d.path, strings.TrimPrefix(path, root))
+			switch {
+			case err != nil && path == root:
+				return fault(d.path, err)
+			case err != nil:
+				return fault(name, err)
+			case path != root && strings.HasPrefix(entry.Name(), "."):
+				if entry.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			case entry.IsDir():
+				return nil
+			case entry.Type()&fs.ModeSymlink != 0 && isDirectory(path):
+				// what is behind it was in the tree perhaps, so it must not seem to be gone
+				return fault(name, errors.New("it is a link to a directory, which is not followed: put the directory itself there, or mount it"))
+			}
+			switch filepath.Ext(path) {
+			case ".yaml", ".yml", ".json":
+			default:
+				return nil
+			}
+			begun := time.Now()
+			text, err := d.load(path)
+			if err != nil {
+				return fault(name, err)
+			}
+			f, settled := d.known[name].with(name, text, begun, d.settled)
+			known[name], r.Unsettled = f, r.Unsettled || !settled
+			if !settled && begun.Sub(f.differs) >= Limit {
+				r.Faults = append(r.Faults, Fault{Source: name, Err: fmt.Errorf(
+					"it changes all the time, and counts once it has stayed the same for %s; what it had before counts", d.settled)})
 			}
 			return nil
-		case entry.IsDir():
-			return nil
-		case entry.Type()&fs.ModeSymlink != 0 && isDirectory(path):
-			// what is behind it was in the tree perhaps, so it must not seem to be gone
-			return fault(path, errors.New("it is a link to a directory, which is not followed: put the directory itself there, or mount it"))
-		}
-		switch filepath.Ext(path) {
-		case ".yaml", ".yml", ".json":
-		default:
-			return nil
-		}
-		begun := time.Now()
-		text, err := d.load(path)
-		if err != nil {
-			return fault(path, err)
-		}
-		f, settled := d.known[path].with(path, text, begun, d.settled)
-		known[path] = f
-		r.Objects, r.Faults, r.Unsettled = append(r.Objects, f.objects...), append(r.Faults, f.faults...), r.Unsettled || !settled
-		if !settled && begun.Sub(f.differs) >= Limit {
-			return fault(path, fmt.Errorf("it changes all the time, and counts once it has stayed the same for %s; what it had before counts", d.settled))
-		}
-		return nil
-	})
+		})
+	}
 	if err != nil {
 		_ = fault(d.path, err)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(known), inOrder) {
+		r.Objects, r.Faults = append(r.Objects, known[name].objects...), append(r.Faults, known[name].faults...)
 	}
 	d.known = known
 	return r
 }
 
+// inOrder compares names as a walk comes to them.
+func inOrder(a, b string) int {
+	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+}
+
 // with returns the file after a reading, and whether the text that was read counts. It does if no
 // other was read since a reading that had ended for long enough when this one began.
-func (f file) with(path string, text []byte, begun time.Time, settled time.Duration) (file, bool) {
+func (f file) with(name string, text []byte, begun time.Time, settled time.Duration) (file, bool) {
 	sum := sha256.Sum256(text)
 	if sum == f.sum {
 		f.since, f.differs = time.Time{}, time.Time{}
@@ -133,11 +151,11 @@ func (f file) with(path string, text []byte, begun time.Time, settled time.Durat
 	if settled > 0 && begun.Sub(f.since) < settled {
 		return f, false
 	}
-	if err := cutOff(path, text); err != nil {
-		return file{sum: sum, objects: f.objects, faults: []Fault{{Source: path, Err: err}}}, true
+	if err := cutOff(name, text); err != nil {
+		return file{sum: sum, objects: f.objects, faults: []Fault{{Source: name, Err: err}}}, true
 	}
 	f = file{sum: sum}
-	f.objects, f.faults = Parse(path, text)
+	f.objects, f.faults = Parse(name, text)
 	return f, true
 }
 

@@ -33,7 +33,7 @@ type Directory struct {
 
 	mu sync.Mutex
 	// under is the reading that is under way; nil: none is. It alone touches known, which has the
-	// files of the last one, by path.
+	// files of the last one, by their names below path.
 	under *flight
 	known map[string]file
 	last  Reading

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -208,4 +209,63 @@ func TestPanic(t *testing.T) {
 	}
 	d.load = readFile
 	check("a")
+}
+
+// TestReplaced: where the directory is a link that leads elsewhere now, its files are the same
+// files. What cannot be read for a moment has what it had before.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"v1/a.yaml": text("a"), "v1/sub/b.yaml": text("b"), "v1/sub-c.yaml": text("c"), "v2/a.yaml": text("a", "new"), "v2/sub/b.yaml": text("b"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "current")
+	to := func(version string) {
+		_ = os.Remove(link)
+		if err := os.Symlink(version, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := At(link, 2*time.Second)
+		check := func(when, want string) {
+			t.Helper()
+			got := said(d.Read(t.Context()))
+			if got != want && (!strings.Contains(want, "(") || !strings.HasPrefix(got, want)) {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		to("v1")
+		check("new", "…")
+		time.Sleep(2 * time.Second)
+		check("settled", "a b c")
+		unreadable := map[string]bool{"b.yaml": true}
+		d.load = func(path string) ([]byte, error) {
+			if unreadable[filepath.Base(path)] {
+				return nil, errors.New("stale")
+			}
+			return readFile(path)
+		}
+		check("a file", "a b c (b.yaml: stale")
+		unreadable = nil
+		check("and again", "a b c")
+		sub := filepath.Join(dir, "v1", "sub")
+		if err := errors.Join(os.Rename(sub, sub+".away"), os.Symlink("/", sub)); err != nil {
+			t.Fatal(err)
+		}
+		check("a directory", "a b c (sub: it is a link to a directory")
+		to("nowhere")
+		check("all", "a b c (current: ")
+		to("v2")
+		check("another one", "a b …")
+		time.Sleep(2 * time.Second)
+		check("which counts", "a new b")
+	})
 }
