@@ -161,10 +161,13 @@ func (f file) with(name string, text []byte, begun time.Time, settled time.Durat
 
 // cutOff says how a text shows that it is the beginning of another one; nil: it does not.
 func cutOff(path string, text []byte) error {
+	inJSON := filepath.Ext(path) == ".json"
 	switch {
-	case len(text) == 0:
+	case len(bytes.TrimSpace(text)) == 0 && inJSON:
+		return errors.New("it is empty, as a file is that could not be written: write null into it, or remove it, if it is to have no objects")
+	case len(bytes.TrimSpace(text)) == 0:
 		return errors.New("it is empty, as a file is that could not be written: write a comment into it, or remove it, if it is to have no objects")
-	case filepath.Ext(path) != ".json" && !bytes.HasSuffix(text, []byte("\n")) && !bytes.HasSuffix(text, []byte("\r")):
+	case !inJSON && !bytes.HasSuffix(text, []byte("\n")) && !bytes.HasSuffix(text, []byte("\r")):
 		return errors.New("it ends in the middle of a line, as a file does that was not written to its end: write a newline at its end if that is all of it")
 	}
 	return nil

@@ -66,7 +66,11 @@ func TestUnfinished(t *testing.T) {
 			[]string{"…", "…", "a b c", "a b c …", "a b c …", "a b c (x.yaml: it is empty", "a b c (x.yaml: it is empty", "a b c (x.yaml: it is empty", "d", "d"},
 		},
 		"a comment alone":          {"x.yaml", []string{whole, whole, whole, "# nothing\n"}, []string{"…", "…", "a b c", "a b c …", ""}},
-		"always empty":             {"x.json", []string{""}, []string{"…", "(x.json: it is empty"}},
+		"a newline alone":          {"x.yaml", []string{whole, whole, whole, "\n \n"}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yaml: it is empty"}},
+		"always empty": {
+			"x.json", []string{"", "\n", "\n", "\n", "null", "null", "null"},
+			[]string{"…", "…", "…", "(x.json: it is empty, as a file is that could not be written: write null", "(x.json: it is empty", "(x.json: it is empty", "", ""},
+		},
 		"cut in a line":            {"x.yml", []string{whole, whole, whole, whole[:len(text("a"))+70]}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yml: it ends in the"}},
 		"cut before the newline":   {"x.yaml", []string{strings.TrimSuffix(text("a"), "\n---\n")}, []string{"…", "(x.yaml: it ends in the"}},
 		"with the ends of Windows": {"x.yaml", []string{strings.ReplaceAll(whole, "\n", "\r\n")}, []string{"…", "a b c"}},
