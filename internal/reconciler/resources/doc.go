@@ -95,7 +95,8 @@
 //   - The API server is away: the mirrors come back by themselves within about three seconds of its
 //     return; until then a pass fails and sends nothing.
 //   - The manifests do not answer, as on a disk that hangs: a pass waits for them for a while,
-//     once, and goes on with what was read before. It deletes nothing of theirs.
+//     once, and goes on with what was read before. It deletes nothing of theirs. Where they are
+//     always that slow, passes have what the pass before them has begun to read.
 //   - The server answers, and does not store the inventory (a webhook that nobody serves, say):
 //     nothing is created, everything else goes on.
 //   - Run ends in the middle of a pass: the pass fails; what it remembered is gone.

@@ -37,6 +37,8 @@ type Directory struct {
 	under *flight
 	known map[string]file
 	last  Reading
+	// late is a reading that nobody waited for until it ended, and that no Read has returned yet.
+	late *flight
 }
 
 // flight is a reading that is under way.
@@ -54,27 +56,46 @@ func At(path string, settled time.Duration) *Directory {
 
 // Read reads the directory as it is now. If that takes too long, or ctx ends, Read returns what the
 // reading before said, and a fault beside it. At most one reading is under way: one that hangs is
-// not begun again, and is not waited for twice.
+// not begun again, and is not waited for twice. One that took too long, and is not old, is what the
+// next Read returns, while another one is begun: so who reads again and again is told what there
+// is, a little later, and waits no more.
 func (d *Directory) Read(ctx context.Context) Reading {
 	if d.path == "" {
 		return Reading{}
 	}
 	for {
 		f, ours := d.begin()
-		select {
-		case <-f.done:
-			if ours {
-				return f.says
-			}
-		case <-time.After(time.Until(f.begun.Add(Limit))):
-			return d.before(fmt.Errorf("it does not answer within %s, as a disk that hangs; what was read before counts", Limit))
-		case <-ctx.Done():
-			return d.before(context.Cause(ctx))
+		if err := f.wait(ctx); err != nil {
+			return d.before(err)
+		}
+		if ours {
+			return f.says
 		}
 	}
 }
 
-// begin returns the reading that is under way. If there is none, it begins one, which is ours.
+// wait waits until a reading has ended.
+func (f *flight) wait(ctx context.Context) error {
+	select {
+	case <-f.done: // nobody waits any more
+		return nil
+	default:
+	}
+	select {
+	case <-f.done:
+		return nil
+	case <-time.After(time.Until(f.begun.Add(Limit))):
+		return fmt.Errorf("it does not answer within %s, as a disk that hangs; what was read before counts", Limit)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// old is how long ago a reading began that is of no use any more.
+const old = 2 * time.Minute
+
+// begin returns the reading that is under way. If there is none, it begins one, which is ours, as
+// is a late one.
 func (d *Directory) begin() (under *flight, ours bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,6 +105,11 @@ func (d *Directory) begin() (under *flight, ours bool) {
 	f := &flight{begun: time.Now(), done: make(chan struct{})}
 	d.under = f
 	go d.fly(f)
+	late := d.late
+	d.late = nil
+	if late != nil && time.Since(late.begun) < old {
+		return late, true
+	}
 	return f, true
 }
 
@@ -102,6 +128,9 @@ func (d *Directory) fly(f *flight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last = f.says
+	if time.Since(f.begun) >= Limit {
+		d.late = f
+	}
 }
 
 // before is what the last reading said that came to its end, and why there is none from now.

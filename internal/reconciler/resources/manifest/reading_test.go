@@ -273,3 +273,39 @@ func TestReplaced(t *testing.T) {
 		check("which counts", "a new b")
 	})
 }
+
+// TestSlowDisk: who reads a slow disk again and again waits once, and then has what the reading
+// before has found. What was read long ago is not returned.
+func TestSlowDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := At(dir, 0)
+		takes := Limit + 2*time.Second
+		d.load = func(path string) ([]byte, error) {
+			time.Sleep(takes)
+			return readFile(path)
+		}
+		check := func(name, want string, within time.Duration) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(text(name)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			got := said(d.Read(t.Context()))
+			if took := time.Since(start); strings.Split(got, ":")[0] != want || took != within {
+				t.Errorf("%q after %v, want %q after %v", got, took, want, within)
+			}
+			time.Sleep(30*time.Second - time.Since(start))
+		}
+		none := "(" + filepath.Base(dir)
+		check("a", none, Limit)
+		check("b", "a", 0)
+		check("c", "b", 0)
+		time.Sleep(old)
+		check("d", "c "+none, Limit)
+		takes = time.Second
+		check("e", "d", 0)
+		check("f", "f", time.Second)
+	})
+}
