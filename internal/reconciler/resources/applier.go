@@ -168,6 +168,8 @@ type wanted struct {
 	unread    int
 	unsettled bool
 	faulty    bool
+	// unknown tells that nothing is known yet of what is in the manifests.
+	unknown bool
 	// dependencies says which of the objects are applied after others.
 	dependencies dependencies
 }
@@ -177,7 +179,7 @@ type wanted struct {
 func (a *Applier) want(ctx context.Context) *wanted {
 	read := a.directory.Read(ctx)
 	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.known, unread: len(read.Faults), unsettled: read.Unsettled}
-	w.faulty = w.unread > 0
+	w.faulty, w.unknown = w.unread > 0, read.Unknown
 	if w.unsettled {
 		w.unread = max(w.unread, 1)
 	}

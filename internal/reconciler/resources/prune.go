@@ -58,10 +58,11 @@ func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 
 // prune deletes the objects that we have created and that are no longer wanted: those of another
 // release, or those that were in the manifests. What another release has left is not the manifests'
-// business, so no fault in a manifest keeps it, and nobody is asked.
+// business, so no fault in a manifest keeps it, and nobody is asked. But while nothing is known of
+// them it is kept, and holds nothing up: it may be in them now.
 func (p *pass) prune(ctx context.Context, release bool) error {
 	over := p.want.unwanted(p.ledger.entries())
-	if len(over) == 0 {
+	if len(over) == 0 || p.want.unknown && release {
 		return nil
 	}
 	if !release && !p.want.whole {

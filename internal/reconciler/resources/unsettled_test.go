@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/manifest"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 )
@@ -104,4 +106,39 @@ func TestUnsettledIsNoBreak(t *testing.T) {
 			t.Error("it may be in what cannot be read")
 		}
 	})
+}
+
+// TestUnknownManifests: until the manifests have been read for the first time, what another release
+// has left is not looked at: it may be in them now.
+func TestUnknownManifests(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(after("one")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, unknown := range []bool{true, false} {
+		var a *Applier
+		var w *wanted
+		for range 1000 { // mostly the first one: nobody waits for the reading
+			var err error
+			if a, err = New(&rest.Config{Host: "https://192.0.2.11:6443"}, Options{Manifests: dir}, slog.New(slog.DiscardHandler)); err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			if w = a.want(map[bool]context.Context{true: ended, false: t.Context()}[unknown]); w.unknown == unknown {
+				break
+			}
+		}
+		s := newSession(a)
+		defer s.end()
+		left := object.Key{Group: "example.com", Kind: "Left"}
+		s.ledger.created(left, "uid", object.Required)
+		s.kinds, s.kindsAt = &api.Kinds{}, time.Now()
+		p := newPass(s, w)
+		if err := p.prune(t.Context(), true); err != nil || p.blocked || len(s.vanished) != map[bool]int{true: 0, false: 1}[unknown] {
+			t.Errorf("unknown %v: %v, blocked %v, looked at %v", unknown, err, p.blocked, s.vanished)
+		}
+	}
 }

@@ -23,6 +23,8 @@ type Reading struct {
 	// Unsettled tells that a file has changed, and may be unfinished. It has the objects that it had
 	// before.
 	Unsettled bool
+	// Unknown tells that no reading has ended yet: nothing at all is known of the files.
+	Unknown bool
 }
 
 // Directory is a directory of manifests.
@@ -51,7 +53,7 @@ type flight struct {
 // At returns the directory at a path. The one at an empty path has no manifests. Settled is for how
 // long a text has to be the same before it counts; if that is not positive, it counts at once.
 func At(path string, settled time.Duration) *Directory {
-	return &Directory{path: path, settled: settled, load: readFile}
+	return &Directory{path: path, settled: settled, load: readFile, last: Reading{Unknown: true}}
 }
 
 // Read reads the directory as it is now. If that takes too long, or ctx ends, Read returns what the

@@ -33,6 +33,9 @@ func said(r Reading) string {
 	if r.Unsettled {
 		words = append(words, "…")
 	}
+	if r.Unknown {
+		words = append(words, "?")
+	}
 	return strings.Join(words, " ")
 }
 
@@ -65,10 +68,11 @@ func TestUnfinished(t *testing.T) {
 			[]string{whole, whole, whole, "", "", "", text("d"), text("d"), text("d")},
 			[]string{"…", "…", "a b c", "a b c …", "a b c …", "a b c (x.yaml: it is empty", "a b c (x.yaml: it is empty", "a b c (x.yaml: it is empty", "d", "d"},
 		},
-		"a comment alone":          {"x.yaml", []string{whole, whole, whole, "# nothing\n"}, []string{"…", "…", "a b c", "a b c …", ""}},
-		"a newline alone":          {"x.yaml", []string{whole, whole, whole, "\n \n"}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yaml: it is empty"}},
+		"a comment alone": {"x.yaml", []string{whole, whole, whole, "# nothing\n"}, []string{"…", "…", "a b c", "a b c …", ""}},
+		"a newline alone": {"x.yaml", []string{whole, whole, whole, "\n \n"}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yaml: it is empty"}},
 		"always empty": {
-			"x.json", []string{"", "\n", "\n", "\n", "null", "null", "null"},
+			"x.json",
+			[]string{"", "\n", "\n", "\n", "null", "null", "null"},
 			[]string{"…", "…", "…", "(x.json: it is empty, as a file is that could not be written: write null", "(x.json: it is empty", "(x.json: it is empty", "", ""},
 		},
 		"cut in a line":            {"x.yml", []string{whole, whole, whole, whole[:len(text("a"))+70]}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yml: it ends in the"}},
@@ -281,6 +285,7 @@ func TestSlowDisk(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		d := At(dir, 0)
+		none := "(" + filepath.Base(dir) // nothing is known at all
 		takes := Limit + 2*time.Second
 		d.load = func(path string) ([]byte, error) {
 			time.Sleep(takes)
@@ -293,12 +298,11 @@ func TestSlowDisk(t *testing.T) {
 			}
 			start := time.Now()
 			got := said(d.Read(t.Context()))
-			if took := time.Since(start); strings.Split(got, ":")[0] != want || took != within {
+			if took := time.Since(start); strings.Split(got, ":")[0] != want || strings.HasSuffix(got, "?") != (want == none) || took != within {
 				t.Errorf("%q after %v, want %q after %v", got, took, want, within)
 			}
 			time.Sleep(30*time.Second - time.Since(start))
 		}
-		none := "(" + filepath.Base(dir)
 		check("a", none, Limit)
 		check("b", "a", 0)
 		check("c", "b", 0)
