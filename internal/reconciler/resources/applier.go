@@ -207,8 +207,8 @@ func (a *Applier) want(ctx context.Context) *wanted {
 	return w
 }
 
-// wantSettled waits until what was written just now counts, or is named as a file that never does. A
-// pass does not wait: it comes again.
+// wantSettled waits until what was written just now counts, or is named as a file that never does.
+// A pass does not wait: it comes again.
 func (a *Applier) wantSettled(ctx context.Context) *wanted {
 	for begun := time.Now(); ; {
 		w := a.want(ctx)

@@ -148,8 +148,8 @@ func TestKindIsNotForgotten(t *testing.T) {
 	b.silent()
 }
 
-// TestAKindThatIsGoneIsNotCounted: once a kind has been gone for long enough, its objects hold up no
-// deletion, also while some other group cannot be asked. They are not forgotten before it can.
+// TestAKindThatIsGoneIsNotCounted: once a kind has been gone for long enough, its objects hold up
+// no deletion, also while some other group cannot be asked. They are not forgotten before it can.
 func TestAKindThatIsGoneIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -439,8 +439,8 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 
 // closeUnanswered closes an intent that is given up, and which has a call that was never answered.
 // The settling time must have passed since that call, and the provider must find no machine that
-// carries the token; otherwise it stays open. If one turns up all the same, it is adopted. It is not
-// to be tried in this pass where it was closed, nor where its machine was found.
+// carries the token; otherwise it stays open. If one turns up all the same, it is adopted. It is
+// not to be tried in this pass where it was closed, nor where its machine was found.
 func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) (done bool, err error) {
 	if !p.settled(intent) || p.tokenAsks.Add(1) > asksPerPass {
 		return false, nil
