@@ -286,9 +286,10 @@ func TestSlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := At(dir, 0)
 		none := "(" + filepath.Base(dir) // nothing is known at all
-		takes := Limit + 2*time.Second
+		var takes atomic.Int64
+		takes.Store(int64(Limit + 2*time.Second))
 		d.load = func(path string) ([]byte, error) {
-			time.Sleep(takes)
+			time.Sleep(time.Duration(takes.Load()))
 			return readFile(path)
 		}
 		check := func(name, want string, within time.Duration) {
@@ -308,7 +309,7 @@ func TestSlowDisk(t *testing.T) {
 		check("c", "b", 0)
 		time.Sleep(old)
 		check("d", "c "+none, Limit)
-		takes = time.Second
+		takes.Store(int64(time.Second))
 		check("e", "d", 0)
 		check("f", "f", time.Second)
 	})
