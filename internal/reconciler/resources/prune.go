@@ -67,7 +67,7 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 	}
 	if !release && !p.want.whole {
 		if p.firstTime("unread") {
-			p.a.log.WarnContext(ctx, "nothing is deleted while there are manifests that cannot be read")
+			p.a.log.WarnContext(ctx, "nothing is deleted while there are manifests that cannot be read, or that have just changed")
 		}
 		return nil
 	}
