@@ -23,7 +23,7 @@ func (j *job) refusal(ctx context.Context, options install.Options) *agentv1.Ins
 			return nil
 		}
 		options.Disks = disks
-		return install.Held(j.request, options)
+		return install.Refused(j.request, options)
 	})
 }
 

@@ -43,6 +43,8 @@ func (h *host) holds(tb testing.TB, generation int64, attempt int32) {
 func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 	for name, c := range map[string]struct {
 		generation int64 // of the install on the disk; 0: none
+		stranger   bool  // the disk holds a file system
+		erase      bool
 		unreadable bool
 		refused    bool
 	}{
@@ -50,6 +52,8 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 		"the same install":           {generation: 3, refused: true},
 		"an older install":           {generation: 2},
 		"nothing":                    {},
+		"somebody's file system":     {stranger: true, refused: true},
+		"what may be erased":         {stranger: true, erase: true},
 		"a disk that cannot be read": {unreadable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +63,11 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 				if c.generation > 0 {
 					f.host.holds(f.t, c.generation, 1)
 				}
+				if c.stranger {
+					h := make([]byte, 16384*512)
+					copy(h[1080:], "\x53\xef")
+					f.host.write(f.t, "dev/vda", string(h))
+				}
 				if c.unreadable { // a directory can be opened, and fails to be read
 					if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 						f.t.Fatal(err)
@@ -66,6 +75,7 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 				}
 				before, _ := os.ReadFile(path) // nil: it cannot be read
 				request := installRequest(3, 1, image())
+				request.RootDisk = &agentv1.DiskSelector{Pick: request.GetRootDisk().GetPick(), Erase: c.erase}
 				var jumps atomic.Int32
 				f.options.jumpForInstall = func(context.Context, *takeover.Store, *agentv1.AgentState, *agentv1.InstallRequest) error {
 					jumps.Add(1)
@@ -99,7 +109,7 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 				}
 				want := install.Run(f.t.Context(), request, install.Options{Root: f.host.root, Disks: disks, MachineID: machineID})
 				want.DurationMs = report.GetDurationMs()
-				if jumps.Load() != 0 || report.GetHeldInstallGeneration() != c.generation || !proto.Equal(report, want) {
+				if jumps.Load() != 0 || report.GetHeldInstallGeneration() != c.generation || report.GetNeedsErase() != c.stranger || !proto.Equal(report, want) {
 					f.t.Errorf("%d jumps; report: %v, want %v", jumps.Load(), report, want)
 				}
 				if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, before) {

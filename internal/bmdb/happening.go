@@ -70,7 +70,7 @@ func (t *transaction) installFailed(before fleet.Record, r fleet.InstallReport, 
 		return
 	case calledOff(before, r.Generation):
 		cause = FailedCalledOff
-	case r.HeldGeneration != 0:
+	case r.HeldGeneration != 0 || r.NeedsErase:
 		cause = FailedRefused
 	case actor == actorBMDB && r.Disk == fleet.DiskUnknown:
 		cause = FailedNoReport

@@ -214,6 +214,7 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
 		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
 		Disk: r.Disk, Lasted: r.Duration.Microseconds(), Bytes: r.Bytes, HeldGeneration: int64(r.HeldGeneration), HeldAttempt: int64(r.HeldAttempt),
+		NeedsErase: bit(r.NeedsErase),
 	})
 	if err != nil {
 		return err

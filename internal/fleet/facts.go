@@ -230,6 +230,9 @@ type InstallReport struct {
 	// machine that the disk holds already, and that is not older.
 	HeldGeneration InstallGeneration
 	HeldAttempt    int
+	// NeedsErase is set when the agent refused to write a disk that holds something which the request
+	// does not allow to be erased.
+	NeedsErase bool
 }
 
 const beforeSerial = " (serial "

@@ -37,8 +37,9 @@ const (
 	// StateUnreadable: something that is recorded of the machine cannot be read; nothing is done to
 	// it.
 	StateUnreadable State = "unreadable"
-	// StateRefused: the agent refused the install that is wanted, because a disk holds one of this
-	// machine that is not older; nothing is done until a person asks for a reinstall.
+	// StateRefused: the agent refused the install that is wanted, because of what a disk holds: an
+	// install of this machine that is not older, or something that the request does not allow to be
+	// erased. A person decides.
 	StateRefused State = "refused"
 	// StateOff: switched off by an operator; nothing is done until it is switched on.
 	StateOff State = "off"

@@ -11,7 +11,7 @@ import (
 
 // Rules is the number of what Decide does. It is raised with each change by which the same facts
 // get another state or other instants: then the machines that were judged before are judged again.
-const Rules = 7
+const Rules = 8
 
 // Decide judges one machine. See the package comment for what it promises.
 func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
@@ -378,8 +378,7 @@ func (c judgement) install() want {
 		return dueAt(a.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d at install generation %d, which is not wanted any more, is under way; its agent is told with its next heartbeat", a.Attempt, a.Generation)
 	case c.installRefused():
-		return waiting("refused by the agent: %s; `ironherd machine install %s --image IMAGE --reinstall --reason WHY` overwrites it",
-			c.r.InstallReport.Error, c.r.ID)
+		return waiting("%s", c.refusal())
 	case c.env.Restored != "":
 		return waiting("the database looks restored or copied (%s): installs wait for `ironherd db accept-restore`", c.env.Restored)
 	case c.agent() == nil:
@@ -390,6 +389,9 @@ func (c judgement) install() want {
 		return waiting("waiting for the hardware report")
 	}
 	at := later(req.At, c.r.AgentSeen.FirstAt)
+	if c.needsErase() {
+		return c.installAfterRestart(dueAt(at, "the agent looks again whether the disk is empty by now"))
+	}
 	return c.installAfterRestart(dueAt(at, "handed to the agent with its next heartbeat"))
 }
 
@@ -447,13 +449,6 @@ func Installed(r fleet.Record) bool { return judgement{r: r}.installedCurrent() 
 func (c judgement) awaitingBoot() bool {
 	rep := c.r.InstallReport
 	return rep != nil && rep.OK && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && !c.installedCurrent()
-}
-
-// installRefused reports whether the agent refused the newest request, because the disk holds an
-// install of this machine that is not older. Trying again does not change that.
-func (c judgement) installRefused() bool {
-	rep := c.r.InstallReport
-	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.HeldGeneration != 0
 }
 
 // attemptOpen reports whether an attempt at the newest request was handed out and has not ended: by

@@ -277,6 +277,33 @@ var wayOfAMachine = []scenario{
 		},
 	},
 	{
+		name: "the disk holds what may not be erased: a person decides, and the agent looks again", now: 6,
+		steps: with(underWay, needsErase(5, 1, 1), backoff(install, 7, "/dev/sda holds a file system")),
+		state: fleet.StateRefused, reason: "`ironherd machine install m-1 --image IMAGE --erase` overwrites it",
+		want: []due{{install, lifecycle.Later, 7, "in backoff after a failure: /dev/sda holds a file system"}},
+	},
+	{
+		name: "a system that was marked as installed is on the disk", now: 8,
+		steps: with(underWay, installed(1, 0), needsErase(5, 1, 1)),
+		state: fleet.StateRefused, reason: "`ironherd machine install m-1 --image IMAGE --reinstall --erase --reason WHY` overwrites it",
+		want: []due{{install, lifecycle.Due, 3, "the agent looks again whether the disk is empty by now"}},
+	},
+	{
+		name: "the agent looks again", steps: with(underWay, needsErase(5, 1, 1), attempt(6, 1, 2)), now: 7,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Later, 21, "attempt 2 is under way"}},
+	},
+	{
+		name: "what the disk holds is not wanted erased any more", steps: with(underWay, needsErase(5, 1, 1), cancelled(6, 1)), now: 7,
+		state: fleet.StateAvailable,
+		want:  []due{{install, lifecycle.NotWanted, 0, "called off"}},
+	},
+	{
+		name: "another request may erase it", steps: with(underWay, needsErase(5, 1, 1), wantInstall(7, 2)), now: 8,
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 7, "next heartbeat"}},
+	},
+	{
 		name: "a reinstall above what the disk holds", now: 8,
 		steps: with(underWay, refused(5, 1, 1, 4), wantInstall(7, 5)),
 		state: fleet.StateInstalling,

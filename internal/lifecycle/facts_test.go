@@ -123,6 +123,13 @@ func refused(minute float64, generation fleet.InstallGeneration, n int, held fle
 	}
 }
 
+// needsErase is a report that the disk holds what the request does not allow to be erased.
+func needsErase(minute float64, generation fleet.InstallGeneration, n int) step {
+	return func(r *fleet.Record) {
+		r.InstallReport = &fleet.InstallReport{Generation: generation, Attempt: n, At: at(minute), Error: "/dev/sda holds a file system", NeedsErase: true}
+	}
+}
+
 func installed(minute float64, generation fleet.InstallGeneration) step {
 	return func(r *fleet.Record) {
 		r.Installed = &fleet.Installed{Generation: generation, Attempt: 1, At: at(minute)}

@@ -33,6 +33,7 @@ func drawRecord(t *rapid.T) fleet.Record {
 		func() step {
 			return report(minute("report"), fleet.InstallGeneration(generation("reported")), 1, rapid.Bool().Draw(t, "ok"))
 		},
+		func() step { return needsErase(minute("refused"), fleet.InstallGeneration(generation("refused")), 1) },
 		func() step { return installed(minute("installed"), fleet.InstallGeneration(generation("up"))) },
 		func() step { return seenUp(rapid.Bool().Draw(t, "watch")) },
 		func() step {

@@ -141,7 +141,7 @@ func (in *install) end() {
 		fault = "the image server closed the connection"
 	}
 	if fault != "" {
-		report.OK, report.Error, report.Disk, report.Bytes = false, fault, "", 0
+		report.OK, report.Error, report.Disk, report.Bytes, report.NeedsErase = false, fault, "", 0, in.foreign
 		h.sick = true
 	} else {
 		h.system, h.written, h.pending, h.unit[in.id] = in.id, h.boots, in, !in.probed

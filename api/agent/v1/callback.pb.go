@@ -1384,7 +1384,10 @@ type InstallReport struct {
 	HeldAttempt           int32 `protobuf:"varint,10,opt,name=held_attempt,json=heldAttempt,proto3" json:"held_attempt,omitempty"`
 	// What did not stop the install, and may stop its system: the firmware took no boot entry, the
 	// kernel did not read the new partitions. One sentence each.
-	Warnings      []string `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Set when the agent refused to write the disk, because it holds something that the request does
+	// not allow to be erased. Nothing was written.
+	NeedsErase    bool `protobuf:"varint,12,opt,name=needs_erase,json=needsErase,proto3" json:"needs_erase,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1494,6 +1497,13 @@ func (x *InstallReport) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *InstallReport) GetNeedsErase() bool {
+	if x != nil {
+		return x.NeedsErase
+	}
+	return false
 }
 
 type ReportUpRequest struct {
@@ -1743,7 +1753,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x0fPHASE_PREPARING\x10\x01\x12\x11\n" +
 	"\rPHASE_WRITING\x10\x02\x12\x13\n" +
 	"\x0fPHASE_VERIFYING\x10\x03\x12\x13\n" +
-	"\x0fPHASE_FINISHING\x10\x04\"\xf0\x02\n" +
+	"\x0fPHASE_FINISHING\x10\x04\"\x91\x03\n" +
 	"\rInstallReport\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
@@ -1758,7 +1768,9 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x17held_install_generation\x18\t \x01(\x03R\x15heldInstallGeneration\x12!\n" +
 	"\fheld_attempt\x18\n" +
 	" \x01(\x05R\vheldAttempt\x12\x1a\n" +
-	"\bwarnings\x18\v \x03(\tR\bwarnings\"\xc7\x01\n" +
+	"\bwarnings\x18\v \x03(\tR\bwarnings\x12\x1f\n" +
+	"\vneeds_erase\x18\f \x01(\bR\n" +
+	"needsErase\"\xc7\x01\n" +
 	"\x0fReportUpRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +

@@ -55,18 +55,40 @@ func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, op
 	return nil
 }
 
-// Held returns the report of an install that Run refuses because a disk holds an install of this
-// machine that is not older; nil: no disk is known to. It writes nothing, and the disks may be in
-// use. One that cannot be read is no obstacle, because Run reads the disks again.
-func Held(request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
+// Refused returns the report of an install that Run refuses because of what a disk holds; nil: it
+// is not known to. That is an install of this machine that is not older, or something that the
+// request does not allow to be erased. Nothing is written, and the disks may be in use. One that
+// cannot be read is no obstacle, because Run reads the disks again.
+func Refused(request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
 	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
-	err := refuseHeld(request, nil, options, readMarks(options.Root, options.Disks), report)
+	marks := readMarks(options.Root, options.Disks)
+	err := refuseHeld(request, nil, options, marks, report)
 	if err == nil {
+		err = refuseForeignInUse(request, options, marks, report)
+	}
+	if report.GetHeldInstallGeneration() == 0 && !report.GetNeedsErase() {
 		return nil
 	}
 	report.Error = clip(err.Error())
 	return report
 }
+
+// refuseForeignInUse is refuseForeign for the disk that is written when nothing uses the disks any
+// more.
+func refuseForeignInUse(request *agentv1.InstallRequest, options Options, marks marks, report *agentv1.InstallReport) error {
+	chosen, err := choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), unused, priorOf(request, options, marks))
+	if err != nil {
+		return err
+	}
+	file, err := openToRead(options.Root, chosen.GetName())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	return refuseForeign(request, options, chosen, file, marks, report)
+}
+
+func unused(string) string { return "" }
 
 func olderInstall(token *agentv1.BootToken, request *agentv1.InstallRequest) bool {
 	return token.GetInstallGeneration() < request.GetInstallGeneration()
@@ -154,7 +176,7 @@ func readMarks(root string, disks []*agentv1.BlockDevice) marks {
 }
 
 func readMark(root string, d *agentv1.BlockDevice) (m mark) {
-	file, err := os.OpenFile(filepath.Join(root, devicePath(d.GetName())), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := openToRead(root, d.GetName())
 	if err != nil {
 		return mark{err: err}
 	}
@@ -164,6 +186,11 @@ func readMark(root string, d *agentv1.BlockDevice) (m mark) {
 		m.begun, _, m.err = findBegun(file, offset)
 	}
 	return m
+}
+
+// openToRead opens a disk, which may be in use.
+func openToRead(root, name string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(root, devicePath(name)), os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
 // generation is the newest install generation of the machine that has left its mark, finished or

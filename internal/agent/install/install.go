@@ -255,7 +255,7 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	}
 	defer target.close()
 	defer func() { err = target.withFault(err) }()
-	if err := refuseForeign(request, options, chosen, target, marks); err != nil {
+	if err := refuseForeign(request, options, chosen, target.file, marks, report); err != nil {
 		return err
 	}
 	source, err := openSource(ctx, options, request.GetImage().GetUrl())
@@ -359,7 +359,7 @@ func doing(what string, err error) error {
 
 // chooseTarget returns the disk that the request means and that nothing uses.
 func chooseTarget(request *agentv1.InstallRequest, options Options, marks marks) (*agentv1.BlockDevice, error) {
-	inUse := func(string) string { return "" }
+	inUse := unused
 	if filepath.Clean(options.Root) == "/" {
 		inUse = readUsage(options.Root).of
 	}

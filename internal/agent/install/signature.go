@@ -167,17 +167,19 @@ func hasMBR(head []byte) bool {
 	return used
 }
 
-// refuseForeign fails when the open disk holds something that the request does not allow to be
-// destroyed.
-func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice, target *disk, marks marks) error {
+// refuseForeign fails when the disk, which is open for reading at least, holds something that the
+// request does not allow to be destroyed.
+func refuseForeign(request *agentv1.InstallRequest, options Options, chosen *agentv1.BlockDevice, disk io.ReaderAt, marks marks, report *agentv1.InstallReport,
+) error {
 	if request.GetRootDisk().GetErase() {
 		return nil
 	}
-	found, why, err := foreign(target.file, target.size, options.MachineID, marks.newestBeside(chosen, options.MachineID))
+	found, why, err := foreign(disk, chosen.GetSizeBytes(), options.MachineID, marks.newestBeside(chosen, options.MachineID))
 	if err != nil {
 		return fmt.Errorf("look at what %s holds: %w", devicePath(chosen.GetName()), err)
 	}
 	if len(found) > 0 {
+		report.NeedsErase = true
 		return fmt.Errorf("%s holds %s%s, and the request does not allow that to be erased (--erase, or root_disk: {erase: true}); nothing was written",
 			devicePath(chosen.GetName()), strings.Join(found, " and "), why)
 	}

@@ -128,7 +128,7 @@ func TestForeignDiskIsRefused(t *testing.T) {
 	request := requestFor(serveBytes(t, image), image)
 	report := Run(t.Context(), request, m.options())
 	want := "/dev/sda holds an ext2, ext3 or ext4 file system, and the request does not allow that to be erased (--erase, or root_disk: {erase: true}); nothing was written"
-	if report.GetOk() || report.GetError() != want {
+	if report.GetOk() || report.GetError() != want || !report.GetNeedsErase() {
 		t.Errorf("report: %v", report)
 	}
 	if !bytes.Equal(m.content(t), m.old) {

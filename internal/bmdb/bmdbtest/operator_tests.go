@@ -114,6 +114,34 @@ var operatorTests = []test{
 			w.Fatalf("handed out %+v", o)
 		}
 	}},
+	{"what may not be erased waits for a person, and is looked at again", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{
+			Generation: 1, Attempt: 1, Error: "/dev/sda holds a file system", NeedsErase: true,
+		}))
+		r := w.record(a.Machine)
+		if p := r.InstallReport; p == nil || !p.NeedsErase || r.Backoffs[fleet.ProcessInstall].Failures != 1 || w.state(a.Machine) != fleet.StateRefused {
+			w.Fatalf("%s: report %+v, backoffs %v", w.state(a.Machine), p, r.Backoffs)
+		}
+		w.shift.Advance(time.Hour)
+		if o := w.handOut(a, 1, 1); o == nil || o.Attempt != 2 || w.state(a.Machine) == fleet.StateRefused {
+			w.Fatalf("%s: handed out %+v", w.state(a.Machine), o)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 2, Error: "no such image"}))
+		if w.record(a.Machine).InstallReport.NeedsErase {
+			w.Fatalf("still %+v", w.record(a.Machine).InstallReport)
+		}
+		// It is asked for without a word of a reinstall, and waits for nothing.
+		request := fleet.InstallRequest{Image: image}
+		request.RootDisk.Erase = true
+		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, request, false); err != nil || g != 2 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+		if o := w.handOut(a, 1, 2); o == nil || o.Request.Generation != 2 {
+			w.Fatalf("handed out %+v", o)
+		}
+	}},
 	{"retry ends backoffs", func(w *world) {
 		id := w.machine("c1")
 		s := w.session("a")

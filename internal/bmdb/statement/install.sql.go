@@ -229,13 +229,13 @@ func (q *Queries) PutInstallDeadline(ctx context.Context, arg PutInstallDeadline
 }
 
 const putInstallReport = `-- name: PutInstallReport :exec
-INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt)
+INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt, needs_erase)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11)
+  $8, $9, $10, $11, $12)
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, ok = excluded.ok, error = excluded.error,
   disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes,
-  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt
+  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt, needs_erase = excluded.needs_erase
 `
 
 type PutInstallReportParams struct {
@@ -250,6 +250,7 @@ type PutInstallReportParams struct {
 	Bytes          int64
 	HeldGeneration int64
 	HeldAttempt    int64
+	NeedsErase     int64
 }
 
 func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportParams) error {
@@ -265,6 +266,7 @@ func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportPara
 		arg.Bytes,
 		arg.HeldGeneration,
 		arg.HeldAttempt,
+		arg.NeedsErase,
 	)
 	return err
 }

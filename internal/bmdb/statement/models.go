@@ -166,6 +166,7 @@ type InstallReport struct {
 	Bytes          int64
 	HeldGeneration int64
 	HeldAttempt    int64
+	NeedsErase     int64
 }
 
 type InstallRequest struct {
@@ -380,6 +381,7 @@ type MachineRecord struct {
 	ProbeEpoch               int64
 	ProbeSession             string
 	InstalledErasedAt        int64
+	ReportNeedsErase         int64
 }
 
 type MachineState struct {

@@ -189,7 +189,7 @@ func (j judged) operators() (command, what string) {
 			return verb("maintenance end"), "the maintenance ends"
 		}
 	case fleet.StateRefused:
-		return fmt.Sprintf("ironherd machine install %s --image IMAGE --reinstall --reason WHY", id), "the disk is overwritten" + untilThen(r)
+		return lifecycle.Overwrite(r), "the disk is overwritten" + untilThen(r)
 	}
 	if j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()) {
 		return "", "what is to be done waits because the database looks restored or copied: " + toAccept

@@ -99,6 +99,37 @@ func TestARefusedInstallSaysWhatRuns(t *testing.T) {
 	}
 }
 
+// TestADiskThatMayNotBeErased: the command that a person is told is one that the control plane
+// accepts, and one that the agent does not refuse for the same reason.
+func TestADiskThatMayNotBeErased(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	r := fleet.Record{
+		Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: hourAgo},
+		Provided:       &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+		AgentStarted:   &fleet.AgentStarted{At: hourAgo, TakeoverGeneration: 1, BootID: "b1"},
+		AgentSeen:      &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: hourAgo, LastAt: now, BootID: "b1"},
+		Hardware:       &fleet.Hardware{FirstAt: hourAgo, At: hourAgo},
+		InstallRequest: &fleet.InstallRequest{Generation: 1, At: hourAgo, Image: fleet.Image{URL: "http://x/y"}},
+		InstallAttempt: &fleet.InstallAttempt{Generation: 1, Attempt: 1, At: hourAgo},
+		InstallReport:  &fleet.InstallReport{Generation: 1, Attempt: 1, At: hourAgo, Error: "/dev/sda holds a file system", NeedsErase: true},
+	}
+	for command, up := range map[string]*fleet.Installed{
+		"ironherd machine install m1 --image IMAGE --erase":                          nil,
+		"ironherd machine install m1 --image IMAGE --reinstall --erase --reason WHY": {At: hourAgo.Add(-time.Hour)},
+	} {
+		r.Installed = up
+		env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		n := j.nextStep()
+		if j.plan.State != fleet.StateRefused || n.GetWho() != whoOperator || n.GetCommand() != command ||
+			n.GetWhat() != "the disk is overwritten; until then the system that the agent was started in goes on running" {
+			t.Errorf("%s: %v", j.plan.State, n)
+		}
+	}
+}
+
 // TestARestartIsWhatTheProviderCanDo: the command that a person is told for an installed system
 // that does not answer is one that its provider can carry out.
 func TestARestartIsWhatTheProviderCanDo(t *testing.T) {

@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -100,9 +101,11 @@ func (p machinePage) installCommand() string {
 	switch state := fleet.State(m.GetState()); {
 	case state == fleet.StateMissing || state == fleet.StateReleasing:
 		return ""
+	case state == fleet.StateRefused:
+		return strings.Replace(p.next.GetCommand(), "--image IMAGE", "--image URL --digest sha256:DIGEST", 1)
 	case fact("marked installed") || fact("erased"):
 		return command + " --reinstall --erase --reason WHY"
-	case fact("installed") || state == fleet.StateRefused:
+	case fact("installed"):
 		return command + " --reinstall --reason WHY"
 	}
 	return command + " --erase --wait"

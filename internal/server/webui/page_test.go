@@ -63,11 +63,14 @@ func TestInstallCommand(t *testing.T) {
 		{fleet.StateInstalled, []string{"marked installed"}, " --reinstall --erase --reason WHY"},
 		{fleet.StateSilent, []string{"installed", "erased"}, " --reinstall --erase --reason WHY"},
 		{fleet.StateUnreachable, []string{"installed"}, " --reinstall --reason WHY"},
-		{fleet.StateRefused, nil, " --reinstall --reason WHY"},
+		{fleet.StateRefused, []string{"installed"}, " --image URL --digest sha256:DIGEST --reinstall --erase --reason WHY"},
 		{fleet.StateMissing, []string{"installed"}, ""},
 		{fleet.StateReleasing, nil, ""},
 	} {
 		p := machinePage{GetMachineResponse: &fleetv1.GetMachineResponse{Machine: &fleetv1.Machine{Id: first, State: string(c.state)}}}
+		if c.state == fleet.StateRefused { // as who acts next says
+			p.next = &fleetv1.NextStep{Command: "ironherd machine install " + first + " --image IMAGE --reinstall --erase --reason WHY"}
+		}
 		for _, fact := range c.facts {
 			p.Facts = append(p.Facts, &fleetv1.Fact{Name: fact})
 		}

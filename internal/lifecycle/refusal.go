@@ -1,0 +1,41 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// installRefused reports whether the agent refused the newest request, because the disk holds an
+// install of this machine that is not older. Trying again does not change that.
+func (c judgement) installRefused() bool {
+	rep := c.r.InstallReport
+	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.HeldGeneration != 0
+}
+
+// needsErase reports whether the agent refused the newest request, because the disk holds something
+// that the request does not allow to be erased. It looks again, since a person may empty the disk.
+func (c judgement) needsErase() bool {
+	rep := c.r.InstallReport
+	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.NeedsErase &&
+		!c.calledOff() && !c.attemptOpen()
+}
+
+// refusal says what the agent refused, and what has the disk overwritten all the same.
+func (c judgement) refusal() string {
+	return fmt.Sprintf("refused by the agent: %s; `%s` overwrites it", c.r.InstallReport.Error, Overwrite(c.r))
+}
+
+// Overwrite is the command that has the disk written for which an agent refused an install.
+func Overwrite(r fleet.Record) string {
+	command := fmt.Sprintf("ironherd machine install %s --image IMAGE", r.ID)
+	erase := judgement{r: r}.needsErase()
+	if erase && r.Installed == nil {
+		return command + " --erase"
+	}
+	command += " --reinstall"
+	if erase {
+		command += " --erase"
+	}
+	return command + " --reason WHY"
+}
