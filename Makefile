@@ -14,8 +14,9 @@ DEB_TAG = $(patsubst v%,%,$(or $(shell git describe --tags --abbrev=0 2>/dev/nul
 DEB_NOW = $(DEB_TAG)$(if $(shell git describe --tags --exact-match 2>/dev/null),,+git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd.%h))
 # The race detector watches us, and not the inside of SQLite, which is C in the form of Go, nor that
 # of decoders: tests of a database and of images took three times as long. Who uses a connection or
-# a stream is still watched.
-RACE    := -race $(foreach p,modernc.org/... github.com/klauspost/compress/... github.com/ulikunitz/xz/...,-gcflags=$(p)=-race=false)
+# a stream is still watched. Nobody debugs these binaries: what a debugger wants is a sixth of the
+# compiler's work.
+RACE    := -race -gcflags=all=-dwarf=false $(foreach p,modernc.org/... github.com/klauspost/compress/... github.com/ulikunitz/xz/...,"-gcflags=$(p)=-race=false -dwarf=false")
 # Tests without it: those that read the source, those that drive programs and virtual machines, and
 # those that do one thing after the other with what other tests do at once.
 UNRACED := ./internal/arch ./internal/bmdb/bmdbtest/calls ./internal/bmdb/bmdbtest/model ./test ./test/leases ./test/machine ./test/mutants
@@ -68,11 +69,17 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 	@$(PLAIN) run ./test/machine/prepare
 
 .PHONY: test
-test: setup build kube vm-disk ## Run every test; with the race detector where races can be (PKG=./internal/bmdb/... for some)
+test: setup build ## Run every test; with the race detector where races can be (PKG=./internal/bmdb/... for some)
+	@$(MAKE) -j 2 kube vm-disk # one computes, the other waits
 	@$(PLAIN) vet ./... # so that no test run has to vet again
 	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED)))) # three at a time: many wait for others
-	@$(if $(PKG),,$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED))
-	@$(if $(PKG),,$(SEEDS_GC) $(PLAIN) test -vet=off -timeout 20m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal) # a whole fleet and 1,000 seeds; above are smaller ones
+	@$(if $(PKG),,$(MAKE) -j 2 test-unraced test-seeds) # programs that wait for each other leave half of the processors to the seeds
+
+.PHONY: test-unraced test-seeds
+test-unraced:
+	@$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED)
+test-seeds: # a whole fleet and 1,000 seeds; in test are smaller ones
+	@nice -n 10 env $(SEEDS_GC) $(PLAIN) test -vet=off -timeout 40m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)

@@ -277,6 +277,12 @@ var wayOfAMachine = []scenario{
 		},
 	},
 	{
+		name: "nobody wants what the disk does not allow", now: 8,
+		steps: with(underWay, refused(5, 1, 1, 1), cancelled(6, 1)),
+		state: fleet.StateAvailable,
+		want:  []due{{install, lifecycle.NotWanted, 0, "called off"}},
+	},
+	{
 		name: "the disk holds what may not be erased: a person decides, and the agent looks again", now: 6,
 		steps: with(underWay, needsErase(5, 1, 1), backoff(install, 7, "/dev/sda holds a file system")),
 		state: fleet.StateRefused, reason: "`ironherd machine install m-1 --image IMAGE --erase` overwrites it",

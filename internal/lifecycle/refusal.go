@@ -9,16 +9,24 @@ import (
 // installRefused reports whether the agent refused the newest request, because the disk holds an
 // install of this machine that is not older. Trying again does not change that.
 func (c judgement) installRefused() bool {
-	rep := c.r.InstallReport
-	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.HeldGeneration != 0
+	rep := c.reportOfWanted()
+	return rep != nil && rep.HeldGeneration != 0
 }
 
 // needsErase reports whether the agent refused the newest request, because the disk holds something
 // that the request does not allow to be erased. It looks again, since a person may empty the disk.
 func (c judgement) needsErase() bool {
-	rep := c.r.InstallReport
-	return rep != nil && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && rep.NeedsErase &&
-		!c.calledOff() && !c.attemptOpen()
+	rep := c.reportOfWanted()
+	return rep != nil && rep.NeedsErase && !c.attemptOpen()
+}
+
+// reportOfWanted is the report of an attempt at the install that is wanted; nil: there is none.
+func (c judgement) reportOfWanted() *fleet.InstallReport {
+	rep, request := c.r.InstallReport, c.r.InstallRequest
+	if rep == nil || request == nil || rep.Generation != request.Generation || c.calledOff() {
+		return nil
+	}
+	return rep
 }
 
 // refusal says what the agent refused, and what has the disk overwritten all the same.
