@@ -105,13 +105,13 @@ func (c judgement) expected() (trouble, bool) {
 
 const neverAnswered = "never-answered"
 
-// unanswered is the trouble of a host that has never answered whoever wanted to start its first
-// agent. A host that answers, and refuses, is not in trouble: a restart would change nothing. Nor
-// is one that nothing could be done for: it is tried for ever. An installed system is left alone,
-// whether it answers or not.
+// unanswered is the trouble of a host where nothing of ours runs, and that has never answered
+// whoever wanted to start an agent. A host that answers, and refuses, is not in trouble: a restart
+// would change nothing. Nor is one that nothing could be done for: it is tried for ever. An
+// installed system is left alone, whether it answers or not.
 func (c judgement) unanswered() (trouble, bool) {
 	since := c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince
-	if c.everManaged() || since.IsZero() || c.nextRung(nil) == fleet.RungQuarantine {
+	if c.mayRun() || since.IsZero() || c.nextRung(nil) == fleet.RungQuarantine {
 		return trouble{}, false
 	}
 	after := c.env.Policy.NeverSpokeAfter
@@ -121,8 +121,16 @@ func (c judgement) unanswered() (trouble, bool) {
 	}, true
 }
 
-// everManaged reports whether an agent of ours, or what it has installed, ever ran there.
-func (c judgement) everManaged() bool { return c.r.AgentStarted != nil || c.r.Installed != nil }
+// mayRun reports whether an agent of ours, or what it has installed, may run there. Neither does
+// where none ever did. Nor does one where a disk was written last and its system never came up, and
+// another install is wanted instead.
+func (c judgement) mayRun() bool {
+	rep, up := c.r.InstallReport, c.r.Installed
+	if rep != nil && rep.OK && (up == nil || rep.At.After(up.At)) && c.agent() == nil {
+		return false
+	}
+	return c.r.AgentStarted != nil || up != nil
+}
 
 // Troubles lists why a machine may be repaired: its agent is silent, or never spoke, or the
 // installed system did not come up, or the host has not answered from the beginning.
@@ -141,13 +149,20 @@ func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
 // none.
 func (c judgement) repairing() *fleet.Repair {
 	r := c.r.Repair
-	if r == nil || c.unusable() != "" || c.installedCurrent() || c.returning() || c.heardAfter(r.At) && c.helped(*r) {
+	if r == nil || c.unusable() != "" || c.installedCurrent() || c.returning() || c.endedWell(*r) {
 		return nil
 	}
-	if c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].Answered {
+	if c.agent() == nil && !c.mayRun() && c.r.Backoffs[fleet.ProcessAgentStart].Answered {
 		return nil // it answers now
 	}
 	return r
+}
+
+// endedWell reports whether a sign of life came after a step. It stays so when another agent is in
+// charge, and when another install is wanted.
+func (c judgement) endedWell(step fleet.Repair) bool {
+	up, seen := c.r.Installed, c.r.AgentSeen
+	return up != nil && up.At.After(step.At) || seen != nil && seen.LastAt.After(step.At) && c.helped(step)
 }
 
 // helped reports whether an agent that was heard after a step shows that the step had its effect,
@@ -274,7 +289,7 @@ func OnlyStarts(r fleet.Record, env fleet.Environment, now time.Time) bool {
 // its provider says that it is off, nobody tries it.
 func (c judgement) untried() bool {
 	p := c.r.Provided
-	return c.agent() == nil && !c.everManaged() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero() &&
+	return c.agent() == nil && !c.mayRun() && c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince.IsZero() &&
 		p != nil && p.Status == fleet.ProviderStatusActive
 }
 
@@ -309,37 +324,12 @@ func (c judgement) leftAlone() string {
 	switch {
 	case failed && c.r.Installed != nil && c.r.Installed.ErasedAt == nil && c.agent() == nil:
 		return "an installed system may run there, which recovery leaves alone; " + c.byHand()
-	case b.Answered && !c.everManaged():
+	case b.Answered && !c.mayRun():
 		return "the host answers, and a restart is not what it needs"
-	case !b.UnansweredSince.IsZero() && !c.everManaged():
+	case !b.UnansweredSince.IsZero() && !c.mayRun():
 		return fmt.Sprintf("the host does not answer, and %s cannot restart it, or the policy does not allow it: it is tried again and again", c.r.Provider)
 	}
 	return "no agent was started"
-}
-
-// byHand says how a person restarts the machine.
-func (c judgement) byHand() string {
-	if verb := RestartVerb(c.r); verb != "" {
-		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s %s --reason WHY`)", verb, c.r.ID)
-	}
-	return fmt.Sprintf("%s cannot restart it: restart it yourself", c.r.Provider)
-}
-
-// RestartVerb is the command that restarts the machine through its provider, "reboot" or "power
-// cycle", or "power on" where it is off; "" where the provider can do none of them.
-func RestartVerb(r fleet.Record) string {
-	off := r.Provided != nil && r.Provided.Status.Down()
-	switch {
-	case off && slices.Contains(r.Levers, fleet.LeverPower):
-		return "power on"
-	case off:
-		return ""
-	case slices.Contains(r.Levers, fleet.LeverReboot):
-		return "reboot"
-	case slices.Contains(r.Levers, fleet.LeverPower):
-		return "power cycle"
-	}
-	return ""
 }
 
 // stopped makes a step wait while the line is stopped.

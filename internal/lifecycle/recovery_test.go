@@ -290,6 +290,21 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "left alone"}},
 	},
 	{
+		name: "a step of before the system came up is over, also when it is to be reinstalled", now: 3001,
+		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), installed(22, 1), wantInstall(3000, 2)),
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Due, 22, ""},
+			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
+		},
+	},
+	{
+		name: "a step that has helped is over, also when another agent was started", now: 2020.5,
+		steps: with(broken[:4:4], allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), started(25, 2), seen(26, 2000, 2), started(2020, 3)),
+		state: fleet.StateStarted,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "the agent is not silent"}},
+	},
+	{
 		name: "the line is stopped: agents are started, nothing is rebooted", steps: with(broken, allLevers), now: 24, env: hold(60),
 		state: fleet.StateSilent,
 		want: []due{
@@ -314,6 +329,18 @@ var recoveryLadder = []scenario{
 			{agentStart, lifecycle.Later, 6, "in backoff after a failure: dial"},
 			{recovery, lifecycle.Later, 42, "when the host has not answered for 30m0s, and there is no sign of life within 10m0s more: metal reboots it"},
 		},
+	},
+	{
+		name: "nor does one whose installed system never came up, and that is to be installed anew", now: 65,
+		steps: with(written, allLevers, wantInstall(8, 2), backoff(agentStart, 70, "dial"), unanswered(20)),
+		state: fleet.StateSilent, reason: "the host has not answered for 30m0s",
+		want: []due{{recovery, lifecycle.Due, 60, "metal reboots it"}},
+	},
+	{
+		name: "an installed system may run still on one that is to be reinstalled", now: 65,
+		steps: with(written, allLevers, installed(7, 1), wantInstall(8, 2), backoff(agentStart, 70, "dial"), unanswered(20)),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "an installed system may run there"}},
 	},
 	{
 		name: "it has never answered", steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2)), now: 33,

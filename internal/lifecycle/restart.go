@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -211,4 +212,29 @@ func StepEnds(r fleet.Record, env fleet.Environment) (at time.Time, begun bool) 
 // Repairing reports whether a step of the ladder was taken whose effect is not seen.
 func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.repairing() != nil
+}
+
+// byHand says how a person restarts the machine.
+func (c judgement) byHand() string {
+	if verb := RestartVerb(c.r); verb != "" {
+		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s %s --reason WHY`)", verb, c.r.ID)
+	}
+	return fmt.Sprintf("%s cannot restart it: restart it yourself", c.r.Provider)
+}
+
+// RestartVerb is the command that restarts the machine through its provider, "reboot" or "power
+// cycle", or "power on" where it is off; "" where the provider can do none of them.
+func RestartVerb(r fleet.Record) string {
+	off := r.Provided != nil && r.Provided.Status.Down()
+	switch {
+	case off && slices.Contains(r.Levers, fleet.LeverPower):
+		return "power on"
+	case off:
+		return ""
+	case slices.Contains(r.Levers, fleet.LeverReboot):
+		return "reboot"
+	case slices.Contains(r.Levers, fleet.LeverPower):
+		return "power cycle"
+	}
+	return ""
 }
