@@ -72,14 +72,17 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 test: setup build ## Run every test; with the race detector where races can be (PKG=./internal/bmdb/... for some)
 	@$(MAKE) -j 2 kube vm-disk # one computes, the other waits
 	@$(PLAIN) vet ./... # so that no test run has to vet again
-	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED)))) # three at a time: many wait for others
-	@$(if $(PKG),,$(MAKE) -j 2 test-unraced test-seeds) # programs that wait for each other leave half of the processors to the seeds
+	@$(MAKE) -j 2 test-raced $(if $(PKG),,test-unraced test-seeds)
 
-.PHONY: test-unraced test-seeds
-test-unraced:
+# Many tests wait for programs and for each other: three packages at a time, and the seeds have what
+# time of the processors is left.
+.PHONY: test-raced test-unraced test-seeds
+test-raced:
+	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED))))
+test-unraced: test-raced
 	@$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED)
-test-seeds: # a whole fleet and 1,000 seeds; in test are smaller ones
-	@nice -n 10 env $(SEEDS_GC) $(PLAIN) test -vet=off -timeout 40m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal
+test-seeds: # a whole fleet and 1,000 seeds; test-raced has smaller ones
+	@nice -n 10 env $(SEEDS_GC) $(PLAIN) test -vet=off -timeout 60m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)
