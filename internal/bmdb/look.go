@@ -19,7 +19,7 @@ type look struct {
 	at time.Time
 	// to is the instant before which the look found everything; zero: it failed.
 	to time.Time
-	// next is the first entry that was not due yet; zero: there is none.
+	// next is the first entry that was not due yet; zero: there is none, or it is not known.
 	next time.Time
 	// changes is how many there had been.
 	changes int
@@ -74,6 +74,11 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 				return nil // whatever is behind it
 			}
 			switch {
+			case a.dueAt > now && !c.head.Covers(a.provider) && c.s.db.engine.Properties().Polled:
+				// None behind it is due. Which one is the next of ours is not worth passing all of the others:
+				// the agenda is looked at again soon.
+				c.look.to = t.Now()
+				return nil
 			case wanted && a.dueAt > now:
 				c.look.next, c.look.to = time.UnixMicro(a.dueAt).UTC(), t.Now()
 				return nil

@@ -37,6 +37,15 @@ func (t lookingTx) QueryContext(ctx context.Context, query string, args ...any) 
 	return t.Tx.QueryContext(ctx, query, args...)
 }
 
+// polled is an engine that others write to.
+type polled struct{ bmdb.Engine }
+
+func (p polled) Properties() bmdb.Properties {
+	properties := p.Engine.Properties()
+	properties.Polled = true
+	return properties
+}
+
 // fromFloor is the floor that a position in the agenda was made of.
 func fromFloor(after int64) time.Time {
 	if after == 0 {
@@ -75,6 +84,43 @@ func TestFloorRisesWhileWorkRemains(t *testing.T) {
 		want := []time.Time{{}, due[0], due[1], due[2], time.Now().UTC().Add(-10 * time.Second)}
 		if !slices.Equal(engine.from, want) {
 			t.Errorf("looked from %s, want %s", engine.from, want)
+		}
+	})
+}
+
+// TestALookPassesNothingThatIsNotDue: what other providers have to do later costs nobody anything.
+func TestALookPassesNothingThatIsNotDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := &looks{Engine: polled{open(t, filepath.Join(t.TempDir(), "bmdb"))}}
+		db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed(t, db)
+		c := &enders{T: t, db: db}
+		s := c.start("a")
+		ids := []fleet.MachineID{fleet.NewMachineID(), fleet.NewMachineID(), fleet.NewMachineID()}
+		if err := bmdbtest.Stock(t.Context(), db, "theirs", ids, nil); err != nil {
+			t.Fatal(err)
+		}
+		later := fleet.Backoff{Initial: time.Hour, Exponent: 1, Maximum: time.Hour}
+		for _, w := range c.claim(s, len(ids)) {
+			if err := w.Fail(t.Context(), bmdb.Failure{Cause: "down", Backoff: later}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		engine.from = nil
+		ours := bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Providers: []fleet.ProviderName{"ours"}, Limit: 1}
+		claim, err := s.Claim(t.Context(), ours)
+		if err != nil || len(claim.Works) != 0 || len(engine.from) != 1 || claim.NextDue.Before(time.Now()) {
+			t.Errorf("%d works by %d statements, next due %s: %v", len(claim.Works), len(engine.from), claim.NextDue, err)
+		}
+		if err := bmdbtest.Stock(t.Context(), db, "ours", []fleet.MachineID{fleet.NewMachineID()}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if claim, err = s.Claim(t.Context(), ours); err != nil || len(claim.Works) != 1 {
+			t.Errorf("%d works: %v", len(claim.Works), err)
 		}
 	})
 }
