@@ -30,8 +30,8 @@ type Claim struct {
 	// Works that are now held by the session; at most Limit, those longest due first.
 	Works []*Work
 	// NextDue is when the agenda wants to be looked at next: when its next entry is due, or sooner
-	// where other processes do not tell what they make due; zero when there is no entry. It is in the
-	// past when due work was left behind.
+	// where other processes do not tell what they make due, and where only some providers are wanted;
+	// zero when there is no entry. It is in the past when due work was left behind.
 	NextDue time.Time
 }
 

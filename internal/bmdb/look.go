@@ -21,6 +21,8 @@ type look struct {
 	to time.Time
 	// next is the first entry that was not due yet; zero: there is none, or it is not known.
 	next time.Time
+	// cut: the look ended at an entry that was not due yet, and that is none of ours.
+	cut bool
 	// changes is how many there had been.
 	changes int
 }
@@ -74,10 +76,9 @@ func (c *claiming) scan(ctx context.Context, t *transaction, floor time.Time) er
 				return nil // whatever is behind it
 			}
 			switch {
-			case a.dueAt > now && !c.head.Covers(a.provider) && c.s.db.engine.Properties().Polled:
-				// None behind it is due. Which one is the next of ours is not worth passing all of the others:
-				// the agenda is looked at again soon.
-				c.look.to = t.Now()
+			case a.dueAt > now && !c.head.Covers(a.provider):
+				// None behind it is due. Which one is the next of ours is not worth passing all of the others.
+				c.look.cut, c.look.to = true, t.Now()
 				return nil
 			case wanted && a.dueAt > now:
 				c.look.next, c.look.to = time.UnixMicro(a.dueAt).UTC(), t.Now()
@@ -181,7 +182,7 @@ func (c *claiming) next() time.Time {
 	if c.busy {
 		sooner(c.look.at.Add(agenda.FirstPause))
 	}
-	if c.s.db.engine.Properties().Polled {
+	if c.look.cut || c.s.db.engine.Properties().Polled {
 		sooner(c.look.at.Add(c.head.Pause()))
 	}
 	return next

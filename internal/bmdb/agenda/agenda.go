@@ -162,18 +162,20 @@ func (h *Heads) channel(process fleet.Process) chan struct{} {
 }
 
 // Due takes in the entries that a commit, here or elsewhere, made due earlier than they were. It
-// lowers the floors that are above them, and wakes who waits for them. now is the commit's database
-// time; zero: not known. An entry that is due by then also counts as a change, which keeps a look
-// that is under way from raising the floor past it. One that is due later does not count, because
-// no look at about that time raises a floor so far.
+// lowers the floors that are above them, and wakes who waits and has asked for such. now is the
+// commit's database time; zero: not known. An entry that is due by then also counts as a change,
+// which keeps a look that is under way from raising the floor past it. One that is due later does
+// not count, because no look at about that time raises a floor so far.
 func (h *Heads) Due(entries map[Entry]time.Time, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for entry, at := range entries {
+		covered := false
 		for _, d := range h.heads {
 			if d.process != entry.Process || entry.Provider != "" && !d.Covers(entry.Provider) {
 				continue
 			}
+			covered = true
 			if now.IsZero() || !at.After(now) {
 				d.changes++
 			}
@@ -181,7 +183,9 @@ func (h *Heads) Due(entries map[Entry]time.Time, now time.Time) {
 				d.floor = at
 			}
 		}
-		h.signal(entry.Process)
+		if covered {
+			h.signal(entry.Process)
+		}
 	}
 }
 
