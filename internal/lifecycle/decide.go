@@ -308,6 +308,10 @@ func (c judgement) agentStart() want {
 	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil {
 		at = later(at, rep.At)
 	}
+	// It is wanted because the system that runs is to be replaced.
+	if request := c.r.InstallRequest; c.r.Installed != nil && request != nil {
+		at = later(at, request.At)
+	}
 	if restarted := c.restartedAt(); !restarted.IsZero() {
 		at = later(at, restarted.Add(c.restartPause()))
 	}

@@ -346,7 +346,7 @@ var wayOfAMachine = []scenario{
 		name: "a reinstall needs an agent again", steps: reinstall, now: 21,
 		state: fleet.StateProvided,
 		want: []due{
-			{agentStart, lifecycle.Due, 5, "needs an agent"},
+			{agentStart, lifecycle.Due, 20, "needs an agent"},
 			{install, lifecycle.Waiting, 0, "waiting for the agent"},
 			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
 		},
@@ -377,7 +377,7 @@ var wayOfAMachine = []scenario{
 
 func TestSpecification(t *testing.T) {
 	t.Parallel()
-	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, operations, probes) {
+	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, over, operations, probes) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			env := environment()

@@ -77,17 +77,22 @@ func (p Plan) Next() (Decision, bool) {
 		switch {
 		case d.Verdict == NotWanted:
 		case best.Verdict == NotWanted,
-			rank(d) > rank(best),
-			rank(d) == rank(best) && d.Verdict.Scheduled() && d.DueAt.Before(best.DueAt):
+			p.rank(d) > p.rank(best),
+			p.rank(d) == p.rank(best) && d.Verdict.Scheduled() && d.DueAt.Before(best.DueAt):
 			best = d
 		}
 	}
 	return best, best.Verdict != NotWanted
 }
 
-// rank orders decisions by how much they tell. A deadline that is to come comes last.
-func rank(d Decision) int {
-	if d.Deadline && d.Verdict == Later {
+// rank orders decisions by how much they tell. A deadline that is to come tells little. An install
+// that is due on a machine whose agent is silent comes last: nothing is handed to it before it
+// speaks.
+func (p Plan) rank(d Decision) int {
+	switch {
+	case d.Process == fleet.ProcessInstall && d.Verdict == Due && p.State == fleet.StateSilent:
+		return -1
+	case d.Deadline && d.Verdict == Later:
 		return 0
 	}
 	switch d.Verdict {

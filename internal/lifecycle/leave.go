@@ -104,7 +104,7 @@ func (c judgement) memoryGoneAt() time.Time {
 // returns says what happens to a machine that returns, and what a person can do.
 func (c judgement) returns() string {
 	next := c.free().machine(fleet.ProcessAgentStart, c.maintained(c.agentStart())).Reason
-	if c.inMemory() && c.restartedAt().Before(c.r.AgentSeen.LastAt) && len(c.r.Backoffs[fleet.ProcessAgentStart].Cause) == 0 {
+	if c.env.Restored == "" && c.inMemory() && c.restartedAt().Before(c.r.AgentSeen.LastAt) && len(c.r.Backoffs[fleet.ProcessAgentStart].Cause) == 0 {
 		next = "the agent in memory is told to restart the machine into it"
 	}
 	return fmt.Sprintf("the install was called off before anything was written, and install generation %d comes back: %s; if it stays away, %s",

@@ -373,7 +373,7 @@ var operations = []scenario{
 	{
 		name: "after it was back, another reinstall needs an agent", now: 42,
 		steps: with(reinstall2, attempt(24, 2, 1), cancelled(25, 2), report(26, 2, 1, false), installed(31, 1), wantInstall(41, 3)),
-		state: fleet.StateProvided, want: []due{{agentStart, lifecycle.Due, 26, "needs an agent"}, {install, lifecycle.Waiting, 0, "agent"}},
+		state: fleet.StateProvided, want: []due{{agentStart, lifecycle.Due, 41, "needs an agent"}, {install, lifecycle.Waiting, 0, "agent"}},
 	},
 	{
 		name: "a person is given the machine first", now: 32,

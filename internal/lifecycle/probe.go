@@ -52,6 +52,8 @@ func (c judgement) probe() want {
 			return w
 		}
 		return waiting("waiting for the disk to be written")
+	case c.calledOff() && !c.attemptOpen():
+		return notWanted("the install was called off")
 	case c.probed():
 		return waiting("waiting for the disk to be written")
 	}

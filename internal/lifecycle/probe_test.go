@@ -55,6 +55,11 @@ var probes = []scenario{
 		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},
 	},
 	{
+		name: "an install that was called off before it began is waited for by nobody", steps: with(asked, seenUp(true), cancelled(6, 1)), now: 7,
+		state: fleet.StateAvailable,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "the install was called off"}},
+	},
+	{
 		name: "an install that was called off is not looked for", steps: with(underWay, seenUp(true), cancelled(6, 1)), now: 14,
 		state: fleet.StateSilent,
 		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},

@@ -149,7 +149,7 @@ func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
 // none.
 func (c judgement) repairing() *fleet.Repair {
 	r := c.r.Repair
-	if r == nil || c.unusable() != "" || c.installedCurrent() || c.returning() || c.endedWell(*r) {
+	if r == nil || c.unusable() != "" || c.installedCurrent() || c.returning() || c.over(*r) {
 		return nil
 	}
 	if c.agent() == nil && !c.mayRun() && c.r.Backoffs[fleet.ProcessAgentStart].Answered {
@@ -158,11 +158,18 @@ func (c judgement) repairing() *fleet.Repair {
 	return r
 }
 
-// endedWell reports whether a sign of life came after a step. It stays so when another agent is in
-// charge, and when another install is wanted.
-func (c judgement) endedWell(step fleet.Repair) bool {
-	up, seen := c.r.Installed, c.r.AgentSeen
-	return up != nil && up.At.After(step.At) || seen != nil && seen.LastAt.After(step.At) && c.helped(step)
+// over reports whether what came after a step shows that the trouble of then is over, whatever the
+// trouble is now: a system that came up, an agent that was heard or, after a restart, started in
+// another boot, and the end of a maintenance, which the agent of before has not survived.
+func (c judgement) over(step fleet.Repair) bool {
+	up, s, seen, m := c.r.Installed, c.r.AgentStarted, c.r.AgentSeen, c.r.Maintenance
+	switch {
+	case up != nil && up.At.After(step.At),
+		seen != nil && seen.LastAt.After(step.At) && c.helped(step),
+		s != nil && s.At.After(step.At) && (step.BootID == "" || otherBoot(s.BootID, step.BootID)):
+		return true
+	}
+	return step.Rung == fleet.RungAgentStart && m != nil && m.Over && m.Until != nil && m.Until.After(step.At)
 }
 
 // helped reports whether an agent that was heard after a step shows that the step had its effect,
@@ -198,11 +205,14 @@ func (c judgement) recovery() want {
 	if why := c.onlyStarts(); why != "" {
 		return notWanted("%s", why)
 	}
-	if r := c.repairing(); r != nil {
+	r := c.repairing()
+	t, any := c.trouble()
+	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && (r != nil || any) {
+		// whoever has asked for that
+		return waiting("%s makes or reinstalls the machine, since %s", c.r.Provider, fleet.Instant(p.At))
+	}
+	if r != nil {
 		rung := c.nextRung(r.Steps)
-		if c.reinstalling(*r) {
-			return waiting("%s reinstalls the machine, since %s", c.r.Provider, fleet.Instant(r.At))
-		}
 		if c.untried() {
 			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, fleet.Instant(r.At))
 		}
@@ -215,7 +225,6 @@ func (c judgement) recovery() want {
 		return c.stopped(dueAt(c.silentFor(c.effectAt(*r), timeout), "%s was tried at %s; without a sign of life %s later: %s",
 			r.Rung, fleet.Instant(r.At), timeout, c.step(rung)), rung)
 	}
-	t, any := c.trouble()
 	if !any && c.awaitingBoot() {
 		return waiting("the probes show whether the installed system comes up")
 	}

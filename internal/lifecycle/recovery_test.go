@@ -274,8 +274,8 @@ var recoveryLadder = []scenario{
 	{
 		name: "its provider reinstalls it, for longer than a step may take", now: 60,
 		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), provided(31, fleet.ProviderStatusCreating)),
-		state: fleet.StateSilent, reason: "metal reinstalls the machine, since 2026-11-21 00:30:00 UTC",
-		want: []due{{recovery, lifecycle.Waiting, 0, "metal reinstalls the machine"}},
+		state: fleet.StateSilent, reason: "metal makes or reinstalls the machine, since 2026-11-21 00:31:00 UTC",
+		want: []due{{recovery, lifecycle.Waiting, 0, "metal makes or reinstalls the machine"}},
 	},
 	{
 		name: "it has reinstalled it: the time of the step begins", now: 64,
@@ -288,21 +288,6 @@ var recoveryLadder = []scenario{
 		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), installed(22, 1)),
 		state: fleet.StateInstalled,
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "left alone"}},
-	},
-	{
-		name: "a step of before the system came up is over, also when it is to be reinstalled", now: 3001,
-		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), installed(22, 1), wantInstall(3000, 2)),
-		state: fleet.StateProvided,
-		want: []due{
-			{agentStart, lifecycle.Due, 22, ""},
-			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
-		},
-	},
-	{
-		name: "a step that has helped is over, also when another agent was started", now: 2020.5,
-		steps: with(broken[:4:4], allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), started(25, 2), seen(26, 2000, 2), started(2020, 3)),
-		state: fleet.StateStarted,
-		want:  []due{{recovery, lifecycle.NotWanted, 0, "the agent is not silent"}},
 	},
 	{
 		name: "the line is stopped: agents are started, nothing is rebooted", steps: with(broken, allLevers), now: 24, env: hold(60),

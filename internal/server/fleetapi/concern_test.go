@@ -75,6 +75,10 @@ func TestConcerns(t *testing.T) {
 	full := New(db, Options{Writable: func(context.Context) error { return errors.New("the database takes no changes: the disk is full") }})
 	summary, err := db.Summary(t.Context())
 	must(err)
+	waits := bmdb.Summary{At: summary.At, Processes: []bmdb.ProcessSummary{{Process: fleet.ProcessInstall, Due: 1, OldestDue: summary.At.Add(-time.Hour)}}}
+	if all, err := s.concerns(t.Context(), waits, nil); err != nil || len(all) != 0 {
+		t.Errorf("an install waits for its agent: %v, %v", all, err)
+	}
 	told, err := full.concerns(t.Context(), summary, nil)
 	must(err)
 	if len(told) == 0 || told[0].GetKind() != concernDatabase || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: this control plane does nothing, ") {

@@ -159,9 +159,6 @@ func (j judged) operators() (command, what string) {
 			hold := j.env.RecoveryHold
 			return "ironherd recovery resume", fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
 		}
-		if !asked {
-			return "", ""
-		}
 	case fleet.StateUnreachable:
 		switch restart := lifecycle.RestartVerb(r); {
 		case asked:

@@ -41,6 +41,14 @@ func TestAcceptRestoreIsAPersonsTurn(t *testing.T) {
 	if who, _ := next(); who != whoWe {
 		t.Errorf("the reboot is due, and it is the turn of %s", who)
 	}
+	// A silent machine waits for the same word.
+	r.Operation, r.InstallRequest, r.Installed = nil, nil, nil
+	r.AgentStarted = &fleet.AgentStarted{At: now.Add(-time.Hour), TakeoverGeneration: 1}
+	r.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: now.Add(-time.Hour), LastAt: now.Add(-50 * time.Minute)}
+	env.Restored, env.ListenerUpSince = "the mark differs", now.Add(-24*time.Hour)
+	if who, told := next(); who != whoOperator || !strings.HasPrefix(told, want) {
+		t.Errorf("a silent machine waits for the word, and it is the turn of %s: %q", who, told)
+	}
 }
 
 // TestOffThoughNobodySwitchedItOff: a person is told the command that switches the machine on.

@@ -1,0 +1,68 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+// over are machines whose trouble, and whose steps of recovery, are over, or are none of ours.
+var over = []scenario{
+	{
+		name: "a step of before the system came up is over, also when it is to be reinstalled", now: 3001,
+		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), installed(22, 1), wantInstall(3000, 2)),
+		state: fleet.StateProvided,
+		want: []due{
+			{agentStart, lifecycle.Due, 3000, ""},
+			{recovery, lifecycle.NotWanted, 0, "no agent was started"},
+		},
+	},
+	{
+		name: "a step after which an agent was started in another boot is over", now: 45,
+		steps: with(active, allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), func(r *fleet.Record) { r.Repair.BootID = "" }, started(44, 1)),
+		state: fleet.StateStarted,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "the agent is not silent"}},
+	},
+	{
+		name: "an agent that was started before a maintenance is started again after it", now: 81,
+		steps: with(broken[:4:4], allLevers, started(14, 2), repair(14, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungAgentStart: 1}), maintenance(16, 50, true)),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 80, "is started again"},
+			{recovery, lifecycle.Waiting, 0, "it is started again first"},
+		},
+	},
+	{
+		name: "silence counts from when it was switched on", now: 2001,
+		steps: with(broken, allLevers, provided(2000, fleet.ProviderStatusActive)),
+		state: fleet.StateAvailable,
+		want:  []due{{agentStart, lifecycle.Later, 2010, "is started again"}},
+	},
+	{
+		name: "its provider makes it anew, because somebody has asked for that", now: 500,
+		steps: with(broken, allLevers, backoff(agentStart, 501, "it is being made"), provided(30, fleet.ProviderStatusCreating)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Waiting, 0, "metal makes or reinstalls the machine, since 2026-11-21 00:30:00 UTC"}},
+	},
+	{
+		name: "a step that has helped is over, also when another agent was started", now: 2020.5,
+		steps: with(broken[:4:4], allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), started(25, 2), seen(26, 2000, 2), started(2020, 3)),
+		state: fleet.StateStarted,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "the agent is not silent"}},
+	},
+}
+
+// TestAnInstallWaitsForASilentAgent: an install is handed out with a heartbeat. So nothing is told
+// of it first while its agent is silent, however long it has been due.
+func TestAnInstallWaitsForASilentAgent(t *testing.T) {
+	t.Parallel()
+	steps := with(underWay, report(5, 1, 1, false), backoff(agentStart, 74, "dial"))
+	for _, levers := range []step{allLevers, func(*fleet.Record) {}} {
+		plan := lifecycle.Decide(record(with(steps, levers)...), environment(), at(70))
+		next, _ := plan.Next()
+		if due := plan.For(install); plan.State != fleet.StateSilent || due.Verdict != lifecycle.Due || next.Process == install {
+			t.Errorf("%s: install %s, first is %s: %s", plan.State, due.Verdict, next.Process, next.Reason)
+		}
+	}
+}
