@@ -1,8 +1,11 @@
 package bmdb
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,6 +25,8 @@ type NewIntent struct {
 	// Install is what the machine is to run; nil: nothing is asked for. Its generation is 1, At is set
 	// by the transaction.
 	Install *fleet.InstallRequest
+	// ConfiguredAt is the database time when the configuration was read that says so; zero: now.
+	ConfiguredAt time.Time
 }
 
 // The outcomes of tokens.
@@ -146,6 +151,7 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 	err := t.q.InsertIntent(ctx, statement.InsertIntentParams{
 		Machine: string(n.Machine), Provider: string(provider), Capacity: string(n.Capacity), Token: string(n.Token),
 		OpenedAt: micros(now), PlannedAt: micros(n.PlannedAt),
+		ConfiguredAt: micros(n.ConfiguredAt),
 	})
 	if err != nil {
 		return fleet.Intent{}, err
@@ -172,14 +178,14 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 // InstallAsConfigured goes before CloseIntentProvided. The configuration may have changed since the
 // intent was opened: the machine is to run what it asks for now, nil for nothing, in place of what
 // it asked for then. The actor stands for the configuration; what a person has asked for or called
-// off stays. It changes nothing without an open intent, nor one that was opened after the
-// configuration was read (since; zero: now), because who opened it may have read a newer one.
+// off stays. It changes nothing without an open intent, nor one that was opened by a configuration
+// that was read later than this one was (since; zero: now).
 func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest, since time.Time) Change {
 	return Change{
 		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			i, err := t.row(ctx, machine)
-			if fleet.KindOf(err) == fleet.KindNotFound || err == nil && (i.IntentOpenedAt == 0 || !since.IsZero() && instant(i.IntentOpenedAt).After(since)) {
+			i, err := t.q.GetIntent(ctx, string(machine))
+			if errors.Is(err, sql.ErrNoRows) || err == nil && !since.IsZero() && instant(cmp.Or(i.ConfiguredAt, i.OpenedAt)).After(since) {
 				return nil
 			}
 			if err != nil {

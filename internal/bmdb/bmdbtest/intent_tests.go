@@ -255,11 +255,12 @@ var intentTests = []test{
 		first := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/1", Digest: "sha256:1"}, RootDisk: fleet.DiskSelector{Erase: true}}
 		second := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/2", Digest: "sha256:2"}, FirstBootData: []byte("two")}
 		persons := fleet.InstallRequest{Image: fleet.Image{URL: "http://images.example/3", Digest: "sha256:3"}}
-		wanted := newIntents("changed", "removed", "asked for", "called off", "made", "asked for alike", "added", "opened since")
+		wanted := newIntents("changed", "removed", "asked for", "called off", "made", "asked for alike", "added", "opened since", "opened since by the older one")
 		for i := range wanted {
 			wanted[i].Install = &first
 		}
 		wanted[6].Install = nil
+		wanted[8].ConfiguredAt = w.now().Add(-time.Hour)
 		id := func(i int) fleet.MachineID { return wanted[i].Machine }
 		w.provisioning(func(work *bmdb.Work) {
 			var opened []fleet.Intent
@@ -271,12 +272,12 @@ var intentTests = []test{
 			_, err = w.db.RequestInstall(w.ctx, "ada", id(5), first, false)
 			w.must(err)
 			read := w.now()
-			for i, install := range []*fleet.InstallRequest{&second, nil, &second, &second, 5: nil, 6: &second, 7: &second} {
+			for i, install := range []*fleet.InstallRequest{&second, nil, &second, &second, 5: nil, 6: &second, 7: &second, 8: &second} {
 				if i == 4 {
 					continue
 				}
 				since := read
-				if i == 7 {
+				if i >= 7 {
 					since = since.Add(-time.Minute)
 				}
 				w.must(work.Note(w.ctx, bmdb.IntentCalled(id(i)), bmdb.InstallAsConfigured(id(i), by, install, since),
@@ -288,7 +289,7 @@ var intentTests = []test{
 			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second, read), made))
 		})
 		w.wantNumber(1, "SELECT count(*) FROM history WHERE subject = $1 AND actor = 'ada'", string(id(5)))
-		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first, &first, &second, &first} {
+		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first, &first, &second, &first, &second} {
 			got := w.record(id(i)).InstallRequest
 			if (got == nil) != (want == nil) || got != nil && (got.Image != want.Image || got.RootDisk != want.RootDisk) {
 				w.Errorf("%s: %+v, want %+v", wanted[i].Capacity, got, want)

@@ -192,15 +192,16 @@ type Installed struct {
 }
 
 type Intent struct {
-	Machine   string
-	Provider  string
-	Capacity  string
-	Token     string
-	OpenedAt  int64
-	PlannedAt int64
-	CalledAt  int64
-	Calls     int64
-	Rejected  int64
+	Machine      string
+	Provider     string
+	Capacity     string
+	Token        string
+	OpenedAt     int64
+	PlannedAt    int64
+	CalledAt     int64
+	Calls        int64
+	Rejected     int64
+	ConfiguredAt int64
 }
 
 type Listener struct {

@@ -324,7 +324,7 @@ func (q *Queries) DropStateCounts(ctx context.Context, provider string) error {
 }
 
 const getIntent = `-- name: GetIntent :one
-SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected FROM intent WHERE machine = $1
+SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected, configured_at FROM intent WHERE machine = $1
 `
 
 func (q *Queries) GetIntent(ctx context.Context, machine string) (Intent, error) {
@@ -340,12 +340,13 @@ func (q *Queries) GetIntent(ctx context.Context, machine string) (Intent, error)
 		&i.CalledAt,
 		&i.Calls,
 		&i.Rejected,
+		&i.ConfiguredAt,
 	)
 	return i, err
 }
 
 const getIntentByCapacity = `-- name: GetIntentByCapacity :many
-SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected FROM intent WHERE provider = $1 AND capacity = $2
+SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected, configured_at FROM intent WHERE provider = $1 AND capacity = $2
 `
 
 type GetIntentByCapacityParams struct {
@@ -372,6 +373,7 @@ func (q *Queries) GetIntentByCapacity(ctx context.Context, arg GetIntentByCapaci
 			&i.CalledAt,
 			&i.Calls,
 			&i.Rejected,
+			&i.ConfiguredAt,
 		); err != nil {
 			return nil, err
 		}
@@ -475,17 +477,19 @@ func (q *Queries) GetTurns(ctx context.Context, callLimit string) (GetTurnsRow, 
 }
 
 const insertIntent = `-- name: InsertIntent :exec
-INSERT INTO intent (machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected)
-VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0)
+INSERT INTO intent (machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected, configured_at)
+VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0,
+  $7)
 `
 
 type InsertIntentParams struct {
-	Machine   string
-	Provider  string
-	Capacity  string
-	Token     string
-	OpenedAt  int64
-	PlannedAt int64
+	Machine      string
+	Provider     string
+	Capacity     string
+	Token        string
+	OpenedAt     int64
+	PlannedAt    int64
+	ConfiguredAt int64
 }
 
 func (q *Queries) InsertIntent(ctx context.Context, arg InsertIntentParams) error {
@@ -496,6 +500,7 @@ func (q *Queries) InsertIntent(ctx context.Context, arg InsertIntentParams) erro
 		arg.Token,
 		arg.OpenedAt,
 		arg.PlannedAt,
+		arg.ConfiguredAt,
 	)
 	return err
 }
@@ -627,7 +632,7 @@ func (q *Queries) ListDiscrepancies(ctx context.Context, maxRows int64) ([]Discr
 }
 
 const listIntents = `-- name: ListIntents :many
-SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected FROM intent WHERE provider = $1 ORDER BY machine
+SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected, configured_at FROM intent WHERE provider = $1 ORDER BY machine
 `
 
 func (q *Queries) ListIntents(ctx context.Context, provider string) ([]Intent, error) {
@@ -649,6 +654,7 @@ func (q *Queries) ListIntents(ctx context.Context, provider string) ([]Intent, e
 			&i.CalledAt,
 			&i.Calls,
 			&i.Rejected,
+			&i.ConfiguredAt,
 		); err != nil {
 			return nil, err
 		}

@@ -237,6 +237,7 @@ func (p *pass) open(ctx context.Context, room, ahead int) ([]fleet.Intent, error
 	for i, capacity := range free {
 		wanted[i] = bmdb.NewIntent{
 			Capacity: capacity, Machine: fleet.NewMachineID(), Token: fleet.NewToken(), PlannedAt: p.plannedStart(ahead + i), Install: p.source.Config.Install,
+			ConfiguredAt: p.source.Config.ReadAt,
 		}
 	}
 	var opened []fleet.Intent

@@ -100,8 +100,9 @@ UPDATE provider SET machines = machines + sqlc.arg(added) WHERE name = sqlc.arg(
 SELECT count(*) FROM machine WHERE provider = sqlc.arg(provider);
 
 -- name: InsertIntent :exec
-INSERT INTO intent (machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected)
-VALUES (sqlc.arg(machine), sqlc.arg(provider), sqlc.arg(capacity), sqlc.arg(token), sqlc.arg(opened_at), sqlc.arg(planned_at), 0, 0, 0);
+INSERT INTO intent (machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected, configured_at)
+VALUES (sqlc.arg(machine), sqlc.arg(provider), sqlc.arg(capacity), sqlc.arg(token), sqlc.arg(opened_at), sqlc.arg(planned_at), 0, 0, 0,
+  sqlc.arg(configured_at));
 
 -- name: GetIntent :one
 SELECT * FROM intent WHERE machine = sqlc.arg(machine);
