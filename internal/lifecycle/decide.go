@@ -328,7 +328,7 @@ func (c judgement) agentAgain() want {
 	}
 	// The effect of a step is waited for. Where the start of an agent has failed, and provider and
 	// policy allow no step at all, there is nothing else than to start it again (onlyStarts).
-	if _, failed := c.r.Backoffs[fleet.ProcessAgentStart]; c.repairing() != nil && (!failed || c.nextRung(nil) != fleet.RungQuarantine) {
+	if c.repairing() != nil && (!c.startFailed() || c.nextRung(nil) != fleet.RungQuarantine) {
 		return started
 	}
 	t, any := c.trouble()
@@ -339,6 +339,10 @@ func (c judgement) agentAgain() want {
 	again.deadline = true
 	return again
 }
+
+// startFailed reports whether the start of an agent was tried since one succeeded, and failed. That
+// a call to the provider has not had its turn yet says nothing of the host.
+func (c judgement) startFailed() bool { return !c.r.Backoffs[fleet.ProcessAgentStart].Since.IsZero() }
 
 // remedyOfFailed says who acts next on a machine that its provider gave up.
 func (c judgement) remedyOfFailed() string {

@@ -295,6 +295,11 @@ var wayOfAMachine = []scenario{
 		want: []due{{install, lifecycle.Due, 3, "the agent looks again whether the disk is empty by now"}},
 	},
 	{
+		name: "a report that it went well says nothing else, whatever an older version has left", now: 8,
+		steps: with(underWay, needsErase(5, 1, 1), func(r *fleet.Record) { r.InstallReport.OK = true }),
+		state: fleet.StateBooting,
+	},
+	{
 		name: "the agent looks again", steps: with(underWay, needsErase(5, 1, 1), attempt(6, 1, 2)), now: 7,
 		state: fleet.StateInstalling,
 		want:  []due{{install, lifecycle.Later, 21, "attempt 2 is under way"}},

@@ -153,6 +153,11 @@ func quarantine(minute float64) step {
 func backoff(process fleet.Process, until float64, cause string) step {
 	return func(r *fleet.Record) {
 		r.Backoffs[process] = fleet.BackoffState{NotBefore: at(until), Interval: time.Minute, Cause: cause, Failures: 1}
+		if process == fleet.ProcessAgentStart {
+			b := r.Backoffs[process]
+			b.Since = at(until - 1)
+			r.Backoffs[process] = b
+		}
 	}
 }
 

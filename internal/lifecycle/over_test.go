@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
@@ -34,10 +35,32 @@ var over = []scenario{
 		},
 	},
 	{
-		name: "silence counts from when it was switched on", now: 2001,
+		name: "the start of an agent has only waited for its turn: it is tried before anything is restarted", now: 60,
+		steps: with(broken, allLevers, func(r *fleet.Record) {
+			b := r.Backoffs[agentStart]
+			b.Since = time.Time{}
+			r.Backoffs[agentStart] = b
+		}),
+		state: fleet.StateSilent,
+		want:  []due{{agentStart, lifecycle.Due, 14, "is started again"}, {recovery, lifecycle.Waiting, 0, "it is started again first"}},
+	},
+	{
+		name: "it was switched on: an agent is started at once, and nothing restarted before that can have helped", now: 2001,
 		steps: with(broken, allLevers, provided(2000, fleet.ProviderStatusActive)),
-		state: fleet.StateAvailable,
-		want:  []due{{agentStart, lifecycle.Later, 2010, "is started again"}},
+		state: fleet.StateSilent,
+		want:  []due{{agentStart, lifecycle.Due, 14, "is started again"}, {recovery, lifecycle.Later, 2010, "metal reboots it"}},
+	},
+	{
+		name: "an install that is asked for anew begins the ladder anew", now: 400,
+		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), wantInstall(390, 2), backoff(agentStart, 401, "dial"), unanswered(391)),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.Later, 431, "when the host has not answered for 30m0s"}},
+	},
+	{
+		name: "nothing of ours runs on a host that answers, and refuses, after a system was written that never came up", now: 65,
+		steps: with(written, allLevers, func(r *fleet.Record) { r.Installed = &fleet.Installed{Generation: 0, At: at(0)} }, wantInstall(8, 2), backoff(agentStart, 70, "no key"), answered),
+		state: fleet.StateProvided,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "the host answers, and a restart is not what it needs"}},
 	},
 	{
 		name: "its provider makes it anew, because somebody has asked for that", now: 500,

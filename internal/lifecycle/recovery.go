@@ -69,7 +69,11 @@ func (c judgement) trouble() (trouble, bool) {
 	if t.unheard {
 		t.at = c.withRoom(t.at)
 	}
-	t.step = t.at.Add(c.env.Policy.RecoveryStepTimeout) // also of many that wait for the same room
+	t.step = t.at
+	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusActive {
+		t.step = later(t.step, p.At) // it was switched on, or was there again
+	}
+	t.step = t.step.Add(c.env.Policy.RecoveryStepTimeout) // also of many that wait for the same room
 	return t, any
 }
 
@@ -160,11 +164,13 @@ func (c judgement) repairing() *fleet.Repair {
 
 // over reports whether what came after a step shows that the trouble of then is over, whatever the
 // trouble is now: a system that came up, an agent that was heard or, after a restart, started in
-// another boot, and the end of a maintenance, which the agent of before has not survived.
+// another boot, a request for another install than the one that did not come up, and the end of a
+// maintenance, which the agent of before has not survived.
 func (c judgement) over(step fleet.Repair) bool {
-	up, s, seen, m := c.r.Installed, c.r.AgentStarted, c.r.AgentSeen, c.r.Maintenance
+	up, s, seen, m, wanted := c.r.Installed, c.r.AgentStarted, c.r.AgentSeen, c.r.Maintenance, c.r.InstallRequest
 	switch {
-	case up != nil && up.At.After(step.At),
+	case c.agent() == nil && !c.mayRun() && wanted != nil && wanted.At.After(step.At),
+		up != nil && up.At.After(step.At),
 		seen != nil && seen.LastAt.After(step.At) && c.helped(step),
 		s != nil && s.At.After(step.At) && (step.BootID == "" || otherBoot(s.BootID, step.BootID)):
 		return true
@@ -232,7 +238,7 @@ func (c judgement) recovery() want {
 		return notWanted("%s", c.leftAlone())
 	}
 	rung := c.nextRung(c.stepsBefore(t))
-	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	failed := c.startFailed()
 	switch {
 	case t.agent && !failed && t.at.After(c.now):
 		return notWanted("the agent is not silent")
@@ -265,9 +271,8 @@ func (c judgement) effectAt(step fleet.Repair) time.Time {
 // is not so. Whoever holds a host that refuses us may have put another system on it.
 func (c judgement) onlyStarts() string {
 	t, any := c.trouble()
-	_, failed := c.r.Backoffs[fleet.ProcessAgentStart]
 	switch {
-	case !any || !t.agent || !failed:
+	case !any || !t.agent || !c.startFailed():
 		return ""
 	case c.refusesUs():
 		return t.reason + ", and the host does not let us in, which a restart does not change; starting it is tried again and again"
@@ -329,9 +334,9 @@ func StepOver(r fleet.Record, env fleet.Environment, now time.Time) string {
 
 // leftAlone says why nothing is to be recovered on a machine of which nothing is expected.
 func (c judgement) leftAlone() string {
-	b, failed := c.r.Backoffs[fleet.ProcessAgentStart]
+	b := c.r.Backoffs[fleet.ProcessAgentStart]
 	switch {
-	case failed && c.r.Installed != nil && c.r.Installed.ErasedAt == nil && c.agent() == nil:
+	case c.startFailed() && c.mayRun() && c.r.Installed != nil && c.r.Installed.ErasedAt == nil && c.agent() == nil:
 		return "an installed system may run there, which recovery leaves alone; " + c.byHand()
 	case b.Answered && !c.mayRun():
 		return "the host answers, and a restart is not what it needs"

@@ -17,7 +17,7 @@ func (c judgement) installRefused() bool {
 // that the request does not allow to be erased. It looks again, since a person may empty the disk.
 func (c judgement) needsErase() bool {
 	rep := c.reportOfWanted()
-	return rep != nil && rep.NeedsErase && !c.attemptOpen()
+	return rep != nil && !rep.OK && rep.NeedsErase && !c.attemptOpen()
 }
 
 // reportOfWanted is the report of an attempt at the install that is wanted; nil: there is none.

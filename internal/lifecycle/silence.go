@@ -1,10 +1,6 @@
 package lifecycle
 
-import (
-	"time"
-
-	"github.com/ironherd/ironherd/internal/fleet"
-)
+import "time"
 
 // silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
 // for.
@@ -18,9 +14,6 @@ func (c judgement) silentAfter() time.Duration {
 func (c judgement) workedOn(since time.Time) time.Time {
 	if m := c.r.Maintenance; m != nil && m.Until != nil {
 		since = later(since, *m.Until)
-	}
-	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusActive {
-		since = later(since, p.At) // nor before it was switched on, or was there again
 	}
 	return later(since, c.restartedAt())
 }

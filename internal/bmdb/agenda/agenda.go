@@ -170,9 +170,13 @@ func (h *Heads) Due(entries map[Entry]time.Time, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for entry, at := range entries {
-		covered := false
+		claimed, covered := false, false
 		for _, d := range h.heads {
-			if d.process != entry.Process || entry.Provider != "" && !d.Covers(entry.Provider) {
+			if d.process != entry.Process {
+				continue
+			}
+			claimed = true
+			if entry.Provider != "" && !d.Covers(entry.Provider) {
 				continue
 			}
 			covered = true
@@ -183,7 +187,7 @@ func (h *Heads) Due(entries map[Entry]time.Time, now time.Time) {
 				d.floor = at
 			}
 		}
-		if covered {
+		if covered || !claimed { // who claims nothing of the process waits for all of it
 			h.signal(entry.Process)
 		}
 	}

@@ -45,6 +45,33 @@ func TestRaiseAgainstDue(t *testing.T) {
 	}
 }
 
+// TestWhoIsWoken: whoever claims the work of some providers waits for theirs alone, and who claims
+// none at all waits for any.
+func TestWhoIsWoken(t *testing.T) {
+	t.Parallel()
+	const process = fleet.ProcessInstall
+	for name, c := range map[string]struct {
+		claims [][]fleet.ProviderName
+		woken  bool
+	}{
+		"nobody claims":          {nil, true},
+		"for all":                {[][]fleet.ProviderName{nil}, true},
+		"for this one":           {[][]fleet.ProviderName{{"p2"}, {"p1"}}, true},
+		"for another one":        {[][]fleet.ProviderName{{"p2"}}, false},
+		"for two that are other": {[][]fleet.ProviderName{{"p2", "p3"}}, false},
+	} {
+		heads := agenda.New()
+		wake := heads.Wake(process)
+		for _, providers := range c.claims {
+			heads.Head(process, providers, 0)
+		}
+		heads.Due(map[agenda.Entry]time.Time{{Process: process, Provider: "p1"}: now}, now)
+		if woken := len(wake) == 1; woken != c.woken {
+			t.Errorf("%s: woken %t", name, woken)
+		}
+	}
+}
+
 // TestDueBelowARisenFloor: what becomes due below the floor lowers it, also where it is in the
 // future by the clock of the commit.
 func TestDueBelowARisenFloor(t *testing.T) {

@@ -263,6 +263,29 @@ func TestFailedInstallAndOperatorsRequest(t *testing.T) {
 	})
 }
 
+// TestARefusedInstallIsHandedOutAgain: somebody may have emptied the disk.
+func TestARefusedInstallIsHandedOutAgain(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	m := h.machines(1, image())[0]
+	client := h.dial(m.key)
+	order := h.heartbeat(client, m.withReport()).GetInstallRequest()
+	refused := last(m.beat(), order)
+	refused.InstallReport = &agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, Error: "/dev/sda holds a file system", NeedsErase: true}
+	if again := h.heartbeat(client, refused).GetInstallRequest(); again != nil {
+		t.Errorf("handed out in backoff: %v", again)
+	}
+	rows, err := h.db.ListMachines(t.Context(), bmdb.MachineFilter{States: []fleet.State{fleet.StateRefused}, Limit: 2})
+	if err != nil || len(rows) != 1 {
+		t.Errorf("%d machines are refused, %v", len(rows), err)
+	}
+	_, err = h.db.Retry(t.Context(), "test", m.id, fleet.ProcessInstall)
+	h.must(err)
+	h.until("the install is handed out again", func() bool {
+		return h.heartbeat(client, last(m.beat(), order)).GetInstallRequest().GetAttempt() == 2
+	})
+}
+
 // TestCalledOffInstallIsTold: the agent hears it with every answer until its report has come, and
 // is handed nothing afterwards.
 func TestCalledOffInstallIsTold(t *testing.T) {

@@ -236,7 +236,7 @@ func onlyStarts(hourAgo, now time.Time) func(r *fleet.Record) {
 		r.AgentStarted = &fleet.AgentStarted{At: hourAgo, TakeoverGeneration: 1, PublicKey: []byte("key"), BootID: "b1"}
 		r.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: hourAgo, LastAt: hourAgo, BootID: "b1"}
 		r.Backoffs = map[fleet.Process]fleet.BackoffState{
-			fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Minute), Cause: "no route to host"},
+			fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Minute), Since: hourAgo, Cause: "no route to host"},
 		}
 	}
 }
@@ -291,7 +291,7 @@ func TestASilentHostThatRefusesUs(t *testing.T) {
 			AgentStarted: &fleet.AgentStarted{At: hourAgo, TakeoverGeneration: 1, PublicKey: []byte("key"), BootID: "b1"},
 			AgentSeen:    &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: hourAgo, LastAt: hourAgo, BootID: "b1"},
 			Backoffs: map[fleet.Process]fleet.BackoffState{
-				fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Minute), Cause: c.cause, Answered: true, Refused: c.refused},
+				fleet.ProcessAgentStart: {Failures: 1, NotBefore: now.Add(time.Minute), Since: hourAgo, Cause: c.cause, Answered: true, Refused: c.refused},
 			},
 			Levers: []fleet.Lever{fleet.LeverReboot},
 		}

@@ -60,7 +60,7 @@ func TestAStopWithoutAnEndIsAPersonsTurn(t *testing.T) {
 	refuses.AgentStarted = &fleet.AgentStarted{TakeoverGeneration: 1, At: written.Add(-time.Hour), BootID: "b1"}
 	refuses.AgentSeen = &fleet.AgentSeen{TakeoverGeneration: 1, FirstAt: written.Add(-time.Hour), LastAt: written, BootID: "b1"}
 	refuses.Backoffs = map[fleet.Process]fleet.BackoffState{
-		fleet.ProcessAgentStart: {NotBefore: now.Add(time.Minute), Cause: "another host key", Answered: true, Refused: true},
+		fleet.ProcessAgentStart: {NotBefore: now.Add(time.Minute), Since: written, Cause: "another host key", Answered: true, Refused: true},
 	}
 	for name, c := range map[string]struct {
 		record  fleet.Record
