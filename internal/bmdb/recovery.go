@@ -124,6 +124,29 @@ func givesTime(h *fleet.RecoveryHold) bool {
 	return h != nil && h.Actor == actorBMDB && strings.HasSuffix(h.Reason, haveTime)
 }
 
+// handover is how long before the end of another's stop the guard against a silence takes its
+// place. Recovery acts at the instant at which a stop ends, and the janitor may be late.
+const handover = time.Minute
+
+// guardsFrom says from when on the guard may stop recovery for a silence, beside the stop that
+// there is: it follows one that others have made. Its own is the memory of a silence that it knows,
+// or gives time to the last of one.
+func guardsFrom(h *fleet.RecoveryHold, now time.Time) (from time.Time, ok bool) {
+	switch {
+	case h == nil || givesTime(h):
+		return now, true
+	case h.Actor == actorBMDB || h.Until == nil || h.Until.After(now.Add(handover)):
+		return time.Time{}, false
+	}
+	return *h.Until, true
+}
+
+// follows reports whether the guard has just stopped recovery in the place of others, whose stop
+// would hold still. It lasts for longer than one that is made now.
+func follows(h *fleet.RecoveryHold, policy fleet.Policy, now time.Time) bool {
+	return SuspectsUs(h) && now.Sub(h.At) < handover && h.Until.Sub(now) > policy.SuspectFor
+}
+
 // refuseSpent fails where recovery is stopped because its budget is spent.
 func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) error {
 	h := env.RecoveryHold
@@ -204,6 +227,9 @@ func spent(policy fleet.Policy) string {
 // step from then on. They may be on their way, behind the others: what has passed of their time,
 // has passed while nobody could be heard.
 //
+// A stop that others have made, and that ends, it follows in time: machines that fell silent
+// meanwhile may all be due for a step at that end. What they have asked for it does not cut short.
+//
 // It also stops recovery while the budget of recovery is spent. That stop is in the name of the
 // policy, or of the BMDB where it takes the place of the memory of a silence.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
@@ -224,11 +250,14 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		if hold != nil && hold.Actor != actorBMDB && !holds(hold, t.Now()) {
 			hold = nil // a person's or the policy's, which is over
 		}
+		from, guards := guardsFrom(hold, t.Now())
 		switch {
-		case found.many(policy) && (hold == nil || givesTime(hold)):
-			until := t.Now().Add(policy.SuspectFor)
+		case found.many(policy) && guards:
+			until := from.Add(policy.SuspectFor)
 			did = found.String() + faultIsOurs
 			return t.holdRecovery(ctx, actorBMDB, &until, did)
+		case follows(hold, policy, t.Now()):
+			return nil
 		case found.few(policy) && found.any() && holds(hold, t.Now()) && SuspectsUs(hold):
 			until := t.Now().Add(policy.RecoveryStepTimeout)
 			did = found.String() + haveTime

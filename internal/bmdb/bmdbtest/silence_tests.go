@@ -289,6 +289,60 @@ var silenceTests = []test{
 		w.must(w.db.RecordSpoken(w.ctx, agents[0], "boot1"))
 		w.watch("0 of 5 machines with an agent are silent: recovery goes on")
 	}},
+	{"a stop that ends in a silence is followed by the guard's without a gap, and is not cut short by it", func(w *world) {
+		p := w.suspecting(2)
+		agents := []bmdb.AgentIdentity{w.broken("c1"), w.broken("c2")}
+		const ours = "2 of 2 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)"
+		s := w.lasting("recoverer")
+		for name, pause := range map[string]func(end time.Time){
+			"a person's":   func(end time.Time) { w.must(w.db.HoldRecovery(w.ctx, actor, &end, "a network change")) },
+			"the budget's": func(end time.Time) { w.must(w.db.HoldRecovery(w.ctx, fleet.ActorPolicy, &end, "it is spent")) },
+		} {
+			end := w.now().Add(3 * time.Hour).Truncate(time.Microsecond)
+			pause(end)
+			w.judgeAgain()
+			w.watch("") // it is stopped anyway
+			w.shift.Advance(end.Add(-50 * time.Second).Sub(w.now()))
+			w.watch(ours)
+			h, err := RecoveryHold(w.ctx, w.db)
+			w.must(err)
+			if h == nil || !h.Until.Equal(end.Add(p.SuspectFor)) {
+				w.Fatalf("%s stop ends at %s, and after it %+v", name, end, h)
+			}
+			w.watch("")
+			w.shift.Advance(end.Add(time.Second).Sub(w.now())) // nobody has looked again
+			w.recover(s, 2, 0)
+			w.must(w.db.ResumeRecovery(w.ctx, actor, "I have looked"))
+			w.judgeAgain()
+			for _, work := range w.recover(s, 2, 2) {
+				w.must(work.Cancel(w.ctx, "not now"))
+			}
+			w.watch("") // that silence is known
+
+			pause(w.now().Add(30 * time.Second))
+			w.watch(ours)
+			for _, a := range agents {
+				w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+			}
+			w.watch("") // recovery is stopped until then
+			w.shift.Advance(31 * time.Second)
+			w.watch("0 of 2 machines with an agent are silent: recovery goes on")
+			w.shift.Advance(p.SilentAfter + time.Second)
+			w.judgeAgain()
+		}
+	}},
+	{"a silence during a stop without an end is left to whoever ends it", func(w *world) {
+		w.suspecting(2)
+		w.broken("c1")
+		w.broken("c2")
+		w.must(w.db.HoldRecovery(w.ctx, actor, nil, "a network change"))
+		w.judgeAgain()
+		w.shift.Advance(time.Hour)
+		w.watch("")
+		if h, err := RecoveryHold(w.ctx, w.db); err != nil || h == nil || h.Actor != actor {
+			w.Fatalf("hold %+v, %v", h, err)
+		}
+	}},
 	{"who lets recovery go on without such a silence leaves the guard as it was", func(w *world) {
 		p := w.suspecting(2)
 		w.listening()
