@@ -77,29 +77,40 @@ func TestLeaveAfterACancelledReinstall(t *testing.T) {
 }
 
 // The agent in memory of a host of a list is told to leave when the host is released, within a
-// sweep.
+// sweep, also where the host is in quarantine.
 func TestLeaveAHostThatIsReleased(t *testing.T) {
 	t.Parallel()
-	h := newFixture(t, nil)
-	h.must(h.db.SetLevers(t.Context(), providerName, []fleet.Lever{fleet.LeverRelease, fleet.LeverClean}))
-	m := h.machines(1, nil)[0]
-	_, err := h.db.RecomputeAgenda(t.Context(), 100)
-	h.must(err)
-	client := h.dial(m.key)
-	beat := m.beat()
-	beat.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
-	if order := h.heartbeat(client, beat).GetLeaveMachine(); order != nil {
-		t.Fatalf("told %v", order)
+	for name, quarantined := range map[string]bool{"at work": false, "in quarantine": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFixture(t, nil)
+			h.must(h.db.SetLevers(t.Context(), providerName, []fleet.Lever{fleet.LeverRelease, fleet.LeverClean}))
+			hosts := h.machines(2, nil)
+			m := hosts[0]
+			_, err := h.db.RecomputeAgenda(t.Context(), 100)
+			h.must(err)
+			if quarantined {
+				h.must(h.db.Quarantine(t.Context(), "ada", m.id, "its fan is loud"))
+			}
+			client := h.dial(m.key)
+			beat := m.beat()
+			beat.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+			for range 2 { // from now on only a sweep makes it ask
+				if order := h.heartbeat(client, beat).GetLeaveMachine(); order != nil {
+					t.Fatalf("told %v", order)
+				}
+			}
+			_, err = h.db.RequestOperation(t.Context(), "ada", m.id, fleet.OperationRelease, "sold")
+			h.must(err)
+			works := h.claim(h.session(), fleet.ProcessOperation)
+			h.must(works[0].Note(t.Context(), bmdb.BeginOperation(1, "boot-1")))
+			// It wakes the sweep.
+			_, err = h.db.RequestInstall(t.Context(), "ada", hosts[1].id, *image(), true)
+			h.must(err)
+			h.until("it is told to leave", func() bool {
+				order := h.heartbeat(client, beat).GetLeaveMachine()
+				return order.GetTakeoverGeneration() == int64(m.generation) && order.GetReason() == "release, asked for by ada: sold"
+			})
+		})
 	}
-	_, err = h.db.RequestOperation(t.Context(), "ada", m.id, fleet.OperationRelease, "sold")
-	h.must(err)
-	works := h.claim(h.session(), fleet.ProcessOperation)
-	h.must(works[0].Note(t.Context(), bmdb.BeginOperation(1, "boot-1")))
-	h.must(h.stop())
-	h.start() // it sweeps a second after its start
-	client = h.dial(m.key)
-	h.until("it is told to leave", func() bool {
-		order := h.heartbeat(client, beat).GetLeaveMachine()
-		return order.GetTakeoverGeneration() == int64(m.generation) && order.GetReason() == "release, asked for by ada: sold"
-	})
 }
