@@ -194,13 +194,22 @@ func (o operation) already(fact fleet.Provided) string {
 			return "the provider says that it is off already"
 		}
 	case fleet.OperationRelease, fleet.OperationReplace:
-		r := o.work.Record
-		if o.listed() && r.Installed != nil && r.Installed.Attempt > 0 && (r.InstallRequest == nil || r.Installed.Generation >= r.InstallRequest.Generation) {
+		if r := o.work.Record; o.listed() && lifecycle.Installed(r) && r.Installed.Attempt > 0 && !agentTried(r) {
 			return "the host runs an installed system, on which no agent of ours is"
 		}
 	case fleet.OperationReboot, fleet.OperationPowerCycle:
 	}
 	return ""
+}
+
+// agentTried reports whether the start of an agent was tried on the installed system of a machine,
+// for a reinstall that was called off, and nobody knows whether it is there.
+func agentTried(r fleet.Record) bool {
+	var started fleet.TakeoverGeneration
+	if r.AgentStarted != nil {
+		started = r.AgentStarted.TakeoverGeneration
+	}
+	return r.InstallRequest != nil && r.Installed.Generation < r.InstallRequest.Generation && started < r.TakeoverGeneration
 }
 
 // listed reports whether the provider is a list of hosts, which stay where they are.

@@ -3,7 +3,6 @@ package operations_test
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -390,69 +389,4 @@ func set(t *testing.T, herd *shepherdtest.Herd, changes ...bmdb.Change) {
 	}
 	check(t, claim.Works[0].Finish(t.Context(), changes...))
 	check(t, session.Close(t.Context(), "done"))
-}
-
-// keeper is a provider whose machines stay: it has no levers.
-type keeper struct{ provider.Provider }
-
-func (keeper) KeepsMachines() bool { return true }
-
-// cleaner answers with its errors in turn, and the last of them from then on.
-type cleaner struct {
-	errs  []error
-	calls int
-}
-
-func (c *cleaner) Clean(context.Context, *bmdb.Work, provider.Entry) error {
-	c.calls++
-	if len(c.errs) == 0 {
-		return nil
-	}
-	err := c.errs[0]
-	if len(c.errs) > 1 {
-		c.errs = c.errs[1:]
-	}
-	return err
-}
-
-// TestHostsOfAList: a host is left clean, and one that cannot be reached blocks nobody for ever.
-func TestHostsOfAList(t *testing.T) {
-	t.Parallel()
-	away := fleet.Errorf(fleet.KindTimeout, "the host did not accept a connection")
-	for name, c := range map[string]struct {
-		errs  []error
-		ended string
-		gone  bool
-	}{
-		"clean":              {ended: "the agent was stopped, and its files were removed", gone: true},
-		"away for a while":   {errs: []error{away, away, nil}, ended: "the agent was stopped", gone: true},
-		"it does not answer": {errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget ID --reason WHY`"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				clean := &cleaner{errs: slices.Clone(c.errs)}
-				herd, handler := bench(t, 2, operations.Options{Cleaner: clean}, nil,
-					func(f *shepherdtest.FakeProvider) provider.Provider { return keeper{f} })
-				id := herd.Machines()[0]
-				capacity := herd.Record(id).Provided.Capacity
-				defer herd.Start(handler)()
-				time.Sleep(5 * time.Minute)
-				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
-				check(t, err)
-				time.Sleep(70 * time.Minute)
-				if got := strings.ReplaceAll(ended(t, herd, id), string(id), "ID"); !strings.Contains(got, c.ended) {
-					t.Errorf("it ended so: %q, want %q", got, c.ended)
-				}
-				if state, _ := herd.State(id); (state == "") != c.gone {
-					t.Errorf("the machine is %q", state)
-				}
-				penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
-				check(t, err)
-				if p := penalties[capacity]; c.gone && (!p.ForEver() || !strings.Contains(p.Cause, "ada: sold")) {
-					t.Errorf("the capacity is kept out by %+v", p)
-				}
-			})
-		})
-	}
 }

@@ -1,0 +1,125 @@
+package operations_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// keeper is a provider whose machines stay: it has no levers.
+type keeper struct{ provider.Provider }
+
+func (keeper) KeepsMachines() bool { return true }
+
+// cleaner answers with its errors in turn, and the last of them from then on.
+type cleaner struct {
+	errs  []error
+	calls int
+}
+
+func (c *cleaner) Clean(context.Context, *bmdb.Work, provider.Entry) error {
+	c.calls++
+	if len(c.errs) == 0 {
+		return nil
+	}
+	err := c.errs[0]
+	if len(c.errs) > 1 {
+		c.errs = c.errs[1:]
+	}
+	return err
+}
+
+// calledOff installs a host, and asks for a reinstall that is called off. Between the two somebody
+// who is to start an agent may try.
+func calledOff(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID, try func(*bmdb.Work)) {
+	t.Helper()
+	herd.Install(id)()
+	image := herd.Record(id).InstallRequest.Image
+	_, err := herd.DB.RequestInstall(t.Context(), "ada", id, fleet.InstallRequest{Image: image}, true)
+	check(t, err)
+	if try != nil {
+		session, err := herd.DB.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Host: "test", Lease: 5 * time.Second})
+		check(t, err)
+		claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
+		check(t, err)
+		if len(claim.Works) != 1 {
+			t.Fatal("no agent is to be started")
+		}
+		try(claim.Works[0])
+		check(t, session.Close(t.Context(), "done"))
+	}
+	_, err = herd.DB.CancelInstall(t.Context(), "ada", id, "the wrong image")
+	check(t, err)
+}
+
+// TestHostsOfAList: a host is left clean, and one that cannot be reached blocks nobody for ever.
+func TestHostsOfAList(t *testing.T) {
+	t.Parallel()
+	away := fleet.Errorf(fleet.KindTimeout, "the host did not accept a connection")
+	for name, c := range map[string]struct {
+		errs    []error
+		prepare func(*testing.T, *shepherdtest.Herd, fleet.MachineID)
+		ended   string
+		gone    bool
+	}{
+		"clean":            {ended: "the agent was stopped, and its files were removed", gone: true},
+		"away for a while": {errs: []error{away, away, nil}, ended: "the agent was stopped", gone: true},
+		"installed": {
+			prepare: func(_ *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) { herd.Install(id)() },
+			errs:    []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
+		},
+		"its reinstall was called off before an agent was started": {
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) { calledOff(t, herd, id, nil) },
+			errs:    []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
+		},
+		"its reinstall was called off, and an agent may have been started": {
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				calledOff(t, herd, id, func(work *bmdb.Work) {
+					check(t, work.Note(t.Context(), bmdb.MintTakeover(0, new(fleet.TakeoverGeneration))))
+				})
+			},
+			ended: "the agent was stopped, and its files were removed", gone: true,
+		},
+		"it does not answer": {errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget ID --reason WHY`"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				clean := &cleaner{errs: slices.Clone(c.errs)}
+				herd, handler := bench(t, 2, operations.Options{Cleaner: clean}, nil,
+					func(f *shepherdtest.FakeProvider) provider.Provider { return keeper{f} })
+				id := herd.Machines()[0]
+				capacity := herd.Record(id).Provided.Capacity
+				stop := herd.Start(handler)
+				time.Sleep(5 * time.Minute)
+				if stop(); c.prepare != nil {
+					c.prepare(t, herd, id)
+				}
+				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
+				check(t, err)
+				defer herd.Start(handler)()
+				time.Sleep(70 * time.Minute)
+				if got := strings.ReplaceAll(ended(t, herd, id), string(id), "ID"); !strings.Contains(got, c.ended) {
+					t.Errorf("it ended so: %q, want %q", got, c.ended)
+				}
+				if state, _ := herd.State(id); (state == "") != c.gone {
+					t.Errorf("the machine is %q", state)
+				}
+				penalties, err := herd.DB.Penalties(t.Context(), herd.Name)
+				check(t, err)
+				if p := penalties[capacity]; c.gone && (!p.ForEver() || !strings.Contains(p.Cause, "ada: sold")) {
+					t.Errorf("the capacity is kept out by %+v", p)
+				}
+			})
+		})
+	}
+}
