@@ -128,8 +128,10 @@ func (j judged) operators() (command, what string) {
 		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
 	}
 	switch j.plan.State {
-	case fleet.StateQuarantined:
-		return verb("unquarantine"), j.unquarantined(verb("replace"))
+	case fleet.StateQuarantined, fleet.StateMissing:
+		if !asked {
+			return j.setAside(verb)
+		}
 	case fleet.StateFailed:
 		switch {
 		case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
@@ -140,8 +142,6 @@ func (j judged) operators() (command, what string) {
 		default:
 			return "", fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)
 		}
-	case fleet.StateMissing:
-		return verb("forget"), "the machine is removed here"
 	case fleet.StateCreating:
 		switch p := j.env.Paused; {
 		case r.Intent == nil:
@@ -249,6 +249,15 @@ func untilThen(r fleet.Record) string {
 		return "; until then the system that the agent was started in goes on running"
 	}
 	return ""
+}
+
+// setAside is operators for a machine that is in quarantine, or that its provider does not have any
+// more.
+func (j judged) setAside(verb func(words string, more ...string) string) (command, what string) {
+	if j.plan.State == fleet.StateMissing {
+		return verb("forget"), "the machine is removed here"
+	}
+	return verb("unquarantine"), j.unquarantined(verb("replace"))
 }
 
 // unquarantined says what comes of the end of the quarantine. Where recovery has given the machine

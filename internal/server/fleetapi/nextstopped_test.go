@@ -84,3 +84,39 @@ func TestAStopWithoutAnEndIsAPersonsTurn(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsGivenBackIsNobodysTurn: a machine in quarantine, or one that its provider does not have
+// any more, waits for no person while the release that a person has asked for is under way.
+func TestWhatIsGivenBackIsNobodysTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	hourAgo := now.Add(-time.Hour)
+	quarantined := fleet.Record{
+		Machine:    fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: hourAgo},
+		Provided:   &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusActive, Hostname: "herd-1"},
+		Levers:     []fleet.Lever{fleet.LeverRelease},
+		Quarantine: &fleet.Quarantine{At: hourAgo, Actor: "recovery", Reason: "no step is left"},
+	}
+	missing := quarantined
+	missing.Quarantine = nil
+	missing.Provided = &fleet.Provided{At: hourAgo, Status: fleet.ProviderStatusGone, Hostname: "herd-1"}
+	for command, r := range map[string]fleet.Record{"unquarantine": quarantined, "forget": missing} {
+		env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+		next := func() (judged, string) {
+			j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+			return j, j.nextStep().GetWho()
+		}
+		r.Operation = &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReplace, At: now.Add(-time.Minute), Actor: "bob"}
+		if j, who := next(); who != whoWe {
+			t.Errorf("%s while it is given back: %v", j.plan.State, j.nextStep())
+		}
+		env.Restored = "its clock runs behind"
+		if j, who := next(); who != whoOperator || j.nextStep().GetCommand() != "" {
+			t.Errorf("%s while the database looks restored: %v", j.plan.State, j.nextStep())
+		}
+		env.Restored, r.OperationReport = "", &fleet.OperationReport{Number: 1, At: now, Detail: "it is locked"}
+		if j, who := next(); who != whoOperator || j.nextStep().GetCommand() != "ironherd machine "+command+" m1 --reason WHY" {
+			t.Errorf("%s when it was not given back: %v", j.plan.State, j.nextStep())
+		}
+	}
+}
