@@ -69,11 +69,8 @@ func (c judgement) trouble() (trouble, bool) {
 	if t.unheard {
 		t.at = c.withRoom(t.at)
 	}
-	t.step = t.at
-	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusActive {
-		t.step = later(t.step, p.At) // it was switched on, or was there again
-	}
-	t.step = t.step.Add(c.env.Policy.RecoveryStepTimeout) // also of many that wait for the same room
+	// also of many that wait for the same room
+	t.step = later(t.at, c.activeSince()).Add(c.env.Policy.RecoveryStepTimeout)
 	return t, any
 }
 

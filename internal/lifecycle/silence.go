@@ -1,6 +1,10 @@
 package lifecycle
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
 
 // silentAfter is how long an agent may be silent: at least three of the intervals that it was asked
 // for.
@@ -16,6 +20,15 @@ func (c judgement) workedOn(since time.Time) time.Time {
 		since = later(since, *m.Until)
 	}
 	return later(since, c.restartedAt())
+}
+
+// activeSince is since when the provider says that the machine is on: it was switched on then, or
+// was there again. Zero: it does not say so.
+func (c judgement) activeSince() (since time.Time) {
+	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusActive {
+		since = p.At
+	}
+	return since
 }
 
 // silentSince returns from when on silence counts. It does not count while no agent listener is up,
