@@ -69,13 +69,23 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	}
 	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()
-	err := db.update(ctx, "start session", func(ctx context.Context, t *transaction) (err error) {
+	// The deadline counts from the time of an extension, which is never from before the start. That
+	// of an update may be, by as long as an answer of the server once took.
+	var now time.Time
+	err := db.transact(ctx, "time of a session", db.engine.Extend, func(_ context.Context, t *transaction) error {
+		now = t.Now()
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start session of %s: %w", opts.Component, err)
+	}
+	err = db.update(ctx, "start session", func(ctx context.Context, t *transaction) (err error) {
 		if s.serves, err = t.registered(ctx, opts.Providers); err != nil {
 			return err
 		}
 		return t.q.InsertSession(ctx, statement.InsertSessionParams{
 			ID: string(s.id), Component: opts.Component, Host: opts.Host, Pid: int64(opts.PID), Lease: opts.Lease.Microseconds(),
-			StartedAt: micros(t.Now()), DeadlineAt: micros(t.Now().Add(opts.Lease)), Providers: served(s.serves),
+			StartedAt: micros(t.Now()), DeadlineAt: micros(now.Add(opts.Lease)), Providers: served(s.serves),
 		})
 	})
 	if err != nil {

@@ -24,10 +24,10 @@
 // Database time is the server's (rule 6). The engine asks for it in a round trip, at most ten
 // seconds ago, and counts on from there by clocks that nobody can set. The truth lies between two
 // readings: the earlier one, which assumes that the server answered in the last moment, judges
-// others; the later one, which assumes that it answered at once, is what a session is extended by,
-// and is always fresh. So nobody's session ends before its holder's trust does. A server clock that
-// is set forward by more than a margin ends sessions early (let it be slewed); one that is set at
-// all is logged.
+// others; the later one, which assumes that it answered at once, is what a session is started and
+// extended by, and is always fresh. So nobody's session ends before its holder's trust does. A
+// server clock that is set forward by more than a margin ends sessions early (let it be slewed);
+// one that is set at all is logged.
 //
 // # Locks
 //
