@@ -76,7 +76,7 @@ func (nobody) Happened(Happening, string) {}
 func Open(ctx context.Context, engine Engine, opts Options) (*DB, error) {
 	db := &DB{
 		engine: engine, logger: opts.Logger, observer: opts.Observer, clock: opts.Clock, heads: agenda.New(),
-		recomputed: recomputed{at: make(map[fleet.Process]*cursor)},
+		recomputed: recomputed{at: make(map[fleet.Process]cursor)},
 	}
 	if db.logger == nil {
 		db.logger = slog.New(slog.DiscardHandler)

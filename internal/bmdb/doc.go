@@ -118,9 +118,10 @@
 // # What grows with the fleet
 //
 // A claim, a commit, a fact, a heartbeat, a page of a list and an explanation read and write by
-// key; an idle poll is one statement and one descent of an index. Who holds what has no index,
-// because every claim and every end would pay for it: listing the leases of a session reads all
-// machines, and so does freeing those of a session that died, once. States are counted by the
+// key; an idle poll is one statement and one descent of an index. What is due and claimed by nobody
+// is judged again when it has become due, and not for as long as it is. Who holds what has no
+// index, because every claim and every end would pay for it: listing the leases of a session reads
+// all machines, and so does freeing those of a session that died, once. States are counted by the
 // rewrite that writes them, as changes that the janitor sums up. Check goes over the fleet in
 // pages, and counts lanes, machines and states whole at the end of each round.
 package bmdb

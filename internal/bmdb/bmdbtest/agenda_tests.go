@@ -48,6 +48,30 @@ func (w *world) unread(id fleet.MachineID) {
 }
 
 var agendaTests = []test{
+	// rule 12: where nobody serves their provider, say
+	{"what stays due and nobody claims is judged again once, but for what may have been written late", func(w *world) {
+		w.machines(nil, "c1", "c2", "c3")
+		judged := func(want int) {
+			w.Helper()
+			n := 0
+			for some := 2; some == 2; n += some {
+				var err error
+				some, err = w.db.RecomputeAgenda(w.ctx, 2)
+				w.must(err)
+			}
+			if n != want {
+				w.Fatalf("judged %d again, want %d", n, want)
+			}
+			w.shift.Advance(2 * time.Minute)
+		}
+		judged(3)
+		judged(3)
+		w.machine("c4")
+		judged(1)
+		judged(1)
+		judged(0)
+		w.wantNumber(4, "SELECT count(*) FROM agenda WHERE process = 'agent-start'")
+	}},
 	// rule 2: an entry is a hint. One that its subject does not know of starts nothing, and goes.
 	{"an entry of a provider that is not there stops nobody, and goes", func(w *world) {
 		s := w.lasting("a")

@@ -320,3 +320,26 @@ func TestOneHostIsTakenInByOneOfTwoPasses(t *testing.T) {
 		})
 	}
 }
+
+// TestAMachineThatWasLockedIsJudgedLater: the janitor comes back to it, however long it has been
+// due.
+func TestAMachineThatWasLockedIsJudgedLater(t *testing.T) {
+	t.Parallel()
+	p, url, ids := stocked(t, 2, postgres.Options{Lease: time.Second})
+	p.shift.Advance(10 * time.Minute)
+	other := stranger(t, url, "SELECT 1 FROM machine WHERE id = $1 FOR UPDATE", string(ids[0]))
+	if _, err := other.Exec(t.Context(), "UPDATE machine_state SET reason = 'old'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.RecomputeAgenda(t.Context(), 10); fleet.KindOf(err) != fleet.KindTemporary {
+		t.Fatalf("a machine is locked: %v", err)
+	}
+	p.must(other.Commit(t.Context()))
+	p.shift.Advance(2 * time.Minute)
+	if _, err := p.RecomputeAgenda(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if old := query[int](t, url, "SELECT count(*) FROM machine_state WHERE reason = 'old'"); old != 0 {
+		t.Errorf("%d machines were not judged again", old)
+	}
+}
