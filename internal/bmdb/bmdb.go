@@ -136,7 +136,11 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 		if _, err := t.q.InsertPolicy(ctx, statement.InsertPolicyParams{Number: 1, At: micros(t.Now()), Body: string(body)}); err != nil {
 			return fmt.Errorf("write the first policy: %w", err)
 		}
-		if err := t.q.InsertListener(ctx); err != nil || evidence == "" {
+		if err := t.q.InsertListener(ctx); err != nil {
+			return fmt.Errorf("make the row of the listeners: %w", err)
+		}
+		// From here on this process knows a policy.
+		if _, err := t.environment(ctx); err != nil || evidence == "" {
 			return err
 		}
 		db.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",

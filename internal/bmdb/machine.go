@@ -43,6 +43,15 @@ const numbersOfRules = 1000
 // which is lower.
 func judgedUnder(policy fleet.Policy) int64 { return policy.Number*numbersOfRules + lifecycle.Rules }
 
+// judgedUnder is the number for a machine that is judged now. Levers change with the number of the
+// policy. So where that is news to this process, which may have read the machine before, the
+// machine counts as judged under the policy from before, and is judged again.
+func (t *transaction) judgedUnder(m *machineRecord) int64 {
+	policy := t.env.Policy
+	policy.Number = min(policy.Number, max(t.known, m.state.policy/numbersOfRules))
+	return judgedUnder(policy)
+}
+
 func machineOf(row statement.MachineRecord) *machineRecord {
 	m := &machineRecord{
 		lane: laneOf(row),
@@ -220,7 +229,7 @@ func dueMicros(d lifecycle.Decision) int64 {
 // while somebody is at work: lists say who is, and the end of the work writes it.
 func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 	was := m.state
-	under := judgedUnder(t.env.Policy)
+	under := t.judgedUnder(m)
 	if was.state == plan.State && was.policy == under {
 		if _, atWork := m.record.Holds[fleet.LaneHost]; atWork || was.reason == plan.Reason {
 			return

@@ -21,8 +21,10 @@ type transaction struct {
 	q  *statement.Queries
 	// many are the statements on many rows.
 	many statement.Many
-	// env is read once, after the first locks; see environment.
-	env *fleet.Environment
+	// env is read once, after the first locks; see environment. known is the number of the policy that
+	// this process knew before: what the transaction reads is not from before that policy.
+	env   *fleet.Environment
+	known int64
 	// parts is read once; see attendance.
 	parts *attendance
 	// sooner are the entries that this transaction made due earlier, the earliest of each.
@@ -95,6 +97,9 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	began := time.Now()
 	err := run(ctx, func(ctx context.Context, tx Tx) error {
 		t = &transaction{Tx: tx, db: db, sooner: make(map[Entry]time.Time), buffer: newBuffer()}
+		if p := db.policy.Load(); p != nil {
+			t.known = p.Number
+		}
 		t.q, t.many = statement.New(t), db.engine.Many(t)
 		if err := fn(ctx, t); err != nil {
 			return err

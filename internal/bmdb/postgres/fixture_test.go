@@ -107,6 +107,7 @@ type pausing struct {
 	hook  func()
 	limit func()
 	end   func()
+	env   func()
 }
 
 // beforeLock has something done when the next transaction is about to lock machines.
@@ -129,6 +130,13 @@ func (p *pausing) beforeEnd(hook func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end = hook
+}
+
+// beforeEnvironment has something done when the next transaction is about to read the policy.
+func (p *pausing) beforeEnvironment(hook func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.env = hook
 }
 
 type hookedTx struct {
@@ -171,6 +179,19 @@ func (t hookedTx) ExecContext(ctx context.Context, query string, args ...any) (s
 		hook()
 	}
 	return t.Tx.ExecContext(ctx, query, args...)
+}
+
+func (t hookedTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	var hook func()
+	if strings.Contains(query, "name: GetEnvironment") {
+		t.engine.mu.Lock()
+		hook, t.engine.env = t.engine.env, nil
+		t.engine.mu.Unlock()
+	}
+	if hook != nil {
+		hook()
+	}
+	return t.Tx.QueryRowContext(ctx, query, args...)
 }
 
 type pause struct {
