@@ -118,7 +118,7 @@ func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) err
 		}
 		t.buffer.move(process, providerSubject(p.record.Name), p.record.Name, l.due, is)
 		t.buffer.lane(l)
-		if l.due == 0 || is < l.due {
+		if is != 0 && (l.due == 0 || is < l.due) {
 			t.becomesDue(process, p.record.Name, time.UnixMicro(is))
 		}
 		l.due = is

@@ -48,6 +48,22 @@ func (w *world) unread(id fleet.MachineID) {
 }
 
 var agendaTests = []test{
+	{"work that is not wanted any more wakes nobody", func(w *world) {
+		w.must(w.claimOne(w.lasting("a"), fleet.ProcessProvision).Finish(w.ctx))
+		wake := w.db.Wake(fleet.ProcessProvision)
+		select {
+		case <-wake:
+		default:
+		}
+		w.must(w.db.PauseProvider(w.ctx, actor, provider, "no money"))
+		select {
+		case <-wake:
+			w.Fatal("woken, and the provider is paused")
+		default:
+		}
+		w.must(w.db.ResumeProvider(w.ctx, actor, provider, "money"))
+		<-wake
+	}},
 	// rule 12: where nobody serves their provider, say
 	{"what stays due and nobody claims is judged again once, but for what may have been written late", func(w *world) {
 		w.machines(nil, "c1", "c2", "c3")
