@@ -139,6 +139,9 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 		if err := t.q.InsertListener(ctx); err != nil {
 			return fmt.Errorf("make the row of the listeners: %w", err)
 		}
+		if err := t.warnOfBefore(ctx); err != nil {
+			return err
+		}
 		// From here on this process knows a policy.
 		if _, err := t.environment(ctx); err != nil || evidence == "" {
 			return err
@@ -147,6 +150,35 @@ func (db *DB) prepare(ctx context.Context, evidence string) error {
 			slog.String("evidence", evidence))
 		return t.q.PutRestored(ctx, statement.PutRestoredParams{At: micros(t.Now()), Evidence: evidence})
 	})
+}
+
+// clockDiffers is how far the database's clock may be behind what was written by it while nobody
+// has set it back.
+const clockDiffers = time.Minute
+
+// warnOfBefore warns where providers or sessions that live were written at an instant that is to
+// come: what was written then counts until then.
+func (t *transaction) warnOfBefore(ctx context.Context) error {
+	providers, err := t.q.ListProviders(ctx)
+	if err != nil {
+		return err
+	}
+	sessions, err := t.q.ListLiveSessions(ctx)
+	if err != nil {
+		return err
+	}
+	var newest int64
+	for _, p := range providers {
+		newest = max(newest, p.LastPassAt, p.LastUpdateAt)
+	}
+	for _, s := range sessions {
+		newest = max(newest, s.ExtendedAt)
+	}
+	if at := instant(newest); at.After(t.Now().Add(clockDiffers)) {
+		t.db.logger.WarnContext(ctx, "the database's clock was set back; what was written before that, as the sessions of processes that have died since, counts until then",
+			slog.Time("until", at), slog.Duration("by", at.Sub(t.Now())))
+	}
+	return nil
 }
 
 // Close closes the engine. Sessions are not ended by it: see Session.Close.

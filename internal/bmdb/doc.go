@@ -102,7 +102,10 @@
 //   - What is stored of a machine cannot be read: that machine alone is put off, shown as
 //     unreadable and found by Check.
 //   - A wake-up is lost: the claimer finds the work by its own timer, or by the next full scan.
-//   - A clock is set: nothing. All stored instants are the database's.
+//   - The clock of a host is set: nothing. All stored instants are the database's.
+//   - The clock of a database server is set forward: sessions end early. It is set back: what was
+//     written before counts until it is there again, but for passes and updates of providers; who
+//     opens the database is told.
 //   - Nobody listened to agents: silence counts only from the listener's return.
 //   - The listener promises shorter intervals, a restore is accepted, the policy changes: the
 //     policy gets a new number, and RecomputeAgenda judges what was judged under a lower one.

@@ -219,6 +219,10 @@ func TestProviderProcesses(t *testing.T) {
 	ran := fleet.ProviderRecord{Name: "metal", LastPassAt: at(9), LastUpdateAt: at(9)}
 	check("the next pass is an interval after the last", ran, 0, at(10))
 	check("settled machines are refreshed rarely", ran, 1, at(39))
+	check("a last pass that a slow answer puts into the future counts", fleet.ProviderRecord{LastPassAt: at(10.5)}, 0, at(11.5))
+	back := fleet.ProviderRecord{Name: "metal", LastPassAt: at(130), LastUpdateAt: at(130)}
+	check("a pass after which the clock was set back is none", back, 0, epoch)
+	check("nor is such an update", back, 1, epoch)
 	ran.Changing = true
 	check("changing machines are refreshed often", ran, 1, at(10))
 	ran.Backoffs = map[fleet.Process]fleet.BackoffState{fleet.ProcessProvision: {NotBefore: at(15), Cause: "no answer"}}
