@@ -49,6 +49,15 @@ func TestServerTime(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("logged: %s", log.String())
 	}
+	// one that came back late, and the next, which did not: neither says that the clock was set
+	now := s.earliest()
+	for _, late := range []time.Duration{2 * time.Second, 0} {
+		heard := s.clock.Elapsed()
+		s.learn(t.Context(), now.Add(-late), heard-late, heard)
+	}
+	if log.Len() > 0 {
+		t.Errorf("the clock was not set: logged %s", log.String())
+	}
 	for _, set := range []time.Duration{time.Hour, -2 * time.Hour} {
 		log.Reset()
 		said = said.Add(set)

@@ -50,7 +50,8 @@ func (s *serverTime) learn(ctx context.Context, said time.Time, sent, heard time
 	if s.asked {
 		expected := s.said.Add(heard - s.heard)
 		off := said.Sub(expected)
-		if off > wasSet+heard-sent || off < -wasSet-(s.heard-s.sent) {
+		// The answer before may have come back late, and so may this one.
+		if off > wasSet+s.heard-s.sent || off < -wasSet-(heard-sent) {
 			s.logger.WarnContext(ctx, "the clock of the database server was set", slog.Duration("by", off))
 			s.last = time.Time{}
 		}
