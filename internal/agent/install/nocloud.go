@@ -18,7 +18,7 @@ import (
 // left to them. Interfaces with hardware are told by MAC address, and have the names that they had.
 // An error beside a network-config, or beside none that is needed, says what is left out.
 func networkConfig(n *agentv1.Network) ([]byte, error) {
-	c := &netplan{servers: NameServers(n), network: &agentv1.Network{
+	c := &netplan{servers: map[string][]string{}, network: &agentv1.Network{
 		Links: slices.Clone(n.GetLinks()), Routes: n.GetRoutes(), ResolvConf: n.GetResolvConf(),
 	}}
 	c.wantAddressed()
@@ -33,6 +33,7 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 	if !needed {
 		return nil, left
 	}
+	c.giveServers(NameServers(n))
 	c.line(0, "version: 2")
 	for _, group := range []struct{ title, kind string }{{"ethernets", ""}, {"bonds", "bond"}, {"bridges", "bridge"}, {"vlans", "vlan"}} {
 		titled := false
@@ -49,7 +50,7 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 			}
 		}
 	}
-	if !c.named && !leased { // DHCP or a router would tell of name servers
+	if len(c.servers) == 0 && !leased { // DHCP or a router would tell of name servers
 		unnamed := errors.New("no name server is known, so it finds no names unless its image or its first-boot data has one")
 		if left != nil {
 			unnamed = fmt.Errorf("%w; %w", left, unnamed)
@@ -65,9 +66,8 @@ type netplan struct {
 	// wanted are the interfaces that have addresses, and what these stand on.
 	wanted map[string]bool
 	text   strings.Builder
-	// servers are the name servers, and named tells that they are written.
-	servers []netip.Addr
-	named   bool
+	// servers are the name servers of each interface, quoted.
+	servers map[string][]string
 }
 
 func (c *netplan) line(depth int, format string, args ...any) {
@@ -227,18 +227,16 @@ func (c *netplan) addresses(link *agentv1.NetworkLink) {
 	if _, alone := given(link, true); alone {
 		c.line(2, "dhcp6: true")
 	}
-	if len(static) == 0 {
+	if len(static) > 0 {
+		c.line(2, "addresses: [%s]", strings.Join(static, ", "))
+	}
+	servers := c.servers[link.GetName()]
+	if len(servers) == 0 {
 		return
 	}
-	c.line(2, "addresses: [%s]", strings.Join(static, ", "))
-	servers, domains := c.resolver()
-	if c.named || len(servers) == 0 {
-		return
-	}
-	c.named = true
 	c.line(2, "nameservers:")
 	c.line(3, "addresses: [%s]", strings.Join(servers, ", "))
-	if len(domains) > 0 {
+	if domains := c.domains(); len(domains) > 0 {
 		c.line(3, "search: [%s]", strings.Join(domains, ", "))
 	}
 }
@@ -266,14 +264,52 @@ func NameServers(n *agentv1.Network) (servers []netip.Addr) {
 	return servers
 }
 
-// resolver returns the name servers and the domains to search, quoted. A server on one link alone
-// is left out, because a network-config has no zones.
-func (c *netplan) resolver() (servers, domains []string) {
-	for _, server := range c.servers {
-		if server.Zone() == "" {
-			servers = append(servers, fmt.Sprintf("%q", server))
+// giveServers gives each name server to the interface that leads to it, because systemd-resolved
+// asks it over no other: that of the longest prefix that it is in, else the first static one. Where
+// nothing is static, DHCP or a router tells of name servers. A server on one link alone is left
+// out, because a network-config has no zones.
+func (c *netplan) giveServers(servers []netip.Addr) {
+	links := c.network.GetLinks()
+	first := slices.IndexFunc(links, func(link *agentv1.NetworkLink) bool { return slices.ContainsFunc(link.GetAddresses(), isStatic) })
+	for _, server := range servers {
+		if server.Zone() != "" || first < 0 {
+			continue
 		}
+		to, longest, least := links[first].GetName(), -1, int32(0)
+		for _, link := range links {
+			leads := func(network string, metric int32) {
+				prefix, err := netip.ParsePrefix(network)
+				if bits := prefix.Bits(); err == nil && prefix.Contains(server) && (bits > longest || bits == longest && metric < least) {
+					to, longest, least = link.GetName(), bits, metric
+				}
+			}
+			for _, a := range link.GetAddresses() {
+				leads(a.GetPrefix(), 0)
+			}
+			for _, r := range c.network.GetRoutes() {
+				// a daemon's route is not there at first
+				if r.GetLink() == link.GetName() && c.wanted[r.GetLink()] && (!r.GetDynamic() || r.GetDestination() == "") {
+					leads(destination(r), r.GetMetric())
+				}
+			}
+		}
+		c.servers[to] = append(c.servers[to], fmt.Sprintf("%q", server))
 	}
+}
+
+// destination returns where a route leads to, that of a default route too.
+func destination(r *agentv1.NetworkRoute) string {
+	switch {
+	case r.GetDestination() != "":
+		return r.GetDestination()
+	case r.GetIpv6():
+		return "::/0"
+	}
+	return "0.0.0.0/0"
+}
+
+// domains returns the domains to search, quoted.
+func (c *netplan) domains() (domains []string) {
 	for line := range strings.SplitSeq(string(c.network.GetResolvConf()), "\n") {
 		switch words := strings.Fields(line); {
 		case len(words) < 2:
@@ -286,7 +322,7 @@ func (c *netplan) resolver() (servers, domains []string) {
 			}
 		}
 	}
-	return servers, domains
+	return domains
 }
 
 // routes writes the routes that neither DHCP, nor a router, nor a routing daemon will bring.
@@ -296,20 +332,14 @@ func (c *netplan) routes(link *agentv1.NetworkLink) {
 		if r.GetLink() != link.GetName() || r.GetDynamic() {
 			continue
 		}
-		to := r.GetDestination()
-		if to == "" {
-			if dynamic, _ := given(link, r.GetIpv6()); dynamic {
-				continue
-			}
-			if to = "0.0.0.0/0"; r.GetIpv6() {
-				to = "::/0"
-			}
+		if dynamic, _ := given(link, r.GetIpv6()); dynamic && r.GetDestination() == "" {
+			continue
 		}
 		if !titled {
 			c.line(2, "routes:")
 			titled = true
 		}
-		c.line(2, "- to: %q", to)
+		c.line(2, "- to: %q", destination(r))
 		if r.GetGateway() != "" {
 			c.line(3, "via: %q", r.GetGateway())
 		} else {
