@@ -13,10 +13,11 @@ import (
 )
 
 // networkConfig returns the network of the old system as cloud-init's network-config of version 2,
-// which is that of netplan: nil where that network had no static address, nor any on a VLAN or a
-// bond, because then the image's own way, which is DHCP, is as good. What DHCP or a router gave is
-// left to them. Interfaces with hardware are told by MAC address, and have the names that they had.
-// An error beside a network-config, or beside none that is needed, says what is left out.
+// which is that of netplan: nil where that network had no static address, nor any that stands on a
+// VLAN or a bond, because then the image's own way, which is DHCP, is as good. What DHCP or a
+// router gave is left to them. Interfaces with hardware are told by MAC address, and have the names
+// that they had. An error beside a network-config, or beside none that is needed, says what is left
+// out.
 func networkConfig(n *agentv1.Network) ([]byte, error) {
 	c := &netplan{servers: map[string][]string{}, network: &agentv1.Network{
 		Links: slices.Clone(n.GetLinks()), Routes: n.GetRoutes(), ResolvConf: n.GetResolvConf(),
@@ -28,7 +29,7 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 	for _, link := range c.network.GetLinks() {
 		leased = leased || slices.ContainsFunc(link.GetAddresses(), func(a *agentv1.NetworkAddress) bool { return !isStatic(a) })
 		needed = needed || slices.ContainsFunc(link.GetAddresses(), isStatic) ||
-			len(link.GetAddresses()) > 0 && slices.Contains([]string{"vlan", "bond"}, link.GetKind())
+			c.wanted[link.GetName()] && slices.Contains([]string{"vlan", "bond"}, link.GetKind())
 	}
 	if !needed {
 		return nil, left

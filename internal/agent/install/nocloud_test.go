@@ -225,6 +225,25 @@ func TestServiceVlan(t *testing.T) {
 	}
 }
 
+// A switch may answer DHCP on the VLAN or the bond alone: a bridge over one is told, although its
+// address is from DHCP. One over bare hardware is not.
+func TestLeasedBridge(t *testing.T) {
+	t.Parallel()
+	eth0, eth1 := &agentv1.NetworkLink{Name: "eth0", Mac: "02:00:00:00:00:01"}, &agentv1.NetworkLink{Name: "eth1", Mac: "02:00:00:00:00:02"}
+	bond := &agentv1.NetworkLink{Name: "bond0", Mac: "02:00:00:00:00:01", Kind: "bond", Lower: []string{"eth0", "eth1"}, Bond: &agentv1.Bond{Mode: 4}}
+	vlan := &agentv1.NetworkLink{Name: "eth0.7", Kind: "vlan", VlanId: 7, Lower: []string{"eth0"}}
+	for lower, want := range map[string]bool{"bond0": true, "eth0.7": true, "eth0": false} {
+		n := &agentv1.Network{Links: []*agentv1.NetworkLink{eth0, eth1, bond, vlan, {
+			Name: "br0", Mac: "02:00:00:00:00:01", Kind: "bridge", Lower: []string{lower}, Addresses: []*agentv1.NetworkAddress{address("192.0.2.7/24", 3600_000)},
+		}}}
+		got, err := networkConfig(n)
+		whole := strings.Contains(string(got), "  \"br0\":\n    interfaces: [\""+lower+"\"]") && strings.Contains(string(got), "  \""+lower+"\":\n") && strings.Contains(string(got), "dhcp4: true")
+		if err != nil || whole != want || (len(got) > 0) != want {
+			t.Errorf("a bridge over %s: %v\n%s", lower, err, got)
+		}
+	}
+}
+
 // An installed system that gets static addresses and no name server has its network all the same,
 // and the install says what is not there. DHCP and routers tell of name servers.
 func TestNetworkWithoutNameServers(t *testing.T) {
