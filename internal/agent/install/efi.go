@@ -24,6 +24,8 @@ const (
 	efiAttributes = 7
 	// efiActive marks an entry that the firmware may boot.
 	efiActive = 1
+	// efiCategory has the bits of an entry's second byte that are 0 where it boots a system.
+	efiCategory = 0x1f
 	// efiName is how our boot entry is called. It is the same after each install, which is how the
 	// next install finds it.
 	efiName = "Ironherd installed system"
@@ -80,7 +82,7 @@ func (v efiVariables) put(option []byte) (networkFirst bool, err error) {
 		return false, err
 	}
 	var order []uint16
-	at := 0xffff // an entry of ours that somebody has put before network boot stays there
+	at := 0xffff // an entry of ours that somebody has put before network boot stays before it
 	for i := 0; i+1 < len(data); i += 2 {
 		if n := binary.LittleEndian.Uint16(data[i:]); n != number {
 			order = append(order, n)
@@ -88,16 +90,17 @@ func (v efiVariables) put(option []byte) (networkFirst bool, err error) {
 			at = min(at, len(order))
 		}
 	}
+	place := 0
 	for i, n := range order[:min(at, len(order))] {
-		network, active := v.bootsNetwork(n)
-		if !network {
-			at = i
+		network, boots := v.bootsNetwork(n)
+		if network {
+			place, networkFirst = i+1, networkFirst || boots
+		} else if boots {
 			break
 		}
-		networkFirst = networkFirst || active
 	}
 	var encoded []byte
-	for _, n := range slices.Insert(order, min(at, len(order)), number) {
+	for _, n := range slices.Insert(order, place, number) {
 		encoded = binary.LittleEndian.AppendUint16(encoded, n)
 	}
 	if bytes.Equal(encoded, data) {
@@ -107,14 +110,15 @@ func (v efiVariables) put(option []byte) (networkFirst bool, err error) {
 }
 
 // bootsNetwork says whether an entry boots what a server in the network has for the machine, by PXE
-// or HTTP, and whether it is active. A disk that is in the network is a disk. Of some firmware
-// (Dell's) nothing but the name of an entry says that.
-func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
+// or HTTP, and whether the firmware boots it by itself: it is there, active and no application such
+// as the firmware's set-up. A disk that is in the network is a disk. Of some firmware (Dell's)
+// nothing but the name of an entry says that.
+func (v efiVariables) bootsNetwork(number uint16) (network, boots bool) {
 	option, err := v.read(fmt.Sprintf("Boot%04X", number))
 	if err != nil || len(option) < 6 {
 		return false, false
 	}
-	active = option[0]&efiActive != 0
+	boots = option[0]&efiActive != 0 && option[1]&efiCategory == 0
 	length, path := int(binary.LittleEndian.Uint16(option[4:])), option[6:]
 	for named := false; len(path) >= 2 && !named; path = path[2:] {
 		named = path[0]|path[1] == 0
@@ -129,7 +133,7 @@ func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
 		)
 		switch kind, of := path[0], path[1]; {
 		case kind == media || kind == messaging && (of == iSCSI || of == nvmeOverWire):
-			return false, active
+			return false, boots
 		case kind == messaging && (of == mac || of == ipv4 || of == ipv6 || of == uri):
 			network = true
 		case kind == messaging: // SATA, NVMe, USB and the like, whatever its name
@@ -138,7 +142,7 @@ func (v efiVariables) bootsNetwork(number uint16) (network, active bool) {
 		path = path[min(len(path), max(4, int(binary.LittleEndian.Uint16(path[2:])))):]
 	}
 	says := func(word string) bool { return bytes.Contains(name, utf16Text(word)[:2*len(word)]) }
-	return network || !device && (says("PXE") || says("HTTP")), active
+	return network || !device && (says("PXE") || says("HTTP")), boots
 }
 
 // number returns the number of our entry, else the first that is free.

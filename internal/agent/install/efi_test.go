@@ -59,10 +59,12 @@ var (
 	pci      = node(2, 1, "\xd0\x41\x03\x0a\x00\x00\x00\x00") + node(1, 1, "\x00\x03")
 	pxe      = option(1, pci+node(3, 11, strings.Repeat("\x02", 33))+node(3, 12, strings.Repeat("\x00", 23)))
 	httpBoot = option(1, pci+node(3, 13, strings.Repeat("\x00", 56))+node(3, 24, ""))
+	// setUp is EDK2's set-up: active, hidden, an application.
+	setUp = "\x09\x01" + option(0, node(4, 7, strings.Repeat("\x05", 16)))[2:]
 )
 
 // Our entry comes before every other one that boots no network, and network boot stays first where
-// it was.
+// it was. What the firmware does not boot by itself counts for nothing.
 func TestBootOrder(t *testing.T) {
 	t.Parallel()
 	const warning = "the firmware boots from the network first"
@@ -71,19 +73,27 @@ func TestBootOrder(t *testing.T) {
 		order, want string
 		warned      bool
 	}{
-		"none":                 {nil, "", "\x00\x00", false},
-		"a disk":               {map[string]string{"Boot0000": option(1, pci)}, "\x00\x00", "\x01\x00\x00\x00", false},
-		"a disk, then PXE":     {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe}, "\x00\x00\x01\x00", "\x02\x00\x00\x00\x01\x00", false},
-		"PXE, a disk, PXE":     {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe, "Boot0002": httpBoot}, "\x01\x00\x00\x00\x02\x00", "\x01\x00\x03\x00\x00\x00\x02\x00", true},
-		"HTTP, then PXE":       {map[string]string{"Boot0000": httpBoot, "Boot0001": pxe}, "\x00\x00\x01\x00", "\x00\x00\x01\x00\x02\x00", true},
-		"PXE that is off":      {map[string]string{"Boot0000": option(0, pci+node(3, 11, ""))}, "\x00\x00", "\x00\x00\x01\x00", false},
-		"PXE by name alone":    {map[string]string{"Boot0000": entryNamed("PXE Device 1: NIC 1", 1, node(1, 4, "\x41\x18\x19\x3a"))}, "\x00\x00", "\x00\x00\x01\x00", true},
-		"a disk of that name":  {map[string]string{"Boot0000": entryNamed("PXE Corp. SSD", 1, pci+node(3, 18, "\x00\x00"))}, "\x00\x00", "\x01\x00\x00\x00", false},
-		"iSCSI":                {map[string]string{"Boot0000": option(1, pci+node(3, 11, "")+node(3, 12, "")+node(3, 19, ""))}, "\x00\x00", "\x01\x00\x00\x00", false},
-		"a path that is cut":   {map[string]string{"Boot0000": "\x01\x00\x00\x00\xff\xffP\x00\x00\x00\x02\x01\x00\x00\x03"}, "\x00\x00", "\x01\x00\x00\x00", false},
-		"one that is gone":     {nil, "\x07\x00", "\x00\x00\x07\x00", false},
-		"ours, put before PXE": {map[string]string{"Boot0000": pxe, "Boot0001": string(loadOption(theESP, "x"))}, "\x01\x00\x00\x00", "\x01\x00\x00\x00", false},
-		"ours, put at the end": {map[string]string{"Boot0000": option(1, pci), "Boot0001": string(loadOption(theESP, "x"))}, "\x00\x00\x01\x00", "\x01\x00\x00\x00", false},
+		"none":                {nil, "", "\x00\x00", false},
+		"a disk":              {map[string]string{"Boot0000": option(1, pci)}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"a disk, then PXE":    {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe}, "\x00\x00\x01\x00", "\x02\x00\x00\x00\x01\x00", false},
+		"PXE, a disk, PXE":    {map[string]string{"Boot0000": option(1, pci), "Boot0001": pxe, "Boot0002": httpBoot}, "\x01\x00\x00\x00\x02\x00", "\x01\x00\x03\x00\x00\x00\x02\x00", true},
+		"HTTP, then PXE":      {map[string]string{"Boot0000": httpBoot, "Boot0001": pxe}, "\x00\x00\x01\x00", "\x00\x00\x01\x00\x02\x00", true},
+		"PXE that is off":     {map[string]string{"Boot0000": option(0, pci+node(3, 11, ""))}, "\x00\x00", "\x00\x00\x01\x00", false},
+		"PXE by name alone":   {map[string]string{"Boot0000": entryNamed("PXE Device 1: NIC 1", 1, node(1, 4, "\x41\x18\x19\x3a"))}, "\x00\x00", "\x00\x00\x01\x00", true},
+		"a disk of that name": {map[string]string{"Boot0000": entryNamed("PXE Corp. SSD", 1, pci+node(3, 18, "\x00\x00"))}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"iSCSI":               {map[string]string{"Boot0000": option(1, pci+node(3, 11, "")+node(3, 12, "")+node(3, 19, ""))}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"a path that is cut":  {map[string]string{"Boot0000": "\x01\x00\x00\x00\xff\xffP\x00\x00\x00\x02\x01\x00\x00\x03"}, "\x00\x00", "\x01\x00\x00\x00", false},
+		"one that is gone":    {nil, "\x07\x00", "\x00\x00\x07\x00", false},
+		"a disk that is off, PXE, a disk": {
+			map[string]string{"Boot0000": option(0, pci), "Boot0001": pxe, "Boot0002": option(1, pci)}, "\x00\x00\x01\x00\x02\x00", "\x00\x00\x01\x00\x03\x00\x02\x00", true,
+		},
+		"a set-up application, PXE":  {map[string]string{"Boot0000": setUp, "Boot0001": pxe}, "\x00\x00\x01\x00", "\x00\x00\x01\x00\x02\x00", true},
+		"one that is gone, PXE":      {map[string]string{"Boot0001": pxe}, "\x07\x00\x01\x00", "\x07\x00\x01\x00\x00\x00", true},
+		"PXE, a set-up application":  {map[string]string{"Boot0000": setUp, "Boot0001": pxe}, "\x01\x00\x00\x00", "\x01\x00\x02\x00\x00\x00", true},
+		"a set-up application, disk": {map[string]string{"Boot0000": setUp, "Boot0001": option(1, pci)}, "\x00\x00\x01\x00", "\x02\x00\x00\x00\x01\x00", false},
+		"PXE as an application":      {map[string]string{"Boot0000": "\x01\x01" + pxe[2:]}, "\x00\x00", "\x00\x00\x01\x00", false},
+		"ours, put before PXE":       {map[string]string{"Boot0000": pxe, "Boot0001": string(loadOption(theESP, "x"))}, "\x01\x00\x00\x00", "\x01\x00\x00\x00", false},
+		"ours, put at the end":       {map[string]string{"Boot0000": option(1, pci), "Boot0001": string(loadOption(theESP, "x"))}, "\x00\x00\x01\x00", "\x01\x00\x00\x00", false},
 	} {
 		variables := map[string]string{}
 		maps.Copy(variables, test.entries)
