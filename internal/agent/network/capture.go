@@ -375,23 +375,20 @@ func (c *capture) route(route netlink.Route, ipv6 bool) {
 		c.warn("the route to %s is encapsulated and not carried over", route.Dst)
 		return
 	}
-	link, gateway, flags := route.LinkIndex, route.Gw, route.Flags
-	if len(route.MultiPath) > 0 { // one way is enough to be reached
-		hop := route.MultiPath[0]
-		link, gateway, flags = hop.LinkIndex, hop.Gw, hop.Flags
-		if via, ok := hop.Via.(*netlink.Via); ok && gateway == nil {
-			gateway = via.Addr
-		}
+	hops := route.MultiPath
+	if len(hops) == 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: route.LinkIndex, Gw: route.Gw, Flags: route.Flags, Via: route.Via}}
 	}
-	if via, ok := route.Via.(*netlink.Via); ok && gateway == nil {
-		gateway = via.Addr
-	}
-	name, carried := c.names[link]
-	if !carried {
+	hop := c.hop(hops)
+	if hop == nil {
 		return
 	}
+	gateway := hop.Gw
+	if via, ok := hop.Via.(*netlink.Via); ok && gateway == nil {
+		gateway = via.Addr
+	}
 	r := &agentv1.NetworkRoute{
-		Link: name, Metric: int32(route.Priority), OnLink: flags&unix.RTNH_F_ONLINK != 0, Ipv6: ipv6,
+		Link: c.names[hop.LinkIndex], Metric: int32(route.Priority), OnLink: hop.Flags&unix.RTNH_F_ONLINK != 0, Ipv6: ipv6,
 		Dynamic: !slices.Contains(lasting, route.Protocol),
 	}
 	if r.GetDynamic() && !slices.Contains(given, route.Protocol) {
@@ -409,6 +406,21 @@ func (c *capture) route(route netlink.Route, ipv6 bool) {
 		r.Source = route.Src.String()
 	}
 	c.network.Routes = append(c.network.Routes, r)
+}
+
+// hop returns the one hop of a route that is carried, because one is enough to be reached: the
+// first over an interface that is carried and has a cable, else the first over a carried one.
+func (c *capture) hop(hops []*netlink.NexthopInfo) (first *netlink.NexthopInfo) {
+	for _, hop := range hops {
+		switch {
+		case c.names[hop.LinkIndex] == "":
+		case hop.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0:
+			return hop
+		case first == nil:
+			first = hop
+		}
+	}
+	return first
 }
 
 // rules warns of policy routing. It counts the rules and does not read what they say, because that
