@@ -725,7 +725,8 @@ func (x *MemoryModule) GetConfiguredSpeedMts() int32 {
 type NumaNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  int32                  `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Threads as the kernel lists them, such as 0-23,48-71; empty for memory alone.
+	// Threads as the kernel lists them, such as 0-23,48-71; empty for memory alone. Ends in an
+	// ellipsis if there are too many.
 	Cpus          string `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	MemoryBytes   int64  `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -59,7 +59,7 @@ func (p *probe) numaNodes() []*agentv1.NumaNode {
 		if !ok || number < 0 || len(list) == maxDevices {
 			continue
 		}
-		node := &agentv1.NumaNode{Node: number, Cpus: p.text(nodeDir, name, "cpulist")}
+		node := &agentv1.NumaNode{Node: number, Cpus: formatList(p.list(nodeDir, name, "cpulist"))}
 		if data, err := p.read(64<<10, nodeDir, name, "meminfo"); err == nil {
 			node.MemoryBytes = parseMemTotal(bytes.ReplaceAll(data, []byte("Node "+digits+" "), nil))
 		}

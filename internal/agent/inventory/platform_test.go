@@ -1,7 +1,9 @@
 package inventory
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,6 +83,25 @@ func TestNUMA(t *testing.T) {
 	want := []*agentv1.NumaNode{{Cpus: "0-23,48-71", MemoryBytes: 128 << 20}, {Node: 2, Cpus: "24-47,72-95"}, {Node: 10, MemoryBytes: 1 << 20}}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Firmware that numbers threads in turn over the sockets makes lists without ranges. One that is
+// too long ends in an ellipsis, and not in a number that is another node's.
+func TestNUMAInTurn(t *testing.T) {
+	t.Parallel()
+	numbers := make([]string, 96)
+	for n := range numbers {
+		numbers[n] = fmt.Sprint(2 * n)
+	}
+	all := strings.Join(numbers, ",")
+	nodes := Collect(tree(t, map[string]string{"sys/devices/system/node/node0/cpulist": all + "\n"})).GetNumaNodes()
+	if len(nodes) != 1 {
+		t.Fatalf("nodes: %v", nodes)
+	}
+	whole, cut := strings.CutSuffix(nodes[0].GetCpus(), ",…")
+	if !cut || !strings.HasPrefix(all, whole+",") || len(whole) < 200 {
+		t.Errorf("threads: %q", nodes[0].GetCpus())
 	}
 }
 
