@@ -333,7 +333,8 @@ func (c *netplan) routes(link *agentv1.NetworkLink) {
 		if r.GetLink() != link.GetName() || r.GetDynamic() {
 			continue
 		}
-		if dynamic, _ := given(link, r.GetIpv6()); dynamic && r.GetDestination() == "" {
+		// A router marks its default route of IPv6, and DHCPv6 gives none. DHCP may mark none.
+		if dynamic, _ := given(link, false); dynamic && r.GetDestination() == "" && !r.GetIpv6() {
 			continue
 		}
 		if !titled {

@@ -244,6 +244,34 @@ func TestLeasedBridge(t *testing.T) {
 	}
 }
 
+// A router marks the default route that it gave, and DHCPv6 gives none: one of IPv6 that is not
+// marked is somebody's, also beside an address from a router. That of IPv4 may be DHCP's.
+func TestDefaultRouteBesideLease(t *testing.T) {
+	t.Parallel()
+	const kept = "\n    - to: \"::/0\"\n      via: \"fe80::1\"\n"
+	for name, test := range map[string]struct {
+		addresses []*agentv1.NetworkAddress
+		route     *agentv1.NetworkRoute
+		want      bool
+	}{
+		"somebody's":          {[]*agentv1.NetworkAddress{address("2001:db8::77/64", 1)}, &agentv1.NetworkRoute{Gateway: "fe80::1", Ipv6: true}, true},
+		"beside DHCPv6":       {[]*agentv1.NetworkAddress{address("2001:db8::77/128", 1)}, &agentv1.NetworkRoute{Gateway: "fe80::1", Ipv6: true}, true},
+		"the router's":        {[]*agentv1.NetworkAddress{address("2001:db8::77/64", 1)}, &agentv1.NetworkRoute{Gateway: "fe80::1", Ipv6: true, Dynamic: true}, false},
+		"DHCP's, not marked":  {[]*agentv1.NetworkAddress{address("198.51.100.7/24", 1)}, &agentv1.NetworkRoute{Gateway: "198.51.100.1"}, false},
+		"of IPv6 beside DHCP": {[]*agentv1.NetworkAddress{address("198.51.100.7/24", 1)}, &agentv1.NetworkRoute{Gateway: "fe80::1", Ipv6: true}, true},
+	} {
+		test.route.Link = "eth0"
+		got, err := networkConfig(&agentv1.Network{
+			Links:      []*agentv1.NetworkLink{{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: append(test.addresses, address("192.0.2.7/24", 0))}},
+			Routes:     []*agentv1.NetworkRoute{test.route},
+			ResolvConf: []byte("nameserver 192.0.2.53\n"),
+		})
+		if err != nil || strings.Contains(string(got), kept) != test.want || strings.Contains(string(got), "routes:") != test.want {
+			t.Errorf("%s: %v\n%s", name, err, got)
+		}
+	}
+}
+
 // An installed system that gets static addresses and no name server has its network all the same,
 // and the install says what is not there. DHCP and routers tell of name servers.
 func TestNetworkWithoutNameServers(t *testing.T) {
