@@ -49,3 +49,35 @@ func TestAClockThatWasSetBack(t *testing.T) {
 		closed(t, db)
 	}
 }
+
+// TestAClockThatIsSetBack: passes over providers go on in the processes that live through it, too.
+func TestAClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	shift := &bmdbtest.Shift{Engine: open(t, filepath.Join(t.TempDir(), "bmdb"))}
+	db, err := bmdb.Open(t.Context(), shift, bmdb.Options{})
+	must(err)
+	defer closed(t, db)
+	must(bmdbtest.Stock(t.Context(), db, "p1", []fleet.MachineID{fleet.NewMachineID()}, nil))
+	janitor := func() {
+		for range 2 {
+			_, err := db.RecomputeAgenda(t.Context(), 100)
+			must(err)
+		}
+	}
+	janitor()
+	shift.Advance(-2 * time.Hour)
+	janitor()
+	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: time.Minute})
+	must(err)
+	claim, err := s.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
+	must(err)
+	if len(claim.Works) != 1 {
+		t.Error("no pass is due")
+	}
+}

@@ -116,6 +116,9 @@ func (db *DB) recomputeDue(ctx context.Context, process fleet.Process, limit int
 	var now int64
 	err = db.peek(ctx, "due and waiting", func(ctx context.Context, t *transaction) (err error) {
 		now = micros(t.Now())
+		if now < db.recomputed.at[process].began {
+			db.judged.Store(0) // nor is what was decided about providers as it was
+		}
 		at = db.recomputed.at[process].next(now)
 		rows, err = t.q.ListAgenda(ctx, statement.ListAgendaParams{
 			Process: string(process), AfterDueAt: at.dueAt, AfterSubject: at.subject, MaxRows: int64(limit),

@@ -51,6 +51,18 @@ var over = []scenario{
 		want:  []due{{agentStart, lifecycle.Due, 14, "is started again"}, {recovery, lifecycle.Later, 2010, "metal reboots it"}},
 	},
 	{
+		name: "it was switched on while a step was waited for: that has its time from then on", now: 36,
+		steps: with(broken, allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), provided(33, fleet.ProviderStatusActive)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Later, 43, "reboot was tried at 2026-11-21 00:24:00 UTC; without a sign of life 10m0s later"}},
+	},
+	{
+		name: "an install that is asked for while a host is restarted that never answered ends no step", now: 46,
+		steps: with(active, allLevers, repair(43, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), backoff(agentStart, 60, "dial"), unanswered(44), wantInstall(45, 1)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Later, 53, "reboot was tried"}},
+	},
+	{
 		name: "an install that is asked for anew begins the ladder anew", now: 400,
 		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), wantInstall(390, 2), backoff(agentStart, 401, "dial"), unanswered(391)),
 		state: fleet.StateProvided,

@@ -164,9 +164,10 @@ func (c judgement) repairing() *fleet.Repair {
 // another boot, a request for another install than the one that did not come up, and the end of a
 // maintenance, which the agent of before has not survived.
 func (c judgement) over(step fleet.Repair) bool {
-	up, s, seen, m, wanted := c.r.Installed, c.r.AgentStarted, c.r.AgentSeen, c.r.Maintenance, c.r.InstallRequest
+	up, s, seen, m := c.r.Installed, c.r.AgentStarted, c.r.AgentSeen, c.r.Maintenance
+	rep, wanted := c.r.InstallReport, c.r.InstallRequest
 	switch {
-	case c.agent() == nil && !c.mayRun() && wanted != nil && wanted.At.After(step.At),
+	case rep != nil && rep.OK && !c.mayRun() && wanted != nil && wanted.Generation > rep.Generation && wanted.At.After(step.At),
 		up != nil && up.At.After(step.At),
 		seen != nil && seen.LastAt.After(step.At) && c.helped(step),
 		s != nil && s.At.After(step.At) && (step.BootID == "" || otherBoot(s.BootID, step.BootID)):
@@ -256,13 +257,9 @@ func (c judgement) reinstalling(step fleet.Repair) bool {
 	return step.Rung == fleet.RungReinstall && p != nil && p.Status == fleet.ProviderStatusCreating
 }
 
-// effectAt is from when on a step can show its effect: a reinstall takes the provider's time first.
-func (c judgement) effectAt(step fleet.Repair) time.Time {
-	if p := c.r.Provided; step.Rung == fleet.RungReinstall && p != nil && p.Status == fleet.ProviderStatusActive {
-		return later(step.At, p.At)
-	}
-	return step.At
-}
+// effectAt is from when on a step can show its effect: a reinstall takes the provider's time first,
+// and so may a power cycle.
+func (c judgement) effectAt(step fleet.Repair) time.Time { return later(step.At, c.activeSince()) }
 
 // onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that
 // is not so. Whoever holds a host that refuses us may have put another system on it.
