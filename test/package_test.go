@@ -133,7 +133,8 @@ func TestVersionsOfPackagesRise(t *testing.T) {
 		t.Helper()
 		c := exec.CommandContext(t.Context(), name, args...)
 		c.Dir = dir
-		c.Env = append(os.Environ(), fmt.Sprintf("GIT_COMMITTER_DATE=%d +0900", second), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		c.Env = append(os.Environ(), fmt.Sprintf("GIT_COMMITTER_DATE=%d +0900", second), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+			"MAKEFLAGS=") // those of the make that runs the tests
 		out, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v: %s", name, args, err, out)
