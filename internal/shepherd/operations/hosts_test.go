@@ -78,11 +78,15 @@ func TestHostsOfAList(t *testing.T) {
 			errs:    []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
 		},
 		"its reinstall was called off before an agent was started": {
-			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) { calledOff(t, herd, id, nil) },
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				t.Helper()
+				calledOff(t, herd, id, nil)
+			},
 			errs:    []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
 		},
 		"its reinstall was called off, and an agent may have been started": {
 			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				t.Helper()
 				calledOff(t, herd, id, func(work *bmdb.Work) {
 					check(t, work.Note(t.Context(), bmdb.MintTakeover(0, new(fleet.TakeoverGeneration))))
 				})
