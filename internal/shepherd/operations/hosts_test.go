@@ -82,7 +82,7 @@ func TestHostsOfAList(t *testing.T) {
 				t.Helper()
 				calledOff(t, herd, id, nil)
 			},
-			errs:    []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
+			errs: []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
 		},
 		"its reinstall was called off, and an agent may have been started": {
 			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
