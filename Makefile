@@ -82,7 +82,7 @@ test-raced:
 test-unraced:
 	@$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED)
 test-seeds: # a whole fleet and 1,000 seeds; test-raced has smaller ones
-	@nice -n 10 env $(SEEDS_GC) $(PLAIN) test -vet=off -timeout 60m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal
+	@nice -n 19 env $(SEEDS_GC) $(PLAIN) test -vet=off -timeout 60m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal
 
 .PHONY: simulate
 simulate: ## Rehearse the control plane on N seeds, every fault mixed; one that fails is made smaller, and shown with what replays it (SEEDS=1000 FROM=0)

@@ -182,9 +182,11 @@ func commandLine(running string) string {
 	// A kernel that panics restarts the machine, and so does one that loses its first process. One
 	// that a processor is stuck in panics: after 30 seconds without interrupts, after 60 in the
 	// kernel. That is three times what kernels have by default, because a virtual machine may be kept
-	// waiting.
+	// waiting. One of whose processors has lost its timer is idle, and waits for ever: it panics when
+	// it has noticed that ten times, after some minutes (Linux 5.11; older ones ignore it).
 	return strings.Join(append(parts, "rdinit=/init", "panic=10", "oops=panic",
-		"softlockup_panic=1", "nmi_watchdog=panic", "watchdog_thresh=30", "printk.devkmsg=on"), " ")
+		"softlockup_panic=1", "nmi_watchdog=panic", "watchdog_thresh=30",
+		"sysctl.kernel.panic_on_rcu_stall=1", "sysctl.kernel.max_rcu_stall_to_panic=10", "printk.devkmsg=on"), " ")
 }
 
 // between returns what stands between two marks, "" where they are not there.

@@ -138,7 +138,8 @@ func TestSurvey(t *testing.T) {
 		t.Errorf("firmware: %v", p.Firmware)
 	}
 	if want := "console=tty0 console=ttyS0,115200n8 nvme_core.io_timeout=255 rdinit=/init panic=10 oops=panic " +
-		"softlockup_panic=1 nmi_watchdog=panic watchdog_thresh=30 printk.devkmsg=on"; p.CommandLine != want {
+		"softlockup_panic=1 nmi_watchdog=panic watchdog_thresh=30 " +
+		"sysctl.kernel.panic_on_rcu_stall=1 sysctl.kernel.max_rcu_stall_to_panic=10 printk.devkmsg=on"; p.CommandLine != want {
 		t.Errorf("the kernel is told %q, not %q", p.CommandLine, want)
 	}
 	if len(p.Warnings) > 0 {
