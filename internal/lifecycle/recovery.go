@@ -18,8 +18,8 @@ import (
 // The agent start is no work of recovery: an agent is wanted again from the instant of the trouble
 // on, and only when that has failed, or did not help, is there something to recover. If the machine
 // is not heard of within policy.recovery_step_timeout, recovery takes the first step that the
-// provider has the lever for and the policy a budget, and after each step waits as long again;
-// after a reinstall from when the provider says that it has made it, however long that takes. A
+// provider has the lever for and the policy a budget, and after each step waits as long again. That
+// time counts from when the provider says that the machine is on, or made anew, if that is later. A
 // sign of life from after the step ends the trouble. Steps are remembered for
 // policy.recovery_memory, so that a machine that fails again and again gets to the end of the
 // ladder.
