@@ -129,10 +129,14 @@ func (c judgement) foundSilent(at time.Time) bool {
 }
 
 // unreachable reports whether the installed system is watched, and no probe has been answered for
-// so long.
+// so long, in which its provider has said that the machine is on.
 func (c judgement) unreachable() bool {
 	p := c.newestProbe()
-	return c.watched() && p != nil && !p.Answered() && c.foundSilent(c.workedOn(p.UnansweredSince).Add(c.env.Policy.UnreachableAfter))
+	if !c.watched() || p == nil || p.Answered() {
+		return false
+	}
+	since := later(c.workedOn(p.UnansweredSince), c.activeSince())
+	return c.foundSilent(since.Add(c.env.Policy.UnreachableAfter))
 }
 
 // found says in words what the newest probe has found, and that no other could be made since, where

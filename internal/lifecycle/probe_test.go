@@ -192,6 +192,14 @@ var probes = []scenario{
 		want: []due{{recovery, lifecycle.NotWanted, 0, "is left alone; a person can restart the machine (`ironherd machine reboot m-1 --reason WHY`)"}},
 	},
 	{
+		name: "switched on, it has as long to answer", steps: with(watched, probed(18, 10, 1), provided(15, fleet.ProviderStatusActive)), now: 18,
+		state: fleet.StateInstalled, reason: "it has not answered SSH since",
+	},
+	{
+		name: "switched on, and unreachable still", steps: with(watched, probed(20, 10, 1), provided(15, fleet.ProviderStatusActive)), now: 20,
+		state: fleet.StateUnreachable, reason: "it has not answered SSH since",
+	},
+	{
 		name: "unreachable, and its provider can only switch it off and on", steps: with(watched, levers(fleet.LeverPower), probed(15, 10, 1)), now: 15,
 		state: fleet.StateUnreachable, reason: "connection refused",
 		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power cycle m-1 --reason WHY`)"}},
