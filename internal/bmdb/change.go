@@ -144,6 +144,9 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 	if len(p.HostKeys) == 0 {
 		p.HostKeys = nil
 	}
+	if len(p.Labels) == 0 {
+		p.Labels = nil
+	}
 	if was != nil && reflect.DeepEqual(*was, p) {
 		return nil
 	}
@@ -161,7 +164,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error 
 	err = t.q.PutProvided(ctx, statement.PutProvidedParams{
 		Machine: string(machine), Provider: m.Provider, At: micros(p.At), CreatedAt: micros(p.CreatedAt),
 		ActiveAt: microsPointer(p.ActiveAt), Status: string(p.Status), Detail: p.Detail, Hostname: p.Hostname, Address: address,
-		Location: p.Location, Capacity: string(p.Capacity), HostKeys: joinLines(p.HostKeys),
+		Location: p.Location, Labels: joinLines(p.Labels), Capacity: string(p.Capacity), HostKeys: joinLines(p.HostKeys),
 	})
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type MachineRow struct {
 	Hostname           string
 	Address            string
 	Location           string
+	Labels             []string
 	AgentVersion       string
 	LastSeenAt         time.Time
 	TakeoverGeneration fleet.TakeoverGeneration
@@ -50,6 +51,8 @@ type MachineFilter struct {
 	States []fleet.State
 	// Locations; empty: all.
 	Locations []string
+	// Labels, all of which must fit.
+	Labels []fleet.LabelSelector
 	// After is the ID of the last machine of the page before.
 	After fleet.MachineID
 	// Limit of the page; 0: 100.
@@ -62,14 +65,32 @@ func (f MachineFilter) unfit(r fleet.Record, state fleet.State) error {
 	if len(f.States) > 0 && !slices.Contains(f.States, state) {
 		return fleet.Errorf(fleet.KindConflict, "machine %s is %s now, not %s", r.Name(), state, anyOf(f.States, "%s"))
 	}
-	location := ""
+	var p fleet.Provided
 	if r.Provided != nil {
-		location = r.Provided.Location
+		p = *r.Provided
 	}
-	if len(f.Locations) > 0 && !slices.Contains(f.Locations, location) {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in the location %q now, not in %s", r.Name(), location, anyOf(f.Locations, "%q"))
+	if !f.at(p.Location) {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in the location %q now, not in %s", r.Name(), p.Location, anyOf(f.Locations, "%q"))
+	}
+	if label, missing := f.missing(p.Labels); missing {
+		return fleet.Errorf(fleet.KindConflict, "machine %s does not have the label %s now", r.Name(), label)
 	}
 	return nil
+}
+
+// at reports whether the filter fits machines in a location.
+func (f MachineFilter) at(location string) bool {
+	return len(f.Locations) == 0 || slices.Contains(f.Locations, location)
+}
+
+// missing returns the first label of the filter that labels do not fit; false: they fit all.
+func (f MachineFilter) missing(labels []string) (fleet.LabelSelector, bool) {
+	for _, label := range f.Labels {
+		if !label.Fits(labels) {
+			return label, true
+		}
+	}
+	return "", false
 }
 
 func anyOf[T ~string](names []T, format string) string {
@@ -82,8 +103,8 @@ func anyOf[T ~string](names []T, format string) string {
 
 // ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs
 // by an index, and then reads by key: what it costs depends on the size of the page and on how many
-// (provider, state) are asked for. There is no index of locations: where these are asked for, it
-// looks at each machine of those.
+// (provider, state) are asked for. There is no index of locations and labels: where these are asked
+// for, it looks at each machine of those.
 func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -104,7 +125,7 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, 
 
 // listIDs returns the IDs of a page, in order.
 func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []string, err error) {
-	if f.Provider == "" && len(f.States) == 0 && len(f.Locations) == 0 {
+	if f.Provider == "" && len(f.States)+len(f.Locations)+len(f.Labels) == 0 {
 		return t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: string(f.After), MaxRows: int64(f.Limit)})
 	}
 	providers, states := []string{string(f.Provider)}, f.States
@@ -131,27 +152,35 @@ func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []strin
 		}
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids) // a state or a location may have been named twice
+	ids = slices.Compact(ids) // a state may have been named twice
 	return ids[:min(len(ids), f.Limit)], nil
 }
 
 // listInState returns the first IDs of a page that are in one state of one provider.
 func (t *transaction) listInState(ctx context.Context, provider string, state fleet.State, f MachineFilter) (ids []string, err error) {
-	if len(f.Locations) == 0 {
+	after := string(f.After)
+	if len(f.Locations)+len(f.Labels) == 0 {
 		return t.q.ListMachinesInState(ctx, statement.ListMachinesInStateParams{
-			Provider: provider, State: string(state), After: string(f.After), MaxRows: int64(f.Limit),
+			Provider: provider, State: string(state), After: after, MaxRows: int64(f.Limit),
 		})
 	}
-	for _, location := range f.Locations {
-		found, err := t.q.ListMachinesInStateAt(ctx, statement.ListMachinesInStateAtParams{
-			Provider: provider, State: string(state), After: string(f.After), Location: location, MaxRows: int64(f.Limit),
+	for atOnce := max(f.Limit, 100); ; {
+		rows, err := t.q.ListSelectableInState(ctx, statement.ListSelectableInStateParams{
+			Provider: provider, State: string(state), After: after, MaxRows: int64(atOnce),
 		})
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, found...)
+		for _, r := range rows {
+			if _, missing := f.missing(splitLines(r.Labels)); !missing && f.at(r.Location) {
+				ids = append(ids, r.Machine)
+			}
+		}
+		if len(rows) < atOnce || len(ids) >= f.Limit {
+			return ids[:min(len(ids), f.Limit)], nil
+		}
+		after = rows[len(rows)-1].Machine
 	}
-	return ids, nil
 }
 
 func machineRow(r statement.MachineLine) MachineRow {
@@ -164,7 +193,7 @@ func machineRow(r statement.MachineLine) MachineRow {
 			CreatedAt: instant(r.CreatedAt),
 		},
 		State: fleet.State(r.State), Reason: r.Reason, StateSince: instant(r.Since), Hostname: r.Hostname, Address: r.Address,
-		Location: r.Location, AgentVersion: r.AgentVersion, LastSeenAt: instant(r.LastAt),
+		Location: r.Location, Labels: splitLines(r.Labels), AgentVersion: r.AgentVersion, LastSeenAt: instant(r.LastAt),
 		TakeoverGeneration: fleet.TakeoverGeneration(r.TakeoverGeneration), InstallGeneration: fleet.InstallGeneration(r.InstallGeneration),
 	}
 }

@@ -447,7 +447,7 @@ func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderN
 			Provided: providedOf(statement.FactProvided{
 				At: m.ProvidedAt, CreatedAt: m.ProvidedCreatedAt, ActiveAt: m.ProvidedActiveAt, Status: m.ProvidedStatus,
 				Detail: m.ProvidedDetail, Hostname: m.ProvidedHostname, Address: m.ProvidedAddress, Location: m.ProvidedLocation,
-				Capacity: m.ProvidedCapacity, HostKeys: m.ProvidedHostKeys,
+				Labels: m.ProvidedLabels, Capacity: m.ProvidedCapacity, HostKeys: m.ProvidedHostKeys,
 			}),
 			Releasing: m.Releasing != 0,
 		})

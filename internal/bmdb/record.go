@@ -75,7 +75,7 @@ func providedOfMachine(r statement.MachineRecord) *fleet.Provided {
 	return providedOf(statement.FactProvided{
 		At: r.ProvidedAt, CreatedAt: r.ProvidedCreatedAt, ActiveAt: r.ProvidedActiveAt, Status: r.ProvidedStatus,
 		Detail: r.ProvidedDetail, Hostname: r.ProvidedHostname, Address: r.ProvidedAddress, Location: r.ProvidedLocation,
-		Capacity: r.ProvidedCapacity, HostKeys: r.ProvidedHostKeys,
+		Labels: r.ProvidedLabels, Capacity: r.ProvidedCapacity, HostKeys: r.ProvidedHostKeys,
 	})
 }
 
@@ -87,7 +87,7 @@ func providedOf(f statement.FactProvided) *fleet.Provided {
 	return &fleet.Provided{
 		At: instant(f.At), CreatedAt: instant(f.CreatedAt), ActiveAt: instantPointer(f.ActiveAt),
 		Status: fleet.ProviderStatus(f.Status), Detail: f.Detail, Hostname: f.Hostname, Address: address, Location: f.Location,
-		Capacity: fleet.CapacityID(f.Capacity), HostKeys: splitLines(f.HostKeys),
+		Labels: splitLines(f.Labels), Capacity: fleet.CapacityID(f.Capacity), HostKeys: splitLines(f.HostKeys),
 	}
 }
 

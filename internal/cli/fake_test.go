@@ -52,6 +52,7 @@ type fakeFleet struct {
 	planned   *fleetv1.Plan
 	confirmed int
 	lists     []*fleetv1.ListMachinesRequest
+	old       bool     // it does not know labels
 	holds     []string // what was paused, resumed and tried again
 	// summary is what GetSummary answers; nil: a fleet in trouble.
 	summary *fleetv1.GetSummaryResponse
@@ -68,7 +69,7 @@ func machine() *fleetv1.Machine {
 	return &fleetv1.Machine{
 		Id: firstID, Provider: "metal", ProviderId: "dev-1", Hostname: "herd-0001", Address: "192.0.2.7", Location: "da11",
 		State: "installed", Reason: "install generation 1", CreatedAt: at(9, 0), LastSeenAt: at(9, 20), AgentVersion: "v1.2.3",
-		TakeoverGeneration: 1, InstallGeneration: 1, StateSince: at(9, 30),
+		TakeoverGeneration: 1, InstallGeneration: 1, StateSince: at(9, 30), Labels: []string{"role=database", "zone=a"},
 	}
 }
 
@@ -221,7 +222,11 @@ func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 	if f.planned = p; r.GetConfirm() || r.GetConfirmHarmless() && !p.GetNeedsConfirmation() {
 		confirmed(p)
 	}
-	return &fleetv1.CreatePlanResponse{Plan: p}, nil
+	a := &fleetv1.CreatePlanResponse{Plan: p, Labels: r.GetLabels()}
+	if f.old {
+		a.Labels = nil
+	}
+	return a, nil
 }
 
 func confirmed(p *fleetv1.Plan) {

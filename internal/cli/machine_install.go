@@ -47,7 +47,7 @@ network disks are written only by name.
 With --reinstall, what is on the disk is destroyed: a plan is shown first, see ironherd plan confirm, or give --yes. With --cancel, the install
 that was asked for last is called off: the agent is told to stop, if it has begun. As soon as anything was written, what the disk holds is
 undefined; machine explain says which it is. A reinstall that wrote nothing brings the installed system back. Calling off the install of one machine is done at once all the same: the writing is to stop now.
-Both want --reason, and can select machines by --provider, --state and --location.`,
+Both want --reason, and can select machines by --provider, --state, --location and --label.`,
 		Example: `  ironherd machine install herd-0007 --image debian-13 --grow --erase --wait
   ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --erase --wait
   ironherd machine install herd-0007 --image https://images.example/debian.raw.xz --file-digest sha512:… --erase --wait
@@ -88,7 +88,7 @@ Both want --reason, and can select machines by --provider, --state and --locatio
 			return fleet.Errorf(fleet.KindInvalid, "name the machines to install")
 		}
 		if f.reason != "" || f.yes || f.selects() || *f.output != formatTable {
-			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --limit, --after and --output belong to --reinstall and --cancel")
+			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --label, --limit, --after and --output belong to --reinstall and --cancel")
 		}
 		timeout := f.timeout
 		request, err := o.request()

@@ -19,6 +19,7 @@ func (a *app) machineListCommand() *cobra.Command {
 		Example: `  ironherd machine list
   ironherd machine list --state silent --state failed
   ironherd machine list --location "rack 4"
+  ironherd machine list --label role=database --label zone=a
   ironherd machine list --provider metal -o json`,
 		Args: exactly,
 	}

@@ -46,6 +46,7 @@ func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
 		[2]string{"Provider", strings.TrimSuffix(m.GetProvider()+"/"+m.GetProviderId(), "/")},
 		[2]string{"Address", m.GetAddress()},
 		[2]string{"Location", m.GetLocation()},
+		[2]string{"Labels", strings.Join(m.GetLabels(), ", ")},
 		[2]string{"Agent", m.GetAgentVersion()},
 		[2]string{"Last seen", instant(m.GetLastSeenAt())},
 		[2]string{"Created", instant(m.GetCreatedAt())},

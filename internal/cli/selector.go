@@ -19,8 +19,8 @@ import (
 
 // selector says which machines are meant where none is named: those that fit all of it.
 type selector struct {
-	provider          string
-	states, locations []string
+	provider                  string
+	states, locations, labels []string
 	// limit is how many of them; 0, which nobody may ask for: all.
 	limit int
 	// limitFlag is nil in a command without a selector.
@@ -36,17 +36,21 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 	flags.StringVar(&s.provider, "provider", "", those+" of this provider")
 	flags.StringSliceVar(&s.states, "state", nil, those+" in this state; may be given more than once")
 	flags.StringArrayVar(&s.locations, "location", nil, those+" in this location, as their provider names it; may be given more than once")
+	flags.StringArrayVar(&s.labels, "label", nil, those+" with this label, NAME=VALUE, or NAME whatever its value; given more than once, with all of them")
 	flags.IntVar(&s.limit, "limit", 0, "only this many of the machines that are selected, the first in the order of their IDs")
 	s.limitFlag = flags.Lookup("limit")
 	flags.StringVar(&s.after, "after", "", "of the machines that are selected, only those behind the one of this ID, in the order of their IDs")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
-	_ = cmd.RegisterFlagCompletionFunc("location", a.completeLocations)
+	_ = cmd.RegisterFlagCompletionFunc("location", a.completeFrom(func(m *fleetv1.Machine) []string { return []string{m.GetLocation()} }))
+	_ = cmd.RegisterFlagCompletionFunc("label", a.completeFrom((*fleetv1.Machine).GetLabels))
 }
 
 // narrows reports whether it fits some machines and not others.
-func (s *selector) narrows() bool { return s.provider != "" || len(s.states)+len(s.locations) > 0 }
+func (s *selector) narrows() bool {
+	return s.provider != "" || len(s.states)+len(s.locations)+len(s.labels) > 0
+}
 
 // selects reports whether any of its flags was given.
 func (s *selector) selects() bool { return s.narrows() || s.limits() || s.after != "" }
@@ -62,6 +66,11 @@ func (s *selector) check() error {
 	case slices.Contains(s.locations, ""):
 		return fleet.Errorf(fleet.KindInvalid, "--location must name a location")
 	}
+	for _, label := range s.labels {
+		if _, err := fleet.ParseLabelSelector(label); err != nil {
+			return fleet.Errorf(fleet.KindInvalid, "--label: %w", err)
+		}
+	}
 	if s.after != "" {
 		id, err := fleet.ParseMachineID(s.after)
 		if err != nil {
@@ -75,7 +84,9 @@ func (s *selector) check() error {
 // each calls take with page after page of the machines that the selector fits. Each page is given
 // so long to come; 0: no limit.
 func (s *selector) each(ctx context.Context, client fleetClient, limit time.Duration, take func(page []*fleetv1.Machine) error) error {
-	request := &fleetv1.ListMachinesRequest{Provider: s.provider, States: s.states, Locations: s.locations, PageSize: pageSize, PageToken: s.after}
+	request := &fleetv1.ListMachinesRequest{
+		Provider: s.provider, States: s.states, Locations: s.locations, Labels: s.labels, PageSize: pageSize, PageToken: s.after,
+	}
 	if s.limit > 0 {
 		request.PageSize = int32(min(s.limit, pageSize))
 	}
@@ -84,10 +95,19 @@ func (s *selector) each(ctx context.Context, client fleetClient, limit time.Dura
 	err := eachPage(ctx, client, limit, request, func(page []*fleetv1.Machine) (more bool) {
 		page = page[:min(len(page), left)]
 		left -= len(page)
+		if slices.ContainsFunc(page, s.lacksLabel) {
+			failure = fleet.Errorf(fleet.KindUnknown, "the control plane is too old to know --label: upgrade it, or leave it out")
+			return false
+		}
 		failure = take(page)
 		return failure == nil && left > 0
 	})
 	return cmp.Or(failure, err)
+}
+
+// lacksLabel reports whether a machine does not have a label that was asked for.
+func (s *selector) lacksLabel(m *fleetv1.Machine) bool {
+	return slices.ContainsFunc(s.labels, func(label string) bool { return !fleet.LabelSelector(label).Fits(m.GetLabels()) })
 }
 
 // pageSize is how many machines are asked for at once.
@@ -116,25 +136,29 @@ func eachPage(
 	}
 }
 
-// completeLocations offers the locations of the machines to the shell.
-func (a *app) completeLocations(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
-		return eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
-			for _, m := range page {
-				if at := m.GetLocation(); at != "" && !slices.Contains(names, at) {
-					names = offer(names, typed, at, "")
+// completeFrom returns what offers words of the machines to the shell.
+func (a *app) completeFrom(wordsOf func(*fleetv1.Machine) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		var words []string
+		err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
+			return eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
+				for _, m := range page {
+					for _, word := range wordsOf(m) {
+						if word != "" && !slices.Contains(words, word) {
+							words = offer(words, typed, word, "")
+						}
+					}
 				}
-			}
-			return len(names) < offered
+				return len(words) < offered
+			})
 		})
-	})
-	if err != nil && len(names) == 0 && !errors.Is(err, context.Canceled) {
-		cobra.CompDebugln(err.Error(), false)
-		return nil, cobra.ShellCompDirectiveError
+		if err != nil && len(words) == 0 && !errors.Is(err, context.Canceled) {
+			cobra.CompDebugln(err.Error(), false)
+			return nil, cobra.ShellCompDirectiveError
+		}
+		slices.Sort(words)
+		return words, cobra.ShellCompDirectiveNoFileComp
 	}
-	slices.Sort(names)
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func checkStates(states []string) error {

@@ -22,6 +22,44 @@ func TestListAsksForWhatIsSelected(t *testing.T) {
 	if r := run(t, nil, "__complete", "--server", h.url, "machine", "reboot", "--location", ""); !strings.Contains(r.stdout, machine().GetLocation()+"\n") {
 		t.Errorf("completion: %q", r.stdout)
 	}
+	if r := run(t, nil, "__complete", "--server", h.url, "machine", "list", "--label", "ro"); !strings.HasPrefix(r.stdout, "role=database\n:") {
+		t.Errorf("completion: %q", r.stdout)
+	}
+}
+
+// TestLabelsThatAreNotKnown: an older control plane selects without labels. Its plan is not carried
+// out, and its machines are not shown.
+func TestLabelsThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	for _, old := range []bool{false, true} {
+		for _, command := range []string{
+			"machine list --label role=database --label zone --limit 1", "machine reboot --label role=database --reason r --yes",
+			"machine reboot --provider metal --label role=database --reason r --yes", "machine release --label zone --reason r --yes",
+		} {
+			h := newFakeServer(t)
+			if h.old = old; old { // which lists all
+				command = strings.Replace(command, "zone", "rack=7", 1)
+			}
+			r := h.run(t, strings.Fields(command)...)
+			switch asked := h.listsOrPlans(); {
+			case !old && (r.code != 0 || len(asked) == 0 || h.confirmed != len(h.plans)):
+				t.Errorf("%s: %d, %q, asked for %q, %d confirmed", command, r.code, r.stderr, asked, h.confirmed)
+			case old && (r.code != 1 || h.confirmed != 0 || r.stdout != "" || !strings.Contains(r.stderr, "too old to know --label")):
+				t.Errorf("%s: %d, %q, %q, %d confirmed", command, r.code, r.stderr, r.stdout, h.confirmed)
+			}
+		}
+	}
+}
+
+// listsOrPlans are the labels that were asked for.
+func (f *fakeFleet) listsOrPlans() (labels []string) {
+	for _, l := range f.lists {
+		labels = append(labels, l.GetLabels()...)
+	}
+	for _, p := range f.plans {
+		labels = append(labels, p.GetLabels()...)
+	}
+	return labels
 }
 
 // TestSelectorsThatMakeNoSense: what the command itself refuses.
@@ -32,10 +70,12 @@ func TestSelectorsThatMakeNoSense(t *testing.T) {
 		"machine list --limit 0":                              "--limit must be from 1 to 1073741824, not 0: leave it out to mean all machines that are selected",
 		"machine release --provider sim --limit 0 --reason r": "--limit must be from 1 to 1073741824, not 0: leave it out to mean all machines that are selected",
 		"machine install x --limit 0 --image i":               "--limit, --after and --output belong to --reinstall and --cancel",
-		"machine reboot --limit 3 --reason r":                 "name machines, or select them with --provider, --state and --location",
+		"machine reboot --limit 3 --reason r":                 "name machines, or select them with --provider, --state, --location and --label",
 		"machine reboot x --limit 3 --reason r":               "machines and a selector contradict each other",
 		"machine reboot --location= --reason r":               "--location must name a location",
-		"machine install x --location a --image i":            "--reason, --yes, --provider, --state, --location, --limit, --after and --output belong to --reinstall and --cancel",
+		"machine reboot --label a=b=c --reason r":             "--label: a label has a name and a value",
+		"machine reboot --label --reason r":                   "--label: a label has a name and a value",
+		"machine install x --location a --image i":            "--reason, --yes, --provider, --state, --location, --label, --limit, --after and --output belong to --reinstall and --cancel",
 	} {
 		if r := newFakeServer(t).run(t, strings.Fields(command)...); r.code != 2 || !strings.Contains(r.stderr, says) {
 			t.Errorf("%s: %d, %q", command, r.code, r.stderr)

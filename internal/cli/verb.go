@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,16 +97,16 @@ func (f *verbFlags) request(v fleet.Verb, machines []string) (*fleetv1.CreatePla
 	}
 	switch {
 	case len(machines) == 0 && !f.narrows():
-		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them with --provider, --state and --location")
+		return nil, fleet.Errorf(fleet.KindInvalid, "name machines, or select them with --provider, --state, --location and --label")
 	case len(machines) > 0 && f.selects():
 		return nil, fleet.Errorf(fleet.KindInvalid,
-			"machines and a selector contradict each other: name machines, or select them with --provider, --state, --location, --limit and --after")
+			"machines and a selector contradict each other: name machines, or select them with --provider, --state, --location, --label, --limit and --after")
 	}
 	if err := checkReason(f.reason); err != nil {
 		return nil, err
 	}
 	return &fleetv1.CreatePlanRequest{
-		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Locations: f.locations, After: f.after,
+		Verb: string(v), Machines: machines, Provider: f.provider, States: f.states, Locations: f.locations, Labels: f.labels, After: f.after,
 		Reason: f.reason, Confirm: f.yes, ConfirmHarmless: true,
 	}, nil
 }
@@ -179,8 +180,10 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 // that fails, it returns the plan, too. A plan without an ID can be asked for: see allow_refused.
 func (a *app) makePlan(ctx context.Context, client fleetClient, request *fleetv1.CreatePlanRequest, yes bool) (*fleetv1.Plan, error) {
 	// Made and confirmed one after the other: whoever misses the reply to the second knows the plan.
-	// One that goes on behind another is looked at before it is confirmed: see below.
-	request.Confirm, request.ConfirmHarmless = false, !yes && request.GetAfter() == ""
+	// One that goes on behind another, or that is for labels, is looked at before it is confirmed: see
+	// below.
+	atOnce := !yes && request.GetAfter() == "" && len(request.GetLabels()) == 0
+	request.Confirm, request.ConfirmHarmless = false, atOnce
 	response, err := client.CreatePlan(ctx, request)
 	if err != nil {
 		return nil, err
@@ -189,7 +192,10 @@ func (a *app) makePlan(ctx context.Context, client fleetClient, request *fleetv1
 	if after := request.GetAfter(); after != "" && len(plan.GetMachines()) > 0 && plan.GetMachines()[0].GetMachineId() <= after {
 		return nil, fleet.Errorf(fleet.KindUnknown, "the control plane is too old to know --after, and this plan is not carried out: upgrade it, or name machines")
 	}
-	if plan.GetId() == "" || !yes && (request.GetAfter() == "" || plan.GetNeedsConfirmation()) {
+	if !slices.Equal(request.GetLabels(), response.GetLabels()) {
+		return nil, fleet.Errorf(fleet.KindUnknown, "the control plane is too old to know --label, and this plan is not carried out: upgrade it, or name machines")
+	}
+	if plan.GetId() == "" || atOnce || !yes && plan.GetNeedsConfirmation() {
 		return plan, nil
 	}
 	confirmed, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetId()})

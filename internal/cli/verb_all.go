@@ -129,7 +129,7 @@ func (o *following) further(ctx context.Context) bool {
 	defer cancel()
 	r := o.request
 	page, err := o.client.ListMachines(bounded, &fleetv1.ListMachinesRequest{
-		Provider: r.GetProvider(), States: r.GetStates(), Locations: r.GetLocations(), PageToken: r.GetAfter(), PageSize: 1,
+		Provider: r.GetProvider(), States: r.GetStates(), Locations: r.GetLocations(), Labels: r.GetLabels(), PageToken: r.GetAfter(), PageSize: 1,
 	})
 	if err != nil {
 		o.note("Whether more machines are selected than those of this plan is not known: %s. For those behind them, give this command again with --after %s.",

@@ -77,7 +77,7 @@ func TestVerbsAsk(t *testing.T) {
 // command takes, says what is to be installed. It is refused.
 func TestCancelRefusesWhatIsInstalled(t *testing.T) {
 	t.Parallel()
-	taken := []string{"cancel", "wait", "reason", "yes", "provider", "state", "location", "limit", "after", "timeout", "output", "help", "ca-file", "config", "server", "token-file"}
+	taken := []string{"cancel", "wait", "reason", "yes", "provider", "state", "location", "label", "limit", "after", "timeout", "output", "help", "ca-file", "config", "server", "token-file"}
 	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(run(t, nil, "machine", "install", "--help").stdout, -1)
 	if len(listed) < 20 {
 		t.Fatalf("the help lists %q", listed)

@@ -144,6 +144,8 @@ type Provided struct {
 	// Address is the public IPv4 address, else the public IPv6 address; invalid while there is none.
 	Address  netip.Addr
 	Location string
+	// Labels are those that somebody gave the machine at its provider, each as name=value, in order.
+	Labels   []string
 	Capacity CapacityID
 	// HostKeys are the host keys that the provider attests, in authorized_keys form; empty when it
 	// attests none.

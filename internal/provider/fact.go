@@ -12,7 +12,7 @@ import (
 func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided {
 	fact := fleet.Provided{
 		At: now, CreatedAt: now, Status: e.Status, Detail: e.Detail, Hostname: e.Hostname, Address: e.Address,
-		Location: e.Location, Capacity: e.Capacity, HostKeys: e.HostKeys,
+		Location: e.Location, Labels: e.Labels, Capacity: e.Capacity, HostKeys: e.HostKeys,
 	}
 	if previous != nil {
 		fact.CreatedAt, fact.ActiveAt = previous.CreatedAt, previous.ActiveAt
@@ -29,7 +29,7 @@ func (e Entry) Provided(previous *fleet.Provided, now time.Time) fleet.Provided 
 // SameFact reports whether two facts say the same, whenever they were seen.
 func SameFact(a, b fleet.Provided) bool {
 	return a.Status == b.Status && a.Detail == b.Detail && a.Hostname == b.Hostname && a.Address == b.Address &&
-		a.Location == b.Location && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
+		a.Location == b.Location && slices.Equal(a.Labels, b.Labels) && a.Capacity == b.Capacity && slices.Equal(a.HostKeys, b.HostKeys) &&
 		(a.ActiveAt == nil) == (b.ActiveAt == nil)
 }
 

@@ -175,6 +175,8 @@ type Entry struct {
 	// Address is the public IPv4 address, else the public IPv6 address; invalid while there is none.
 	Address  netip.Addr
 	Location string
+	// Labels are those that somebody gave the machine, each as fleet.NewLabel returns it, in order.
+	Labels []string
 	// Tokens are the creation tokens that the machine carries: everything that has the form of
 	// fleet.Token, whoever made it.
 	Tokens []fleet.Token

@@ -630,7 +630,10 @@ type ListMachinesRequest struct {
 	// next_page_token of the page before; empty for the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only machines in one of these locations, as their providers name them; empty: in any.
-	Locations     []string `protobuf:"bytes,5,rep,name=locations,proto3" json:"locations,omitempty"`
+	Locations []string `protobuf:"bytes,5,rep,name=locations,proto3" json:"locations,omitempty"`
+	// Only machines with all of these labels: name=value, or a name alone, whatever its value. An
+	// older control plane does not know them: machines of its answer may lack them.
+	Labels        []string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -696,6 +699,13 @@ func (x *ListMachinesRequest) GetPageToken() string {
 func (x *ListMachinesRequest) GetLocations() []string {
 	if x != nil {
 		return x.Locations
+	}
+	return nil
+}
+
+func (x *ListMachinesRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -776,7 +786,9 @@ type Machine struct {
 	// Number of the newest install that was asked for; 0: none was.
 	InstallGeneration int64 `protobuf:"varint,13,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
 	// When the state last changed; absent when time alone has just changed it.
-	StateSince    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=state_since,json=stateSince,proto3" json:"state_since,omitempty"`
+	StateSince *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=state_since,json=stateSince,proto3" json:"state_since,omitempty"`
+	// Each as name=value, in order, as somebody gave them at the provider.
+	Labels        []string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +917,13 @@ func (x *Machine) GetInstallGeneration() int64 {
 func (x *Machine) GetStateSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.StateSince
+	}
+	return nil
+}
+
+func (x *Machine) GetLabels() []string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -3431,7 +3450,8 @@ type CreatePlanRequest struct {
 	// cancel-install, quarantine, unquarantine, begin-maintenance, end-maintenance,
 	// mark-installed or forget.
 	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
-	// Which machines: these, or those of a provider, in some states, in some locations; at most 1000.
+	// Which machines: these, or those of a provider, in some states, in some locations, with some
+	// labels; at most 1000.
 	Machines []string `protobuf:"bytes,2,rep,name=machines,proto3" json:"machines,omitempty"`
 	Provider string   `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	States   []string `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"`
@@ -3461,7 +3481,10 @@ type CreatePlanRequest struct {
 	// Where nothing can be done to any of these machines, or none is behind after, answer with a plan
 	// that has no ID: it is not kept and cannot be confirmed, but has the machines, and why each
 	// refuses. Absent: with the first refusal.
-	AllowRefused  bool `protobuf:"varint,14,opt,name=allow_refused,json=allowRefused,proto3" json:"allow_refused,omitempty"`
+	AllowRefused bool `protobuf:"varint,14,opt,name=allow_refused,json=allowRefused,proto3" json:"allow_refused,omitempty"`
+	// Only machines with all of these labels, as in ListMachinesRequest. An older control plane does
+	// not know them: do not confirm at once, and look at the labels of the answer.
+	Labels        []string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3594,9 +3617,18 @@ func (x *CreatePlanRequest) GetAllowRefused() bool {
 	return false
 }
 
+func (x *CreatePlanRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 type CreatePlanResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plan          *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Plan  *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	// By which labels the machines were selected.
+	Labels        []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3634,6 +3666,13 @@ func (*CreatePlanResponse) Descriptor() ([]byte, []int) {
 func (x *CreatePlanResponse) GetPlan() *Plan {
 	if x != nil {
 		return x.Plan
+	}
+	return nil
+}
+
+func (x *CreatePlanResponse) GetLabels() []string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -4834,17 +4873,18 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x03p50\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p95\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p95\x12+\n" +
 	"\x03p99\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12+\n" +
-	"\x03max\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\xa3\x01\n" +
+	"\x03max\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\xbb\x01\n" +
 	"\x13ListMachinesRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x16\n" +
 	"\x06states\x18\x02 \x03(\tR\x06states\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1c\n" +
-	"\tlocations\x18\x05 \x03(\tR\tlocations\"v\n" +
+	"\tlocations\x18\x05 \x03(\tR\tlocations\x12\x16\n" +
+	"\x06labels\x18\x06 \x03(\tR\x06labels\"v\n" +
 	"\x14ListMachinesResponse\x126\n" +
 	"\bmachines\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.MachineR\bmachines\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x91\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa9\x04\n" +
 	"\aMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x1f\n" +
@@ -4864,7 +4904,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x13takeover_generation\x18\f \x01(\x03R\x12takeoverGeneration\x12-\n" +
 	"\x12install_generation\x18\r \x01(\x03R\x11installGeneration\x12;\n" +
 	"\vstate_since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"stateSince\"-\n" +
+	"stateSince\x12\x16\n" +
+	"\x06labels\x18\x0f \x03(\tR\x06labels\"-\n" +
 	"\x11GetMachineRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\"\xe6\x03\n" +
 	"\x12GetMachineResponse\x124\n" +
@@ -5056,7 +5097,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x17\n" +
-	"\x15AcceptHostKeyResponse\"\xea\x03\n" +
+	"\x15AcceptHostKeyResponse\"\x82\x04\n" +
 	"\x11CreatePlanRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x1a\n" +
 	"\bmachines\x18\x02 \x03(\tR\bmachines\x12\x1a\n" +
@@ -5072,9 +5113,11 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05limit\x18\v \x01(\x05R\x05limit\x12/\n" +
 	"\x05lasts\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05lasts\x12\x14\n" +
 	"\x05after\x18\r \x01(\tR\x05after\x12#\n" +
-	"\rallow_refused\x18\x0e \x01(\bR\fallowRefused\"A\n" +
+	"\rallow_refused\x18\x0e \x01(\bR\fallowRefused\x12\x16\n" +
+	"\x06labels\x18\x0f \x03(\tR\x06labels\"Y\n" +
 	"\x12CreatePlanResponse\x12+\n" +
-	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\" \n" +
+	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\x12\x16\n" +
+	"\x06labels\x18\x02 \x03(\tR\x06labels\" \n" +
 	"\x0eGetPlanRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\">\n" +
 	"\x0fGetPlanResponse\x12+\n" +

@@ -52,14 +52,15 @@ var listTests = []test{
 			w.Fatalf("page %+v", page)
 		}
 	}},
-	{"pages of locations", func(w *world) {
+	{"pages of locations and labels", func(w *world) {
 		ids := w.machines(nil, "c1", "c2", "c3", "c4", "c5")
 		racks := []string{"rack 4", "rack 5", "rack 4", "rack 6", "rack 4"}
+		labels := [][]string{{"role=database", "zone=a"}, {"role=web"}, {"role=database", "zone=b"}, nil, {"role=database", "zone=a"}}
 		w.provisioning(func(work *bmdb.Work) {
 			for i, id := range ids {
 				r := w.record(id)
 				fact := *r.Provided
-				fact.Location = racks[i]
+				fact.Location, fact.Labels = racks[i], labels[i]
 				w.must(work.Note(w.ctx, bmdb.SetProvided(id, r.ProviderID, fact)))
 			}
 		})
@@ -73,6 +74,10 @@ var listTests = []test{
 			{bmdb.MachineFilter{Locations: []string{"rack 4"}, Provider: provider, States: []fleet.State{fleet.StateProvided}}, []fleet.MachineID{ids[0], ids[2]}},
 			{bmdb.MachineFilter{Locations: []string{"rack"}}, nil},
 			{bmdb.MachineFilter{Locations: []string{"rack 4"}, Provider: "p9"}, nil},
+			{bmdb.MachineFilter{Labels: []fleet.LabelSelector{"role"}}, []fleet.MachineID{ids[0], ids[1], ids[2], ids[4]}},
+			{bmdb.MachineFilter{Labels: []fleet.LabelSelector{"role=database"}}, []fleet.MachineID{ids[0], ids[2], ids[4]}},
+			{bmdb.MachineFilter{Labels: []fleet.LabelSelector{"zone=a", "role=database"}, States: []fleet.State{fleet.StateProvided}}, ids[:1]},
+			{bmdb.MachineFilter{Labels: []fleet.LabelSelector{"zone=a"}, Locations: []string{"rack 5"}}, nil},
 		} {
 			slices.Sort(c.want)
 			for _, c.f.Limit = range []int{1, 2, 100} {
@@ -80,6 +85,17 @@ var listTests = []test{
 					w.Errorf("%+v: %v, want %v", c.f, got, c.want)
 				}
 			}
+		}
+	}},
+	{"a location is found behind any number of others", func(w *world) {
+		ids := make([]fleet.MachineID, 130) // more than are looked at in one statement
+		for i := range ids {
+			ids[i] = fleet.NewMachineID()
+		}
+		slices.Sort(ids)
+		w.must(StockAt(w.ctx, w.db, "p7", ids, nil, func(n int) string { return []string{"here", "there"}[n/110] }))
+		if got, want := idsOf(w.pages(bmdb.MachineFilter{Locations: []string{"there"}, Limit: 15})), ids[110:]; !slices.Equal(got, want) {
+			w.Fatalf("%d machines: %v, want %v", len(got), got, want)
 		}
 	}},
 	{"a machine is found by what people call it", func(w *world) {
@@ -156,7 +172,7 @@ var listTests = []test{
 		for _, m := range all {
 			r := w.record(m.ID)
 			if m.ProviderID != r.ProviderID || !m.CreatedAt.Equal(r.CreatedAt) || m.Hostname != r.Provided.Hostname ||
-				m.Location != r.Provided.Location || (m.InstallGeneration != 0) != (r.InstallRequest != nil) {
+				m.Location != r.Provided.Location || !slices.Equal(m.Labels, r.Provided.Labels) || (m.InstallGeneration != 0) != (r.InstallRequest != nil) {
 				w.Fatalf("the page says %+v of %+v", m, r)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ var workTests = []test{
 				if r.ID == work.Subject.Machine {
 					want.Reason = "agent-start is under way"
 				}
-				if len(rows) != len(ids) || r != want {
+				if len(rows) != len(ids) || !reflect.DeepEqual(r, want) {
 					w.Fatalf("%d rows; row %d is\n%+v, want\n%+v", len(rows), i, r, want)
 				}
 			}
@@ -89,7 +90,7 @@ var workTests = []test{
 		w.must(work.Cancel(w.ctx, "enough"))
 		after, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{})
 		w.must(err)
-		if !slices.Equal(after, before) {
+		if !reflect.DeepEqual(after, before) {
 			w.Fatalf("%+v, want\n%+v", after, before)
 		}
 	}},

@@ -230,13 +230,14 @@ func (q *Queries) PutLastSeen(ctx context.Context, arg PutLastSeenParams) error 
 }
 
 const putProvided = `-- name: PutProvided :exec
-INSERT INTO fact_provided (machine, provider, at, created_at, active_at, status, detail, hostname, address, location, capacity, host_keys)
+INSERT INTO fact_provided (machine, provider, at, created_at, active_at, status, detail, hostname, address, location, labels, capacity, host_keys)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9, $10, $11, $12)
+  $7, $8, $9, $10, $11,
+  $12, $13)
 ON CONFLICT (machine) DO UPDATE
 SET at = excluded.at, created_at = excluded.created_at, active_at = excluded.active_at, status = excluded.status,
   detail = excluded.detail, hostname = excluded.hostname, address = excluded.address, location = excluded.location,
-  capacity = excluded.capacity, host_keys = excluded.host_keys
+  labels = excluded.labels, capacity = excluded.capacity, host_keys = excluded.host_keys
 `
 
 type PutProvidedParams struct {
@@ -250,6 +251,7 @@ type PutProvidedParams struct {
 	Hostname  string
 	Address   string
 	Location  string
+	Labels    string
 	Capacity  string
 	HostKeys  string
 }
@@ -266,6 +268,7 @@ func (q *Queries) PutProvided(ctx context.Context, arg PutProvidedParams) error 
 		arg.Hostname,
 		arg.Address,
 		arg.Location,
+		arg.Labels,
 		arg.Capacity,
 		arg.HostKeys,
 	)

@@ -101,7 +101,7 @@ func (q *Queries) DeleteMachine(ctx context.Context, id string) error {
 }
 
 const getMachine = `-- name: GetMachine :many
-SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at, due_probe, request_seen_up, attempt_host_key, installed_seen_up, probe_generation, probe_attempt, probe_at, probe_answered_at, probe_unanswered_since, probe_detail, probe_epoch, probe_session, installed_erased_at, report_needs_erase FROM machine_record WHERE id = $1
+SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_labels, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at, due_probe, request_seen_up, attempt_host_key, installed_seen_up, probe_generation, probe_attempt, probe_at, probe_answered_at, probe_unanswered_since, probe_detail, probe_epoch, probe_session, installed_erased_at, report_needs_erase FROM machine_record WHERE id = $1
 `
 
 func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, error) {
@@ -150,6 +150,7 @@ func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, e
 			&i.ProvidedHostname,
 			&i.ProvidedAddress,
 			&i.ProvidedLocation,
+			&i.ProvidedLabels,
 			&i.ProvidedCapacity,
 			&i.ProvidedHostKeys,
 			&i.StartedAt,
@@ -474,7 +475,7 @@ func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]Lis
 }
 
 const listMachine = `-- name: ListMachine :many
-SELECT id, provider, provider_id, created_at, takeover_generation, state, reason, since, hostname, address, location, agent_version, last_at, install_generation, process FROM machine_line WHERE id = $1
+SELECT id, provider, provider_id, created_at, takeover_generation, state, reason, since, hostname, address, location, labels, agent_version, last_at, install_generation, process FROM machine_line WHERE id = $1
 `
 
 func (q *Queries) ListMachine(ctx context.Context, id string) ([]MachineLine, error) {
@@ -498,6 +499,7 @@ func (q *Queries) ListMachine(ctx context.Context, id string) ([]MachineLine, er
 			&i.Hostname,
 			&i.Address,
 			&i.Location,
+			&i.Labels,
 			&i.AgentVersion,
 			&i.LastAt,
 			&i.InstallGeneration,
@@ -691,51 +693,6 @@ func (q *Queries) ListMachinesInState(ctx context.Context, arg ListMachinesInSta
 	return items, nil
 }
 
-const listMachinesInStateAt = `-- name: ListMachinesInStateAt :many
-SELECT s.machine FROM machine_state s
-JOIN fact_provided p ON p.machine = s.machine
-WHERE s.provider = $1 AND s.state = $2 AND s.machine > $3 AND p.location = $4
-ORDER BY s.machine LIMIT CAST($5 AS BIGINT)
-`
-
-type ListMachinesInStateAtParams struct {
-	Provider string
-	State    string
-	After    string
-	Location string
-	MaxRows  int64
-}
-
-// The same of those that are in one location: all in that state are looked at.
-func (q *Queries) ListMachinesInStateAt(ctx context.Context, arg ListMachinesInStateAtParams) ([]string, error) {
-	rows, err := q.db.QueryContext(ctx, listMachinesInStateAt,
-		arg.Provider,
-		arg.State,
-		arg.After,
-		arg.Location,
-		arg.MaxRows,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var machine string
-		if err := rows.Scan(&machine); err != nil {
-			return nil, err
-		}
-		items = append(items, machine)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listOldestInStates = `-- name: ListOldestInStates :many
 WITH RECURSIVE found (provider, state) AS (
   SELECT p.name, (SELECT s.state FROM machine_state AS s WHERE s.provider = p.name ORDER BY s.state LIMIT 1) FROM provider AS p
@@ -848,7 +805,8 @@ SELECT m.id, m.provider_id, m.created_at,
   CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
   CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
   CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
-  CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity, CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
+  CAST(COALESCE(p.labels, '') AS TEXT) AS provided_labels, CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity,
+  CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
   CAST(CASE WHEN oa.number > COALESCE(oe.number, 0) AND oq.operation IN ('release', 'replace') THEN 1 ELSE 0 END AS BIGINT) AS releasing
 FROM machine m LEFT JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN operation_request oq ON oq.machine = m.id
@@ -869,6 +827,7 @@ type ListProviderMachinesRow struct {
 	ProvidedHostname  string
 	ProvidedAddress   string
 	ProvidedLocation  string
+	ProvidedLabels    string
 	ProvidedCapacity  string
 	ProvidedHostKeys  string
 	Releasing         int64
@@ -895,10 +854,60 @@ func (q *Queries) ListProviderMachines(ctx context.Context, provider string) ([]
 			&i.ProvidedHostname,
 			&i.ProvidedAddress,
 			&i.ProvidedLocation,
+			&i.ProvidedLabels,
 			&i.ProvidedCapacity,
 			&i.ProvidedHostKeys,
 			&i.Releasing,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listSelectableInState = `-- name: ListSelectableInState :many
+SELECT s.machine, p.location, p.labels FROM machine_state s
+JOIN fact_provided p ON p.machine = s.machine
+WHERE s.provider = $1 AND s.state = $2 AND s.machine > $3
+ORDER BY s.machine LIMIT CAST($4 AS BIGINT)
+`
+
+type ListSelectableInStateParams struct {
+	Provider string
+	State    string
+	After    string
+	MaxRows  int64
+}
+
+type ListSelectableInStateRow struct {
+	Machine  string
+	Location string
+	Labels   string
+}
+
+// The same, with what machines are selected by besides.
+func (q *Queries) ListSelectableInState(ctx context.Context, arg ListSelectableInStateParams) ([]ListSelectableInStateRow, error) {
+	rows, err := q.db.QueryContext(ctx, listSelectableInState,
+		arg.Provider,
+		arg.State,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListSelectableInStateRow
+	for rows.Next() {
+		var i ListSelectableInStateRow
+		if err := rows.Scan(&i.Machine, &i.Location, &i.Labels); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -101,6 +101,7 @@ type FactProvided struct {
 	Location  string
 	Capacity  string
 	HostKeys  string
+	Labels    string
 }
 
 type HardwareReport struct {
@@ -248,6 +249,7 @@ type MachineLine struct {
 	Hostname           string
 	Address            string
 	Location           string
+	Labels             string
 	AgentVersion       string
 	LastAt             int64
 	InstallGeneration  int64
@@ -291,6 +293,7 @@ type MachineRecord struct {
 	ProvidedHostname         string
 	ProvidedAddress          string
 	ProvidedLocation         string
+	ProvidedLabels           string
 	ProvidedCapacity         string
 	ProvidedHostKeys         string
 	StartedAt                int64

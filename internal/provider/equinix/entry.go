@@ -53,6 +53,9 @@ func entrySize(e provider.Entry) int {
 	for _, token := range e.Tokens {
 		size += len(token)
 	}
+	for _, label := range e.Labels {
+		size += len(label)
+	}
 	return size
 }
 
@@ -125,6 +128,7 @@ func deviceEntry(device *packngo.Device) provider.Entry {
 		Detail:       detail(device),
 		Hostname:     printable(device.Hostname),
 		Location:     location(device.Facility, device.Metro),
+		Labels:       labels(device.Tags),
 		Tokens:       provider.Tokens(device.Tags),
 		CreatedAt:    parseTime(device.Created),
 	}
@@ -142,6 +146,21 @@ func deviceEntry(device *packngo.Device) provider.Entry {
 		entry.Invalid = fmt.Sprintf("device %s: %s", device.ID, addressProblem)
 	}
 	return entry
+}
+
+// labels are the tags that people gave a device: one without an equals sign is a label without a
+// value. What cannot be a label is left out, and so is what is beyond their number.
+func labels(tags []string) (labels []string) {
+	for _, tag := range tags {
+		name, value, _ := strings.Cut(tag, "=")
+		label, err := fleet.NewLabel(name, value)
+		if err == nil && tag != managedTag && len(provider.Tokens([]string{tag})) == 0 {
+			labels = append(labels, label)
+		}
+	}
+	slices.Sort(labels)
+	labels = slices.Compact(labels)
+	return labels[:min(len(labels), fleet.MaxLabels)]
 }
 
 // statuses maps the API's device states (all ten of them).

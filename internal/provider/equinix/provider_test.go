@@ -128,14 +128,15 @@ func TestEntryOfADevice(t *testing.T) {
 	t.Parallel()
 	token := fleet.NewToken()
 	p, api := newScripted(t)
-	api.on(getDevice, answer{body: deviceJSON(map[string]any{"tags": []string{managedTag, string(token), "ironherd-but-not-a-token"}})})
+	api.on(getDevice, answer{body: deviceJSON(map[string]any{"tags": []string{managedTag, string(token), "ironherd-but-not-a-token", "role=db", "a word", "zone"}})})
 	entry, err := p.Get(t.Context(), device1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if entry.ID != device1 || entry.Capacity != reservation1 || entry.Availability != fleet.AvailabilityKnownUsed ||
 		entry.Status != fleet.ProviderStatusActive || entry.Hostname != "fleet-1" || entry.Address.String() != "192.0.2.1" ||
-		entry.Location != "da11" || !slices.Equal(entry.Tokens, []fleet.Token{token}) || entry.CreatedAt.Year() != 2024 || entry.Invalid != "" {
+		entry.Location != "da11" || !slices.Equal(entry.Tokens, []fleet.Token{token}) ||
+		!slices.Equal(entry.Labels, []string{"ironherd-but-not-a-token=", "role=db", "zone="}) || entry.CreatedAt.Year() != 2024 || entry.Invalid != "" {
 		t.Errorf("%+v", entry)
 	}
 }

@@ -24,12 +24,6 @@ import (
 // maximumHosts bounds a list.
 const maximumHosts = 100_000
 
-// maximumLabels bounds the labels of a host.
-const maximumLabels = 20
-
-// labelForm is what a label's name and value look like.
-var labelForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
-
 // idForm is what can name a host. IDs appear in URLs, logs and commands.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
@@ -240,7 +234,7 @@ func parseHost(node *yaml.Node) provider.Entry {
 		entry.Access.Port, err = parsePort(port)
 	}
 	if labels := fields["labels"]; err == nil && labels != nil {
-		entry.Detail, err = parseLabels(labels)
+		entry.Labels, err = parseLabels(labels)
 	}
 	if jump := fields["jump"]; err == nil && jump != nil {
 		entry.Access.Jump, err = parseJump(jump)
@@ -282,24 +276,27 @@ func parseJump(node *yaml.Node) (*provider.Jump, error) {
 	return jump, nil
 }
 
-// parseLabels returns labels as they are shown, in the order of their names.
-func parseLabels(node *yaml.Node) (string, error) {
+// parseLabels returns labels in the order of their names.
+func parseLabels(node *yaml.Node) (labels []string, err error) {
 	if node.Kind != yaml.MappingNode {
-		return "", fmt.Errorf("line %d: labels are written as name: value", node.Line)
+		return nil, fmt.Errorf("line %d: labels are written as name: value", node.Line)
 	}
-	var labels []string
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], node.Content[i+1]
-		if value.Kind != yaml.ScalarNode || !labelForm.MatchString(name.Value) || value.Value != "" && !labelForm.MatchString(value.Value) {
-			return "", fmt.Errorf("line %d: a label has a name and a value of at most 63 letters, digits, dots, hyphens, underscores and slashes", name.Line)
+		if value.Kind != yaml.ScalarNode {
+			return nil, fmt.Errorf("line %d: a label has one value", name.Line)
 		}
-		labels = append(labels, name.Value+"="+value.Value)
+		label, err := fleet.NewLabel(name.Value, value.Value)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", name.Line, err)
+		}
+		labels = append(labels, label)
 	}
-	if len(labels) > maximumLabels {
-		return "", fmt.Errorf("line %d: a host has at most %d labels", node.Line, maximumLabels)
+	if len(labels) > fleet.MaxLabels {
+		return nil, fmt.Errorf("line %d: a host has at most %d labels", node.Line, fleet.MaxLabels)
 	}
 	slices.Sort(labels)
-	return strings.Join(labels, ", "), nil
+	return labels, nil
 }
 
 func parsePort(text string) (uint16, error) {

@@ -9,7 +9,7 @@
 //	    user: root                          # or another with root's rights: sudo is never used
 //	    host_key: ssh-ed25519 AAAA…
 //	    location: rack 1
-//	    labels: {role: database}            # shown with the machine
+//	    labels: {role: database}            # shown, and selected by
 //	    jump: {address: 192.0.2.1, port: 22, user: j, host_key: ssh-ed25519 AAAA…}
 //
 // or the bare list of hosts. Host and capacity are one thing here, and an entry's ID names both.

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -215,11 +216,11 @@ func everythingThatDescribesAHost(t *testing.T) {
 			t.Errorf("%s: %s", entry.ID, entry.Invalid)
 		}
 	}
-	if got := entries[2]; got.Hostname != "rack1-node3" || got.Access != (provider.Access{}) || got.Detail != "" {
+	if got := entries[2]; got.Hostname != "rack1-node3" || got.Access != (provider.Access{}) || got.Labels != nil {
 		t.Errorf("%+v", got)
 	}
 	got := entries[0]
-	if jump := got.Access.Jump; got.Hostname != "db3" || got.Access.Port != 2222 || got.Access.User != "admin" || got.Detail != "rack=7, role=database" ||
+	if jump := got.Access.Jump; got.Hostname != "db3" || got.Access.Port != 2222 || got.Access.User != "admin" || !slices.Equal(got.Labels, []string{"rack=7", "role=database"}) ||
 		jump == nil || jump.Address.String() != "[2001:db8::1]:22" || jump.User != "jump" || jump.HostKey != strings.Join(strings.Fields(hostKey)[:2], " ") {
 		t.Errorf("%+v, %+v", got, got.Access.Jump)
 	}

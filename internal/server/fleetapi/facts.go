@@ -120,6 +120,9 @@ func provided(p *fleet.Provided) string {
 	if p.Location != "" {
 		s += ", " + p.Location
 	}
+	for _, label := range p.Labels {
+		s += ", " + label
+	}
 	if p.Capacity != "" {
 		s += ", capacity " + string(p.Capacity)
 	}

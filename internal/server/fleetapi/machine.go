@@ -91,7 +91,7 @@ func (j judged) row() bmdb.MachineRow {
 		Machine: r.Machine, State: j.plan.State, Reason: j.plan.Reason, StateSince: j.since, TakeoverGeneration: r.TakeoverGeneration,
 	}
 	if p := r.Provided; p != nil {
-		row.Hostname, row.Location = p.Hostname, p.Location
+		row.Hostname, row.Location, row.Labels = p.Hostname, p.Location, p.Labels
 		if p.Address.IsValid() {
 			row.Address = p.Address.String()
 		}

@@ -56,7 +56,7 @@ func machineOf(r bmdb.MachineRow) *fleetv1.Machine {
 		Id: string(r.ID), Provider: string(r.Provider), ProviderId: string(r.ProviderID), Hostname: r.Hostname, Address: r.Address,
 		Location: r.Location, State: string(r.State), Reason: r.Reason, CreatedAt: stamp(r.CreatedAt), LastSeenAt: stamp(r.LastSeenAt),
 		AgentVersion: r.AgentVersion, TakeoverGeneration: int64(r.TakeoverGeneration), InstallGeneration: int64(r.InstallGeneration),
-		StateSince: stamp(r.StateSince),
+		StateSince: stamp(r.StateSince), Labels: r.Labels,
 	}
 }
 

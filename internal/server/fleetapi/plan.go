@@ -24,12 +24,15 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 		if err != nil {
 			return nil, err
 		}
+		made := func(plan bmdb.Plan) (*fleetv1.CreatePlanResponse, error) {
+			return &fleetv1.CreatePlanResponse{Plan: planMessage(plan), Labels: req.GetLabels()}, nil
+		}
 		if len(wanted.Machines) == 0 {
-			return &fleetv1.CreatePlanResponse{Plan: planMessage(bmdb.Plan{Verb: wanted.Verb, Reason: wanted.Reason})}, nil
+			return made(bmdb.Plan{Verb: wanted.Verb, Reason: wanted.Reason})
 		}
 		plan, err := s.db.CreatePlan(ctx, actor, wanted)
 		if err != nil && req.GetAllowRefused() && len(plan.Machines) > 0 {
-			return &fleetv1.CreatePlanResponse{Plan: planMessage(plan)}, nil
+			return made(plan)
 		}
 		if err == nil && (req.GetConfirm() || req.GetConfirmHarmless() && !plan.NeedsConfirmation) {
 			plan, err = s.confirm(ctx, actor, plan.ID)
@@ -37,7 +40,7 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.CreatePlanResponse{Plan: planMessage(plan)}, nil
+		return made(plan)
 	})
 }
 
@@ -91,12 +94,12 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 // other, and with allow_refused, these may be none. They are judged once more when the plan is
 // made: what is stored of their states may be older.
 func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
-	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations()) > 0
+	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations())+len(req.GetLabels()) > 0
 	switch {
 	case (selects || req.GetLimit() != 0 || req.GetAfter() != "") && len(req.GetMachines()) > 0:
-		return fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state and location")
+		return fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state, location and label")
 	case !selects && len(req.GetMachines()) == 0:
-		return fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state and location")
+		return fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state, location and label")
 	case req.GetLimit() < 0 || req.GetLimit() > bmdb.MaxPlanned:
 		return fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
 	case len(req.GetMachines()) > bmdb.MaxPlanned:
@@ -106,7 +109,9 @@ func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wa
 		wanted.Machines, err = s.named(ctx, req.GetMachines())
 		return err
 	}
-	filter, err := filterOf(&fleetv1.ListMachinesRequest{Provider: req.GetProvider(), States: req.GetStates(), Locations: req.GetLocations()})
+	filter, err := filterOf(&fleetv1.ListMachinesRequest{
+		Provider: req.GetProvider(), States: req.GetStates(), Locations: req.GetLocations(), Labels: req.GetLabels(),
+	})
 	if err != nil {
 		return err
 	}

@@ -241,7 +241,12 @@ func TestBadPlans(t *testing.T) {
 		"names and a location": {
 			func(r *fleetv1.CreatePlanRequest) { r.Locations = []string{"here"} }, connect.CodeInvalidArgument, "contradict each other",
 		},
-		"names and after": {func(r *fleetv1.CreatePlanRequest) { r.After = lastOfAll }, connect.CodeInvalidArgument, "contradict each other"},
+		"a label that is none": {
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Labels = nil, []string{"a b"} }, connect.CodeInvalidArgument, "a label has a name",
+		},
+		"names and a label": {func(r *fleetv1.CreatePlanRequest) { r.Labels = []string{"a"} }, connect.CodeInvalidArgument, "contradict each other"},
+		"no such label":     {func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Labels = nil, []string{"a"} }, connect.CodeNotFound, "the selector fits no machine"},
+		"names and after":   {func(r *fleetv1.CreatePlanRequest) { r.After = lastOfAll }, connect.CodeInvalidArgument, "contradict each other"},
 		"after a name": {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider, r.After = nil, "lab", "host-0" }, connect.CodeInvalidArgument, "after must be the ID",
 		},
@@ -250,7 +255,7 @@ func TestBadPlans(t *testing.T) {
 		},
 		"names and a limit": {func(r *fleetv1.CreatePlanRequest) { r.Limit = 1 }, connect.CodeInvalidArgument, "contradict each other"},
 		"a limit alone": {
-			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Limit = nil, 1 }, connect.CodeInvalidArgument, "or select them by provider, state and location",
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Limit = nil, 1 }, connect.CodeInvalidArgument, "or select them by provider, state, location and label",
 		},
 		"limit": {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider, r.Limit = nil, "lab", 1001 }, connect.CodeInvalidArgument, "limit must be from 1 to 1000",

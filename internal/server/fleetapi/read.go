@@ -124,6 +124,16 @@ func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {
 	if f.Locations = req.GetLocations(); len(f.Locations) > maxLocations || slices.Contains(f.Locations, "") {
 		return f, fleet.Errorf(fleet.KindInvalid, "locations must be at most %d, and each must be named", maxLocations)
 	}
+	if len(req.GetLabels()) > fleet.MaxLabels {
+		return f, fleet.Errorf(fleet.KindInvalid, "%d labels are too many: a machine has at most %d", len(req.GetLabels()), fleet.MaxLabels)
+	}
+	for _, label := range req.GetLabels() {
+		selector, err := fleet.ParseLabelSelector(label)
+		if err != nil {
+			return f, err
+		}
+		f.Labels = append(f.Labels, selector)
+	}
 	if req.GetPageToken() != "" {
 		if f.After, err = fleet.ParseMachineID(req.GetPageToken()); err != nil {
 			return f, fleet.Errorf(fleet.KindInvalid, "page_token is not one that this API gave out")

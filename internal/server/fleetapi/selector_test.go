@@ -90,3 +90,35 @@ func TestWhatChangesAfterItWasSelectedIsLeftAlone(t *testing.T) {
 		t.Error("what was selected is not what was quarantined")
 	}
 }
+
+// TestALabelThatIsTakenAwayAfterItWasSelectedBy: so is a machine that had a label.
+func TestALabelThatIsTakenAwayAfterItWasSelectedBy(t *testing.T) {
+	t.Parallel()
+	meanwhile := &between{kind: "list machines"}
+	o := newFixtureWith(t, nil, meanwhile)
+	ids := o.machines(2)
+	slices.Sort(ids)
+	w := o.claim(fleet.ProcessUpdate)[0]
+	label := func(labels ...string) {
+		for _, id := range ids {
+			r := o.record(id)
+			fact := *r.Provided
+			fact.Labels = labels
+			o.must(w.Note(t.Context(), bmdb.SetProvided(id, r.ProviderID, fact)))
+		}
+	}
+	label("role=web", "zone=a")
+	request := &fleetv1.CreatePlanRequest{Verb: "quarantine", Labels: []string{"zone", "role=web"}, AllowRefused: true, Reason: "the zone moves", Confirm: true}
+	meanwhile.do = func() { label("role=web") }
+	a, err := o.client(token.Operator).CreatePlan(t.Context(), request)
+	o.must(err)
+	got := a.GetPlan().GetMachines()
+	if want := "machine " + o.record(ids[0]).Name() + " does not have the label zone now"; len(got) != 2 || got[0].GetRefused() != want ||
+		!slices.Equal(a.GetLabels(), request.GetLabels()) || o.record(ids[0]).Quarantine != nil {
+		t.Errorf("%v, want the first refused: %s", a, want)
+	}
+	label("role=web", "zone=b")
+	if a, err := o.client(token.Operator).CreatePlan(t.Context(), request); err != nil || len(a.GetPlan().GetMachines()) != 2 || o.record(ids[1]).Quarantine == nil {
+		t.Errorf("%v, %v", a, err)
+	}
+}

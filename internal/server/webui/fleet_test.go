@@ -84,7 +84,7 @@ func smallFleet() *stubFleet {
 func oneMachine() *fleetv1.GetMachineResponse {
 	return &fleetv1.GetMachineResponse{
 		Machine: &fleetv1.Machine{
-			Id: first, Provider: "metal", ProviderId: "aa10", Hostname: "herd-0001", Address: "127.4.0.1", Location: "da11", State: "installing",
+			Id: first, Provider: "metal", ProviderId: "aa10", Hostname: "herd-0001", Address: "127.4.0.1", Location: "da11", Labels: []string{"role=database", "zone=a"}, State: "installing",
 			Reason: "attempt 1 is under way", CreatedAt: stampAt("02:40:00"), StateSince: stampAt("03:10:00"), LastSeenAt: stampAt("03:12:00"),
 			AgentVersion: "v1.2.3", TakeoverGeneration: 2, InstallGeneration: 1,
 		},

@@ -189,6 +189,7 @@ func TestForeignText(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror='alert(2)'>javascript:alert(3)` + "`$(reboot)`"
 	stub := smallFleet()
 	m := stub.machine.Machine
+	m.Labels = []string{evil}
 	m.Hostname, m.Reason, m.Address, m.Location, m.State, m.ProviderId, m.AgentVersion = evil, evil, evil, evil, evil, evil, evil
 	for _, row := range stub.machines {
 		row.Hostname, row.Reason, row.Provider, row.State = evil, evil, evil, evil

@@ -1,11 +1,12 @@
 -- name: PutProvided :exec
-INSERT INTO fact_provided (machine, provider, at, created_at, active_at, status, detail, hostname, address, location, capacity, host_keys)
+INSERT INTO fact_provided (machine, provider, at, created_at, active_at, status, detail, hostname, address, location, labels, capacity, host_keys)
 VALUES (sqlc.arg(machine), sqlc.arg(provider), sqlc.arg(at), sqlc.arg(created_at), sqlc.arg(active_at), sqlc.arg(status),
-  sqlc.arg(detail), sqlc.arg(hostname), sqlc.arg(address), sqlc.arg(location), sqlc.arg(capacity), sqlc.arg(host_keys))
+  sqlc.arg(detail), sqlc.arg(hostname), sqlc.arg(address), sqlc.arg(location), sqlc.arg(labels),
+  sqlc.arg(capacity), sqlc.arg(host_keys))
 ON CONFLICT (machine) DO UPDATE
 SET at = excluded.at, created_at = excluded.created_at, active_at = excluded.active_at, status = excluded.status,
   detail = excluded.detail, hostname = excluded.hostname, address = excluded.address, location = excluded.location,
-  capacity = excluded.capacity, host_keys = excluded.host_keys;
+  labels = excluded.labels, capacity = excluded.capacity, host_keys = excluded.host_keys;
 
 -- name: PutAgentStarted :exec
 INSERT INTO fact_agent_started (machine, at, takeover_generation, public_key, agent_version, boot_id)

@@ -80,7 +80,8 @@ SELECT m.id, m.provider_id, m.created_at,
   CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
   CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
   CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
-  CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity, CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
+  CAST(COALESCE(p.labels, '') AS TEXT) AS provided_labels, CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity,
+  CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
   CAST(CASE WHEN oa.number > COALESCE(oe.number, 0) AND oq.operation IN ('release', 'replace') THEN 1 ELSE 0 END AS BIGINT) AS releasing
 FROM machine m LEFT JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN operation_request oq ON oq.machine = m.id
@@ -118,11 +119,11 @@ SELECT machine FROM machine_state
 WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND machine > sqlc.arg(after)
 ORDER BY machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
--- The same of those that are in one location: all in that state are looked at.
--- name: ListMachinesInStateAt :many
-SELECT s.machine FROM machine_state s
+-- The same, with what machines are selected by besides.
+-- name: ListSelectableInState :many
+SELECT s.machine, p.location, p.labels FROM machine_state s
 JOIN fact_provided p ON p.machine = s.machine
-WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND s.machine > sqlc.arg(after) AND p.location = sqlc.arg(location)
+WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND s.machine > sqlc.arg(after)
 ORDER BY s.machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- The instants of the newest machines, for the durations of the phases.
