@@ -33,6 +33,10 @@ type Summary struct {
 	// CountedAtMost backoffs in the database, there may be more.
 	RefusedHostKeys int
 	FirstRefused    fleet.MachineID
+	// Refusing are the machines on which no agent is started because their host refuses us otherwise,
+	// as where it does not know our SSH key, and FirstRefusing is one of them; counted like those.
+	Refusing      int
+	FirstRefusing fleet.MachineID
 	// Unasked are the machines whose installed system could not be asked whether it is up, for
 	// policy.unreachable_after or longer, FirstUnasked is the one of which that is so for longest, and
 	// UnaskedSince is when it failed there first. Where there are more than CountedAtMost backoffs in
@@ -107,6 +111,13 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 			return s, err
 		}
 		s.RefusedHostKeys, s.FirstRefused = int(refused.N), fleet.MachineID(refused.First)
+		refusing, err := t.q.CountHostsRefusing(ctx, statement.CountHostsRefusingParams{
+			Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided), MaxRows: CountedAtMost,
+		})
+		if err != nil {
+			return s, err
+		}
+		s.Refusing, s.FirstRefusing = int(refusing.N), fleet.MachineID(refusing.First)
 		unasked, err := t.q.CountUnasked(ctx, statement.CountUnaskedParams{
 			Process: string(fleet.ProcessProbe), Before: micros(t.Now().Add(-env.Policy.UnreachableAfter)), MaxRows: CountedAtMost,
 		})

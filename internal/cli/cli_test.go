@@ -117,7 +117,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine history x --limit 0", 2, "--limit must be from 1 to 1000, not 0"},
 		{"machine retry x --process sleep", 2, `no process of a machine is named "sleep": use one of agent-start, install, operation, recovery`},
 		{"machine retry x --process provision", 2, `no process of a machine is named "provision": use one of agent-start,`},
-		{"machine install x", 2, `2 things are wrong: --image must be set to the http, https or oci URL of an image; --digest must be`},
+		{"machine install x", 2, "--image must be set to the http, https or oci URL of an image, or to the name of one (`ironherd image list`)"},
 		{"machine show not_found", 3, `no machine is named "not_found"`},
 		{"machine show permission_denied", 4, `no machine is named "permission_denied"`},
 		{"machine show unauthenticated", 4, ""},

@@ -320,6 +320,10 @@ func (o installOptions) seen(fault func(format string, args ...any)) fleet.SeenU
 
 // imageMessage returns the image that the flags describe, or the name that they give.
 func (o installOptions) imageMessage(fault func(format string, args ...any)) (image *agentv1.Image, name string) {
+	if o.image == "" {
+		fault("--image must be set to the http, https or oci URL of an image, or to the name of one (`ironherd image list`)")
+		return nil, ""
+	}
 	if name, err := fleet.ParseImageName(o.image); err == nil {
 		if o.digest != "" || o.fileDigest != "" || o.compression != "" || o.size != 0 || o.noCloud || o.userDataOnly {
 			fault("--image %s is a name: --digest, --file-digest, --compression, --size and --nocloud are for a URL", name)

@@ -282,7 +282,7 @@ func (c judgement) agentStart() want {
 	case p == nil:
 		return waiting("waiting for the provider to create the machine")
 	case c.installedCurrent():
-		return notWanted("an installed operating system is running; it needs no agent")
+		return notWanted("an operating system is installed, which needs no agent")
 	case c.awaitingBoot():
 		return notWanted("the installed system is booting")
 	case c.givenBack() != "" || c.switchedOff() != "":

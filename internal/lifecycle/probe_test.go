@@ -133,7 +133,7 @@ var probes = []scenario{
 		want: []due{
 			{probe, lifecycle.Later, 16, "is watched"},
 			{recovery, lifecycle.NotWanted, 0, "is left alone; a person can restart the machine"},
-			{agentStart, lifecycle.NotWanted, 0, "an installed operating system is running"},
+			{agentStart, lifecycle.NotWanted, 0, "an operating system is installed"},
 			{operation, lifecycle.NotWanted, 0, "nothing was asked for"},
 		},
 	},

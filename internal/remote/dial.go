@@ -257,7 +257,7 @@ func (d *Dialer) handshakeError(target Target, refused bool, err error) error {
 	case errors.As(err, &negotiation):
 		return fleet.Errorf(fleet.KindUnsupported, "%s shares no SSH algorithm with us: %w", target.Address, said{err})
 	case refused:
-		return fleet.Errorf(fleet.KindUnauthenticated, "%s refuses the key %s for user %s: %w",
+		return fleet.Errorf(fleet.KindUnauthenticated, "%s refuses the key %s for user %s, whose authorized_keys there must have it: %w",
 			target.Address, d.key.Fingerprint(), target.User, said{err})
 	}
 	return fleet.Errorf(fleet.KindTemporary, "SSH handshake with %s: %w", target.Address, said{err})

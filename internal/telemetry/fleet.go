@@ -41,6 +41,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has a certificate that they refuse, or did minutes ago. Meanwhile no silence counts."),
 		missing:       describe("role_missing", "Whether no live control plane has a role that has something to do.", "role"),
+		refusing:      describe("hosts_refusing", "How many machines in the state provided get no agent because their host does not let the control plane in, as where it does not know its SSH key."),
 		refused:       describe("host_keys_refused", "How many machines in the state provided get no agent because their host shows a key that is not the known one."),
 		unasked:       describe("systems_unasked", "How many installed systems could not be asked whether they are up, for policy.unreachable_after or longer; not counted beyond 10000 backoffs."),
 		unserved:      describe("provider_unserved", "Whether no live control plane serves a provider in a role that some of them have, as when it has left the configuration.", "provider"),
@@ -54,7 +55,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
-	listener, full, missing, refused, unasked, unserved, failures                             *prometheus.Desc
+	listener, full, missing, refused, refusing, unasked, unserved, failures                   *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -136,7 +137,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 // Describe implements prometheus.Collector.
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused,
+		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused, c.refusing,
 		c.unasked, c.unserved, c.failures,
 	} {
 		ch <- d
@@ -175,6 +176,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	send(c.discrepancies, float64(summary.Discrepancies))
 	send(c.refused, float64(summary.RefusedHostKeys))
+	send(c.refusing, float64(summary.Refusing))
 	send(c.unasked, float64(summary.Unasked))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))

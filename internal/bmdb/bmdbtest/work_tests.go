@@ -418,30 +418,40 @@ var workTests = []test{
 		w.must(err)
 		w.wantDetail(rows, fleet.EventHostKeyAccepted, "SHA256:C; seen on the console")
 	}},
-	{"machines whose host key is refused are counted", func(w *world) {
-		want := func(n int, first fleet.MachineID) {
+	{"machines whose host key is refused are counted, and those whose host refuses us", func(w *world) {
+		want := func(n int, first fleet.MachineID, refusing int) {
 			w.Helper()
 			s, err := w.db.Summary(w.ctx)
 			w.must(err)
-			if s.RefusedHostKeys != n || s.FirstRefused != first {
-				w.Fatalf("%d machines, %q first, want %d, %q", s.RefusedHostKeys, s.FirstRefused, n, first)
+			if s.RefusedHostKeys != n || s.FirstRefused != first || s.Refusing != refusing {
+				w.Fatalf("%d machines, %q first, %d refuse us, want %d, %q, %d", s.RefusedHostKeys, s.FirstRefused, s.Refusing, n, first, refusing)
 			}
 		}
-		ids := w.machines(nil, "c1", "c2", "c3")
-		want(0, "")
-		works := w.claim(w.session("a"), fleet.ProcessAgentStart, 3)
-		for _, work := range works { // the last one answers nobody
-			failure := bmdb.Failure{Cause: "it has the host key SHA256:C", Backoff: growing}
-			if work.Record.ID == ids[2] {
-				failure.Cause = "connection refused"
+		ids := w.machines(nil, "c1", "c2", "c3", "c4")
+		want(0, "", 0)
+		works := w.claim(w.session("a"), fleet.ProcessAgentStart, 4)
+		for _, work := range works {
+			failure := bmdb.Failure{Cause: "it has the host key SHA256:C", Backoff: growing, Answer: fleet.AnswerRefused}
+			var shown []bmdb.Change
+			switch work.Record.ID {
+			case ids[2]: // which answers nobody, and has shown that key before
+				failure.Cause, failure.Answer = "connection refused", fleet.AnswerNone
+				shown = append(shown, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C"))
+			case ids[3]:
+				failure.Cause = "it refuses the key SHA256:D"
+			default:
+				shown = append(shown, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C"))
 			}
-			w.must(work.Fail(w.ctx, failure, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C")))
+			w.must(work.Fail(w.ctx, failure, shown...))
 		}
-		want(2, min(ids[0], ids[1]))
+		want(2, min(ids[0], ids[1]), 1)
 		w.must(w.db.Quarantine(w.ctx, actor, min(ids[0], ids[1]), "an intruder?")) // its state says more
-		want(1, max(ids[0], ids[1]))
+		want(1, max(ids[0], ids[1]), 1)
 		w.must(w.db.AcceptHostKey(w.ctx, actor, max(ids[0], ids[1]), "ssh-ed25519 CCCC", "SHA256:C", "seen on the console"))
-		want(0, "")
+		want(0, "", 1)
+		_, err := w.db.Retry(w.ctx, actor, ids[3], fleet.ProcessAgentStart)
+		w.must(err)
+		want(0, "", 0)
 	}},
 	{"the host keys that went with requests to create a machine are remembered", func(w *world) {
 		// What a machine said itself is better than what was meant for it.

@@ -124,6 +124,33 @@ func (q *Queries) CountDueElsewhere(ctx context.Context, arg CountDueElsewherePa
 	return i, err
 }
 
+const countHostsRefusing = `-- name: CountHostsRefusing :one
+SELECT count(*) AS n, CAST(COALESCE(min(b.subject), '') AS TEXT) AS first
+FROM (SELECT subject, process, cause, answered FROM backoff LIMIT CAST($1 AS BIGINT)) AS b
+JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
+WHERE b.process = CAST($2 AS TEXT) AND b.answered > 1 AND s.state = $3
+  AND NOT (b.cause LIKE '%SHA256:%' AND COALESCE(k.refused, '') <> '')
+`
+
+type CountHostsRefusingParams struct {
+	MaxRows int64
+	Process string
+	State   string
+}
+
+type CountHostsRefusingRow struct {
+	N     int64
+	First string
+}
+
+// The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
+func (q *Queries) CountHostsRefusing(ctx context.Context, arg CountHostsRefusingParams) (CountHostsRefusingRow, error) {
+	row := q.db.QueryRowContext(ctx, countHostsRefusing, arg.MaxRows, arg.Process, arg.State)
+	var i CountHostsRefusingRow
+	err := row.Scan(&i.N, &i.First)
+	return i, err
+}
+
 const countNotCalled = `-- name: CountNotCalled :one
 SELECT count(*) AS n, CAST(COALESCE(min(r.at), 0) AS BIGINT) AS oldest
 FROM machine_state AS s JOIN install_report AS r ON r.machine = s.machine JOIN machine AS m ON m.id = s.machine

@@ -31,6 +31,7 @@ const (
 	concernProvider    = "provider"
 	concernOverdue     = "overdue"
 	concernHostKey     = "host-key"
+	concernRefusal     = "refusal"
 	concernUnasked     = "unasked"
 	concernListener    = "listener"
 	concernRestored    = "restored"
@@ -43,7 +44,7 @@ const (
 // ConcernKinds lists them.
 func ConcernKinds() []string {
 	return []string{
-		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernUnasked, concernListener, concernRestored,
+		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernRefusal, concernUnasked, concernListener, concernRestored,
 		concernFinding, concernRole, concernCertificate, concernToken,
 	}
 }
@@ -56,7 +57,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		return nil, err
 	}
 	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
-		missing(summary), refused(summary), unasked(summary))
+		missing(summary), refused(summary), refusing(summary), unasked(summary))
 	for _, p := range providers {
 		all = slices.Concat(all, unserved(p), failing(p))
 	}
@@ -210,6 +211,22 @@ func refused(summary bmdb.Summary) []*fleetv1.Concern {
 	return []*fleetv1.Concern{{
 		Kind: concernHostKey, Subject: string(summary.FirstRefused), Count: int64(n),
 		Text: fmt.Sprintf("%s: `ironherd machine explain %s` tells what accepts it", which, summary.FirstRefused),
+	}}
+}
+
+// refusing returns a concern while hosts do not let us in: as refused.
+func refusing(summary bmdb.Summary) []*fleetv1.Concern {
+	n := summary.Refusing
+	if n == 0 {
+		return nil
+	}
+	which := "a host does not let the control plane in, so no agent is started on it"
+	if n > 1 {
+		which = fmt.Sprintf("%d hosts do not let the control plane in, so no agent is started on them", n)
+	}
+	return []*fleetv1.Concern{{
+		Kind: concernRefusal, Subject: string(summary.FirstRefusing), Count: int64(n),
+		Text: fmt.Sprintf("%s: `ironherd machine explain %s` tells what it says", which, summary.FirstRefusing),
 	}}
 }
 

@@ -127,6 +127,9 @@ func (j judged) operators() (command, what string) {
 	case fleet.ProcessProbe:
 		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
 	}
+	if j.plan.State == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now) {
+		return j.letUsIn()
+	}
 	switch j.plan.State {
 	case fleet.StateQuarantined, fleet.StateMissing:
 		if !asked {
@@ -216,11 +219,16 @@ func (j judged) restartsSilent(verb func(words string, more ...string) string) (
 	r := j.record
 	switch restart := lifecycle.RestartVerb(r); {
 	case lifecycle.RefusesUs(r, j.env, j.now):
-		return "ironherd machine retry " + string(r.ID), "once the host lets the control plane in again, an agent is started; why it does not is told at agent-start"
+		return j.letUsIn()
 	case restart != "":
 		return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
 	}
 	return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
+}
+
+// letUsIn is operators for a machine whose host refuses us.
+func (j judged) letUsIn() (command, what string) {
+	return "ironherd machine retry " + string(j.record.ID), "once the host lets the control plane in, an agent is started; why it does not is told at agent-start"
 }
 
 // refusedHostKey returns the process that would get on if the host had not shown a key that is not

@@ -270,8 +270,9 @@ func TestAProbeThatMeetsAnotherHostKey(t *testing.T) {
 	}
 }
 
-// TestASilentHostThatRefusesUs is a person's turn, also where its provider can restart it.
-func TestASilentHostThatRefusesUs(t *testing.T) {
+// TestAHostThatRefusesUs is a person's turn, also where its provider can restart it, and where no
+// agent was ever started.
+func TestAHostThatRefusesUs(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	hourAgo := now.Add(-time.Hour)
@@ -298,6 +299,11 @@ func TestASilentHostThatRefusesUs(t *testing.T) {
 		env := fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: hourAgo}
 		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now, hostKey: shown}
 		if n := j.nextStep(); j.plan.State != fleet.StateSilent || (n.GetWho() == whoOperator) != c.refused || n.GetCommand() != c.command {
+			t.Errorf("%s, %q: %v", j.plan.State, c.cause, n)
+		}
+		j.record.AgentStarted, j.record.AgentSeen = nil, nil
+		j.plan = lifecycle.Decide(j.record, env, now)
+		if n := j.nextStep(); j.plan.State != fleet.StateProvided || (n.GetWho() == whoOperator) != c.refused || n.GetCommand() != c.command {
 			t.Errorf("%s, %q: %v", j.plan.State, c.cause, n)
 		}
 	}

@@ -198,7 +198,7 @@ func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
 			id := string(o.machines(1)[0])
 			wrong := &remote.HostKeyError{Presented: remote.Fingerprint(shown), Key: shown}
 			backoff := fleet.Backoff{Initial: time.Hour}
-			failure := bmdb.Failure{Cause: wrong.Error(), Backoff: backoff}
+			failure := bmdb.Failure{Cause: wrong.Error(), Backoff: backoff, Answer: fleet.AnswerRefused}
 			o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), failure, bmdb.RefuseHostKey(shown, wrong.Presented)))
 			if !again {
 				_, err := o.db.Retry(t.Context(), "ada", fleet.MachineID(id), "")
@@ -219,7 +219,7 @@ func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
 				summary, err := client.GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
 				o.must(err)
 				for _, c := range summary.GetConcerns() {
-					if c.GetKind() == "host-key" {
+					if c.GetKind() == "host-key" || c.GetKind() == "refusal" {
 						texts = append(texts, c.GetText())
 					}
 				}
@@ -231,6 +231,16 @@ func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
 			}
 			if got := concerns(); !slices.Equal(got, want) {
 				t.Errorf("the concerns are %q, want %q", got, want)
+			}
+			if !again { // nor does it know our key then
+				_, err := o.db.Retry(t.Context(), "ada", fleet.MachineID(id), "")
+				o.must(err)
+				refusal := bmdb.Failure{Cause: "it refuses the key", Backoff: backoff, Answer: fleet.AnswerRefused}
+				o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), refusal))
+				want := "a host does not let the control plane in, so no agent is started on it: `ironherd machine explain " + id + "` tells what it says"
+				if got := concerns(); !slices.Equal(got, []string{want}) {
+					t.Errorf("the concerns are %q, want %q", got, want)
+				}
 			}
 			o.must(o.db.AcceptHostKey(t.Context(), "ada", fleet.MachineID(id), shown, wrong.Presented, "seen on the console"))
 			if is, err = client.ExplainMachine(t.Context(), &fleetv1.ExplainMachineRequest{Machine: id}); err != nil || is.GetNext().GetWho() != "ironherd" {

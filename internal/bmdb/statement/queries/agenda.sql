@@ -138,6 +138,14 @@ FROM (SELECT subject, process, cause FROM backoff LIMIT CAST(sqlc.arg(max_rows) 
 JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
 WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.cause LIKE '%SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state);
 
+-- The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
+-- name: CountHostsRefusing :one
+SELECT count(*) AS n, CAST(COALESCE(min(b.subject), '') AS TEXT) AS first
+FROM (SELECT subject, process, cause, answered FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
+JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
+WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.answered > 1 AND s.state = sqlc.arg(state)
+  AND NOT (b.cause LIKE '%SHA256:%' AND COALESCE(k.refused, '') <> '');
+
 -- How many machines have an installed system that could not be asked, when this failed first on the
 -- one where that was longest ago, and which that is, among as many backoffs as the limit says. A
 -- machine that nobody wants to ask does not count.
