@@ -90,8 +90,14 @@ func TestFaults(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"not YAML":      {"dir: [", nil, "ironherd.yaml:1: this is not valid YAML: "},
-		"not a mapping": {"- a\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a list`},
+		"not YAML": {"dir: [", nil, "ironherd.yaml:1: this is not valid YAML: "},
+		"a secret": {"hunter2\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a single value`},
+		"a secret URL": {
+			minimal + "database: \"postgre://u:hunter2@h/db\"\n", nil,
+			"ironherd.yaml:4: database: a section with path, url, password_file, isolation, connections and notify is expected, not a single value",
+		},
+		"a secret with a star": {"database: *hunter2\n", nil, "ironherd.yaml: this is not valid YAML: a value that begins with * must be in quotes"},
+		"not a mapping":        {"- a\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a list`},
 		"two documents": {
 			minimal + "---\ndir: /b\n", nil,
 			"ironherd.yaml:4: another YAML document begins here, of which nothing would count: move its keys into the first one, and remove the line ---",
@@ -100,8 +106,8 @@ func TestFaults(t *testing.T) {
 		"a third document":               {minimal + "---\n---\ndir: /b\n", nil, "ironherd.yaml:5: another YAML document begins here"},
 		"a second document, not YAML":    {minimal + "---\ndir: [\n", nil, "ironherd.yaml:5: this is not valid YAML: "},
 		"given twice":                    {minimal + "dir: /a\ndir: /b\n", nil, "ironherd.yaml:5: dir: is given twice, first in line 4: keep one of them"},
-		"section missing":                {minimal + "session: 5s\n", nil, `ironherd.yaml:4: session: a section with lease is expected, not "5s"`},
-		"list missing":                   {minimal + "roles: janitor\n", nil, `ironherd.yaml:4: roles: a list is expected, not "janitor": put each entry on a line of its own, after a hyphen`},
+		"section missing":                {minimal + "session: 5s\n", nil, `ironherd.yaml:4: session: a section with lease is expected, not a single value`},
+		"list missing":                   {minimal + "roles: janitor\n", nil, `ironherd.yaml:4: roles: a list is expected, not a single value: put each entry on a line of its own, after a hyphen`},
 		"value missing":                  {minimal + "dir: [a]\n", nil, "ironherd.yaml:4: dir: a single value is expected, not a list"},
 		"bad role":                       {minimal + "roles:\n  - janitor\n  - king\n", nil, `ironherd.yaml:6: roles[1]: "king" is no role: the roles are provisioner,`},
 		"bad number":                     {minimal + "loops:\n  updater:\n    parallelism: many\n", nil, `ironherd.yaml:6: loops.updater.parallelism: "many" is not a whole number`},

@@ -47,7 +47,7 @@ func TestDatabase(t *testing.T) {
 func TestDatabaseFaults(t *testing.T) {
 	t.Parallel()
 	for content, want := range map[string]string{
-		"database: mysql://x":                                      `ironherd.yaml:4: database: a section with path, url, password_file, isolation, connections and notify is expected, not "mysql://x"`,
+		"database: mysql://x":                                      `ironherd.yaml:4: database: a section with path, url, password_file, isolation, connections and notify is expected, not a single value`,
 		"database: postgres://u:hunter2@db/fleet":                  "ironherd.yaml:4: database.url: must not hold a password: put it into a file and name that as database.password_file, or use PGPASSWORD or ~/.pgpass",
 		"database: {url: 'postgres://u@db/fleet?password=x'}":      "ironherd.yaml:4: database.url: must not hold a password",
 		"database: {url: 'mysql://u:hunter2@db'}":                  "ironherd.yaml:4: database.url: is not a URL such as postgres://",

@@ -86,6 +86,9 @@ func (d *document) syntaxFault(err error) {
 		fault.Line, _ = strconv.Atoi(m[1])
 		fault.Problem = "this is not valid YAML: " + m[2]
 	}
+	if strings.Contains(fault.Problem, "unknown anchor") { // the parser quotes the value
+		fault.Problem = "this is not valid YAML: a value that begins with * must be in quotes"
+	}
 	d.faults = append(d.faults, fault)
 }
 
@@ -189,6 +192,8 @@ func (d *document) override(path, value, origin string) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
+// kindName says what a node is, without its value: a file, or a URL, that stands where it does not
+// belong may be a secret.
 func kindName(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -196,5 +201,5 @@ func kindName(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	}
-	return strconv.Quote(n.Value)
+	return "a single value"
 }
