@@ -49,6 +49,12 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 	if err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
 		return err
 	}
+	if open := m.record.OpenOperation(); open != nil && open.Operation == fleet.OperationRelease {
+		// Its end would do so, and now there is none.
+		if err := t.keepOut(ctx, m.record, *open, 0); err != nil {
+			return err
+		}
+	}
 	if err := t.removeFacts(ctx, m, outcome); err != nil {
 		return err
 	}

@@ -156,7 +156,11 @@ func done(p Plan, r fleet.Record) string {
 	case fleet.VerbMarkInstalled:
 		return "an operating system runs there, and is left alone" + answersRequest(r)
 	case fleet.VerbForget:
-		return "what is known of it is removed here, but for its history"
+		const does = "what is known of it is removed here, but for its history"
+		if open := r.OpenOperation(); open != nil && open.Operation == fleet.OperationRelease {
+			return does + afterGivenBack(fleet.VerbRelease, r)
+		}
+		return does
 	}
 	return ""
 }

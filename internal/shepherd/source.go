@@ -23,7 +23,9 @@ type Source[C any] struct {
 }
 
 // Look reads what the BMDB knows of the provider and then one of the provider's lists. So a list
-// that fails costs one read, and nothing that the BMDB knows is newer than the list.
+// that fails costs two reads at most, and no machine that the BMDB knows is newer than the list. A
+// machine that the list lacks counts as Releasing also where that is so only after the list: a
+// list may wait long for its turn, and the calls that give machines back have turns meanwhile.
 func (s Source[C]) Look(
 	ctx context.Context, db *bmdb.DB, list func(context.Context) ([]provider.Entry, error),
 ) ([]provider.Entry, bmdb.ProviderView, error) {
@@ -35,7 +37,35 @@ func (s Source[C]) Look(
 	if err != nil {
 		return nil, bmdb.ProviderView{}, fmt.Errorf("list the provider: %w", err)
 	}
+	if err := s.excuse(ctx, db, entries, &view); err != nil {
+		return nil, bmdb.ProviderView{}, fmt.Errorf("view the BMDB again: %w", err)
+	}
 	return entries, view, nil
+}
+
+// excuse marks those machines as Releasing that the list lacks, and that are being given back by
+// now, or are not there any more.
+func (s Source[C]) excuse(ctx context.Context, db *bmdb.DB, entries []provider.Entry, view *bmdb.ProviderView) error {
+	listed := make(map[fleet.ProviderID]bool, len(entries))
+	for _, entry := range entries {
+		listed[entry.ID] = true
+	}
+	lacks := func(m bmdb.ProviderMachine) bool { return !m.Releasing && !listed[m.ProviderID] }
+	if !slices.ContainsFunc(view.Machines, lacks) {
+		return nil
+	}
+	now, err := db.ViewProvider(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	stays := make(map[fleet.MachineID]bool, len(now.Machines))
+	for _, m := range now.Machines {
+		stays[m.ID] = !m.Releasing
+	}
+	for i, m := range view.Machines {
+		view.Machines[i].Releasing = m.Releasing || lacks(m) && !stays[m.ID]
+	}
+	return nil
 }
 
 const (

@@ -50,6 +50,30 @@ var releaseTests = []test{
 			w.Errorf("history tells of %d penalties, not of the one that was made", told)
 		}
 	}},
+	{"the capacity of a machine that is forgotten while it is being released is kept out as that of a released one", func(w *world) {
+		ids := w.machines(nil, "c1", "c2")
+		w.pulls(fleet.LeverRelease)
+		_, err := w.db.RequestOperation(w.ctx, actor, ids[0], fleet.OperationRelease, "sold")
+		w.must(err)
+		for i, id := range ids {
+			capacity := fleet.CapacityID([]string{"c1", "c2"}[i])
+			w.provisioning(func(work *bmdb.Work) {
+				w.must(work.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusGone, capacity))))
+			})
+			p := w.planned(fleet.VerbForget, id)
+			if says := strings.Contains(p.Machines[0].Does, "its capacity c1 is not used again until"); says != (id == ids[0]) {
+				w.Errorf("the plan says %q", p.Machines[0].Does)
+			}
+			if done := w.confirmed(p.ID); outcomes(done) != "done" {
+				w.Fatalf("%+v", done.Outcomes)
+			}
+		}
+		penalties, err := w.db.Penalties(w.ctx, provider)
+		w.must(err)
+		if p := penalties["c1"]; len(penalties) != 1 || !p.ForEver() || p.Cause != "release, asked for by "+actor+": sold" {
+			w.Errorf("kept out are %+v", penalties)
+		}
+	}},
 	{"the token of a machine is kept from its release on, however old it is", func(w *world) {
 		wanted := newIntents("c1")
 		id, token := wanted[0].Machine, wanted[0].Token

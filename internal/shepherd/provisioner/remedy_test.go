@@ -7,10 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
@@ -226,4 +228,57 @@ func (b *bench) operate(steps int) {
 		check(task.Commit(b.t.Context()))
 	}
 	check(holder.Close(b.t.Context(), "done"))
+}
+
+// TestMachinesThatAreReleasedWhileTheListWaits are neither lost nor missing, and stop nothing.
+func TestMachinesThatAreReleasedWhileTheListWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := settled(t, 6)
+		if err := b.db.SetLevers(t.Context(), source, provider.Levers(b.fake)); err != nil {
+			t.Fatal(err)
+		}
+		leaving := b.fake.Devices()[:4]
+		for _, device := range leaving {
+			id, _ := b.status(device)
+			if _, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "operations", Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point != shepherdtest.Listing {
+				return nil
+			}
+			b.fake.Hook = nil
+			claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessOperation, Limit: len(leaving)})
+			for i, work := range claim.Works {
+				number := work.Record.Operation.Number
+				err = errors.Join(err, work.Note(t.Context(), bmdb.BeginOperation(number, "")))
+				if i == 0 { // this one ends meanwhile
+					err = errors.Join(err, work.Finish(t.Context(), bmdb.EndOperation(number, true, "gone", 0)))
+				}
+			}
+			if err != nil || len(claim.Works) != len(leaving) {
+				t.Errorf("%d releases are begun, %v", len(claim.Works), err)
+			}
+			b.lose(leaving)
+			return nil
+		}
+		b.pass()
+		if found := b.view().Discrepancies; len(found) > 0 {
+			t.Errorf("discrepancies %+v", found)
+		}
+		for _, device := range leaving {
+			if id, status := b.status(device); id != "" && status != fleet.ProviderStatusActive {
+				t.Errorf("a machine that is being released is %s", status)
+			}
+		}
+		if strings.Contains(b.result(), "creation is stopped") {
+			t.Errorf("the pass says %q", b.result())
+		}
+	})
 }

@@ -2,6 +2,7 @@ package updater_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -347,21 +348,31 @@ func TestListOfSomethingElse(t *testing.T) {
 }
 
 // TestReleasedMachinesAreNotMissing: machines that are being released leave the provider's list.
-// That is no loss, however many they are: the loop of operations says what has become of them.
+// That is no loss, however many they are: the loop of operations says what has become of them. It
+// may begin with that while the pass waits for its list.
 func TestReleasedMachinesAreNotMissing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 6)
-		for range 4 {
-			b.pass()
-		}
-		check(t, b.db.SetLevers(t.Context(), source, []fleet.Lever{fleet.LeverRelease}))
-		for _, id := range b.ids[:4] {
-			_, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
-			check(t, err)
-		}
-		s, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "operations", Host: "test", Lease: time.Hour})
+	for _, meanwhile := range []bool{false, true} {
+		t.Run(fmt.Sprintf("meanwhile=%t", meanwhile), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { releaseBesideThePass(t, meanwhile) })
+		})
+	}
+}
+
+func releaseBesideThePass(t *testing.T, meanwhile bool) {
+	b := newBench(t, 6)
+	for range 4 {
+		b.pass()
+	}
+	check(t, b.db.SetLevers(t.Context(), source, []fleet.Lever{fleet.LeverRelease}))
+	for _, id := range b.ids[:4] {
+		_, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
 		check(t, err)
+	}
+	s, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "operations", Host: "test", Lease: time.Hour})
+	check(t, err)
+	release := func() {
 		claim, err := s.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessOperation, Limit: 4})
 		check(t, err)
 		if len(claim.Works) != 4 {
@@ -373,15 +384,26 @@ func TestReleasedMachinesAreNotMissing(t *testing.T) {
 		for _, device := range b.fake.Devices()[:4] {
 			b.fake.Change(device.ID, func(*provider.Entry) bool { return false })
 		}
-		if outcome, failed := b.pass().(shepherd.Fail); failed {
-			t.Errorf("the pass failed: %v", outcome.Err)
-		}
-		for i := range b.ids {
-			if got := b.provided(i).Status; got != fleet.ProviderStatusActive {
-				t.Errorf("machine %d is %s", i, got)
+	}
+	if meanwhile {
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point == shepherdtest.Listing {
+				b.fake.Hook = nil
+				release()
 			}
+			return nil
 		}
-	})
+	} else {
+		release()
+	}
+	if outcome, failed := b.pass().(shepherd.Fail); failed {
+		t.Errorf("the pass failed: %v", outcome.Err)
+	}
+	for i := range b.ids {
+		if got := b.provided(i).Status; got != fleet.ProviderStatusActive {
+			t.Errorf("machine %d is %s", i, got)
+		}
+	}
 }
 
 func TestAFailingListFailsThePass(t *testing.T) {
