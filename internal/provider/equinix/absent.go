@@ -11,24 +11,29 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// projectListAge bounds how often the project's devices are listed because the API refuses to show
-// some (403), and for how long one list answers for those.
+// projectListAge is how long after the end of a list of the project's devices the next one may
+// begin that is made because the API refuses to show some (403).
 const projectListAge = time.Minute
 
-// absentMemo knows which devices the API refuses to show, and what the newest list that was made
-// for them has. The list is the evidence; without the memo, it would be made for each of them.
-type absentMemo struct {
-	// turn has room for the one caller that lists.
-	turn chan struct{}
+// projectListLimit is how long such a list may take. It has many pages, and each waits for its
+// turn.
+const projectListLimit = 10 * time.Minute
 
+// absentMemo knows which devices the API refuses to show, and what the newest whole list has that
+// was made for them. The list is the evidence; without the memo, it would be made for each of them.
+type absentMemo struct {
 	mu sync.Mutex
 	// lists counts the lists that were begun. refused is how many there were when the API first
 	// refused to show a device that it has not shown since.
 	lists   int
 	refused map[string]int
-	// ended is when the newest list ended. devices are those it has; nil where it is not whole.
+	// listing: a list is under way. done is closed when the newest one has ended, which was at ended.
+	listing bool
+	done    chan struct{}
 	ended   time.Time
+	// devices are those that the newest whole list has, which was the one of that number.
 	devices map[string]bool
+	whole   int
 }
 
 // refuses notes that the API refuses to show a device, and returns how many lists had been begun
@@ -51,40 +56,52 @@ func (m *absentMemo) answered(id string) {
 	delete(m.refused, id)
 }
 
-// begin notes that a list is begun, unless the newest one is young.
-func (m *absentMemo) begin() bool {
+// list returns what is closed when the newest list has ended. It begins one unless that is under
+// way or young. The list is everybody's, so it goes on when the question ends that it is begun for.
+func (m *absentMemo) list(ctx context.Context, read func(context.Context) map[string]bool) (done <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.ended.IsZero() && time.Since(m.ended) < projectListAge {
-		return false
+	if m.listing || !m.ended.IsZero() && time.Since(m.ended) < projectListAge {
+		return m.done
 	}
 	m.lists++
-	return true
+	m.listing, m.done = true, make(chan struct{})
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), projectListLimit)
+		defer cancel()
+		m.end(read(ctx))
+	}()
+	return m.done
 }
 
-// end notes what the list that was begun has.
+// end notes what the list that was begun has. One that is not whole says nothing, and what an
+// earlier one has said stays true.
 func (m *absentMemo) end(devices map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ended, m.devices = time.Now(), devices
+	if devices != nil {
+		m.devices, m.whole = devices, m.lists
+	}
+	m.listing, m.ended = false, time.Now()
+	close(m.done)
 }
 
-// lacks reports whether the newest list was begun later than so many others, and does not have the
-// device.
+// lacks reports whether the newest whole list was begun later than so many others, and does not
+// have the device.
 func (m *absentMemo) lacks(id string, since int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.devices != nil && m.lists > since && !m.devices[id]
+	return m.whole > since && !m.devices[id]
 }
 
-// has reports whether the API refuses to show a device that the newest list has, which was begun
-// after the refusal.
+// has reports whether the API refuses to show a device that the newest whole list has, which was
+// begun after the refusal.
 func (m *absentMemo) has(id string) bool {
 	id = strings.ToLower(id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	since, refused := m.refused[id]
-	return refused && m.lists > since && m.devices[id]
+	return refused && m.whole > since && m.devices[id]
 }
 
 // judge returns what the failure of a question about a device means. The API refuses to show a
@@ -101,17 +118,15 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 		return failure
 	}
 	since := p.absent.refuses(id)
-	select {
-	case p.absent.turn <- struct{}{}:
-		defer func() { <-p.absent.turn }()
-	case <-ctx.Done():
-		return failure
-	}
-	if p.absent.begin() {
-		p.absent.end(p.projectHas(ctx))
-	}
 	if !p.absent.lacks(id, since) {
-		return failure
+		select {
+		case <-p.absent.list(ctx, p.projectHas):
+		case <-ctx.Done():
+			return failure
+		}
+		if !p.absent.lacks(id, since) {
+			return failure
+		}
 	}
 	p.absent.answered(id)
 	return fleet.Errorf(fleet.KindNotFound, "project %s does not have device %s: the list of its devices lacks it, and %w", p.config.Project, id, failure)

@@ -1,6 +1,7 @@
 package equinix
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -107,6 +108,70 @@ func TestOneListTellsOfAllThatWereRefused(t *testing.T) {
 		}
 		if api.gets != 2*devices {
 			t.Errorf("%d devices were asked for", api.gets)
+		}
+	})
+}
+
+// slow is an API that shows no device. A list of them has so many pages that no question waits for
+// its end; every second one fails.
+type slow struct{ gets, lists, pages int }
+
+func (s *slow) RoundTrip(request *http.Request) (*http.Response, error) {
+	status, body := http.StatusForbidden, errorsBody("You are not authorized to view this device")
+	switch page := request.URL.Query().Get("page"); {
+	case !strings.HasSuffix(request.URL.Path, "/projects/"+projectID+"/devices"):
+		s.gets++
+	default:
+		s.pages++
+		if page == "1" {
+			s.lists++
+		}
+		select {
+		case <-time.After(5 * time.Second):
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+		if page != "20" || s.lists%2 == 1 {
+			status, body = http.StatusOK, rows("devices", 1, 20, 0).body
+		}
+	}
+	return &http.Response{
+		StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: request,
+		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"request"}},
+	}, nil
+}
+
+// TestAListOutlivesTheQuestion that it was begun for, and one that fails does not take away what an
+// earlier one has shown.
+func TestAListOutlivesTheQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := new(slow)
+		p, err := New(testConfig(t, "http://api.localhost/metal/v1"), provider.Options{HTTP: api, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(n int, want fleet.Kind) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if _, err := p.Get(ctx, fleet.ProviderID(fmt.Sprintf("%s%02d", device1[:34], n))); fleet.KindOf(err) != want {
+				t.Errorf("device %d: %v (%s), want %s", n, err, fleet.KindOf(err), want)
+			}
+		}
+		ask(1, fleet.KindForbidden) // the first list is begun, and takes 100 s
+		time.Sleep(10 * projectListAge)
+		ask(2, fleet.KindForbidden) // the second, which fails
+		time.Sleep(3 * projectListAge)
+		ask(1, fleet.KindNotFound)
+		if api.lists != 2 || api.pages != 40 {
+			t.Errorf("%d pages of %d lists were read", api.pages, api.lists)
+		}
+		ask(2, fleet.KindForbidden) // the third
+		time.Sleep(10 * projectListAge)
+		ask(2, fleet.KindNotFound)
+		if api.lists != 3 {
+			t.Errorf("%d lists were begun", api.lists)
 		}
 	})
 }

@@ -25,8 +25,8 @@
 //     be repeated by the transport: after a refusal, Release asks whether the device is gone.
 //   - A refusal (403) to show a device may mean that the project does not have it any more. A whole
 //     list of the project's devices, begun after the refusal, tells; without one, it stays
-//     Forbidden, or, of a release, Temporary. Such a list is made once a minute at most, for all
-//     devices together.
+//     Forbidden, or, of a release, Temporary. Such a list is made for all devices together, with a
+//     minute between two; one that takes longer than the question answers the next one.
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //
@@ -86,7 +86,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	p := &Provider{
 		config: config, logger: options.Log(),
 		base: strings.TrimRight(config.APIURL, "/") + "/", // packngo resolves against it
-		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{turn: make(chan struct{}, 1), refused: make(map[string]int)},
+		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{refused: make(map[string]int)},
 	}
 	p.limit.host = host(p.base)
 	p.limit.of(token)
