@@ -147,9 +147,7 @@ func (d *Daemon) buildLoops(
 			return updater.New(d.db, sources(providers, instance.forUpdater), updater.Options{Logger: logger})
 		}},
 		{fleet.RoleRecoverer, c.Loops.Recoverer, func(logger *slog.Logger) (shepherd.Handler, error) {
-			return recoverer.New(d.db, sources(providers, instance.forRecoverer), c.Recoverer, recoverer.Options{
-				Logger: logger, HostKey: hostKeys(key), Observer: recoveryObserver{d.metrics},
-			})
+			return recoverer.New(d.db, sources(providers, instance.forRecoverer), c.Recoverer, recoverer.Options{Logger: logger, Observer: recoveryObserver{d.metrics}})
 		}},
 		{fleet.RoleOperations, c.Loops.Operations, func(logger *slog.Logger) (shepherd.Handler, error) {
 			options := operations.Options{Logger: logger, Observer: operationObserver{d.metrics}}

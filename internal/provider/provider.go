@@ -182,6 +182,9 @@ type Entry struct {
 	Tokens []fleet.Token
 	// HostKeys are host keys that the provider attests, in authorized_keys form.
 	HostKeys []string
+	// InjectedKey is the host key that Create has put into the machine, in authorized_keys form: the
+	// provider's own operating system shows it after a reinstall, too. Only Get says it.
+	InjectedKey string
 	// Access says how the machine is reached over SSH, where that differs from other machines.
 	Access Access
 	// CreatedAt is the provider's time of creation; zero when it does not say.

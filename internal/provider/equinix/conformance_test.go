@@ -223,7 +223,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	s := newSimulated(t)
 	capacity := s.reservations()[0]
 	made, err := s.provider.Create(t.Context(), provider.CreateRequest{
-		Capacity: capacity, Token: fleet.NewToken(), Machine: fleet.NewMachineID(),
+		Capacity: capacity, Token: fleet.NewToken(), Machine: fleet.NewMachineID(), HostKey: hostKey(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -235,6 +235,9 @@ func TestLifeOfAMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		made = entry
+	}
+	if made.InjectedKey != hostKey().Public {
+		t.Errorf("it was created with the host key %q", made.InjectedKey)
 	}
 	if made.Capacity != capacity || !made.Address.Is4() || made.Location == "" || !strings.HasPrefix(made.Hostname, "fleet-") || made.CreatedAt.IsZero() {
 		t.Errorf("%+v", made)

@@ -137,7 +137,9 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if err = p.judge(ctx, string(id), err); err != nil {
 		return provider.Entry{}, err
 	}
-	return deviceEntry(device), nil
+	entry := deviceEntry(device)
+	entry.InjectedKey = injectedKey(device.UserData)
+	return entry, nil
 }
 
 // FindByToken asks the reservation, then lists by tag, then lists everything, because a filter uses

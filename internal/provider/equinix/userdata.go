@@ -21,6 +21,19 @@ func (p *Provider) userData(key provider.HostKey) string {
 	for line := range strings.Lines(key.Private()) {
 		text.WriteString("    " + line)
 	}
-	text.WriteString("  ed25519_public: " + key.Public + "\n")
+	text.WriteString(publicHalf + key.Public + "\n")
 	return text.String()
+}
+
+// publicHalf is what stands before the public half of the key.
+const publicHalf = "  ed25519_public: "
+
+// injectedKey returns the public half of the key in what userData has made; "" in any other text.
+func injectedKey(userData string) string {
+	for line := range strings.Lines(userData) {
+		if key, is := strings.CutPrefix(line, publicHalf); is {
+			return strings.TrimSpace(key)
+		}
+	}
+	return ""
 }

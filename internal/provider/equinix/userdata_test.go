@@ -55,6 +55,9 @@ func TestHostKeysTravelAsCloudConfig(t *testing.T) {
 		keys["ed25519_private"] != privateHalf || keys["ed25519_public"] != "ssh-ed25519 AAAAC3Nz" {
 		t.Errorf("%+v", config)
 	}
+	if key := injectedKey(text); key != hostKey().Public || injectedKey("#cloud-config\nssh_deletekeys: true\n") != "" {
+		t.Errorf("the key in it is %q", key)
+	}
 	if text := sentUserData(t, false, hostKey()); text != "" {
 		t.Errorf("switched off, it sends %q", text)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
@@ -57,9 +58,6 @@ type Observer interface {
 
 // Options is what a Recoverer is built with besides its sources.
 type Options struct {
-	// HostKey makes the host key of a machine from its creation token, always the same: a machine that
-	// is reinstalled gets it by user data again. Nil: none is put into machines.
-	HostKey func(fleet.Token) (provider.HostKey, error)
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Observer may be nil.
@@ -199,11 +197,7 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 	if was.HostKeys, err = s.db.HostKeys(ctx, s.work.Record.ID); err != nil {
 		return shepherd.Fail{Err: fmt.Errorf("read the host keys: %w", err)}, ResultFailed
 	}
-	changes, err := s.changes(entry, was.HostKeys)
-	if err != nil {
-		return shepherd.Fail{Err: err}, ResultFailed
-	}
-	err = s.work.Note(ctx, changes...)
+	err = s.work.Note(ctx, s.changes(entry, was.HostKeys)...)
 	switch {
 	case fleet.KindOf(err) == fleet.KindConflict:
 		return shepherd.Cancel{Reason: err.Error()}, ResultNotNeeded
@@ -222,23 +216,17 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 	return s.answered(ctx, was, lever(ctx, s.work.Record.ProviderID))
 }
 
-// changes are what is committed before the call. After a reinstall the machine has the host key of
-// its user data again; where that is not the one that is known, it is made again.
-func (s step) changes(entry provider.Entry, known fleet.HostKeys) ([]bmdb.Change, error) {
+// changes are what is committed before the call. After a reinstall the machine has the host key
+// again that it was created with, if it was created with one; that may not be the one that is
+// known.
+func (s step) changes(entry provider.Entry, known fleet.HostKeys) []bmdb.Change {
 	changes := []bmdb.Change{bmdb.TakeStep(s.rung)}
 	injector, can := s.source.Provider.(provider.Injector)
-	if s.rung != fleet.RungReinstall || !can || !injector.InjectsHostKey() || s.options.HostKey == nil ||
-		known.Source == fleet.HostKeyInjected {
-		return changes, nil
+	fingerprint := remote.Fingerprint(entry.InjectedKey)
+	if s.rung != fleet.RungReinstall || !can || !injector.InjectsHostKey() || fingerprint == "" || known.Source == fleet.HostKeyInjected {
+		return changes
 	}
-	for _, token := range entry.Tokens { // its user data has the key that was made for this token
-		key, err := s.options.HostKey(token)
-		if err != nil {
-			return nil, fmt.Errorf("make a host key: %w", err)
-		}
-		changes = append(changes, bmdb.InjectHostKey(s.work.Record.ID, key.Public, key.Fingerprint))
-	}
-	return changes, nil
+	return append(changes, bmdb.InjectHostKey(s.work.Record.ID, entry.InjectedKey, fingerprint))
 }
 
 // lever is what the step does; nil when the provider cannot do it.
