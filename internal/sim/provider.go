@@ -38,6 +38,7 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 		FailProvisioning: func() bool { _, ok := w.faults.Fire(fault.ProvisionFail); return ok },
 		Shuffle:          func() bool { _, ok := w.faults.Fire(fault.ListOrder); return ok },
 		Stale:            w.lasts(fault.StaleGet),
+		Early:            w.lasts(fault.ListEarly),
 		Steal:            w.lasts(fault.CapacityStolen),
 		Vanish:           w.lasts(fault.DeviceVanishes),
 	}

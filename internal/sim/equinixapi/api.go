@@ -60,11 +60,12 @@ type Config struct {
 	LoseReply        func() bool
 	FailProvisioning func() bool
 	Shuffle          func() bool
-	// Stale is asked at each GET of a device, which then answers what was true that long ago; Steal at
+	// Stale is asked at each GET of a device, which then answers what was true that long ago; Early at
+	// each page of reservations, which are provisionable there that long before they are; Steal at
 	// each creation on a named reservation, which somebody else's device takes first; Vanish at each
 	// creation that succeeded, whose device will be gone. The last two say how long after its
 	// provisioning the device goes. 0: it does not happen. Each may be nil.
-	Stale, Steal, Vanish func() time.Duration
+	Stale, Early, Steal, Vanish func() time.Duration
 
 	Logger *slog.Logger
 }

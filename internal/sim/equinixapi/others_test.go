@@ -83,6 +83,33 @@ func TestGetLagsBehindLists(t *testing.T) {
 	})
 }
 
+// TestListsAreEarly: a list says that a reservation can be used whose device is being removed. The
+// reservation itself says that it cannot, and so does who tries.
+func TestListsAreEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.Early = func() time.Duration { return time.Hour } })
+		defer func() { r.stop() }()
+		wanted := r.reservations()[0].ID
+		_, id := r.createOn(wanted)
+		for r.device(id).State != "active" {
+			time.Sleep(time.Second)
+		}
+		if r.reservations()[0].Provisionable {
+			t.Error("a reservation with a device can be used")
+		}
+		if code := r.ask("DELETE", "/metal/v1/devices/"+id, "", nil); code != http.StatusNoContent {
+			t.Fatalf("the device is not deleted: %d", code)
+		}
+		var one reservationShown
+		r.ask("GET", "/metal/v1/hardware-reservations/"+wanted, "", &one)
+		code, _ := r.createOn(wanted)
+		if !r.reservations()[0].Provisionable || one.Provisionable || code != http.StatusUnprocessableEntity {
+			t.Errorf("the list has it as %+v, it is %+v, and a creation is answered %d", r.reservations()[0], one, code)
+		}
+	})
+}
+
 // TestSomebodyElseIsFaster takes a reservation between the look at it and the creation, and gives
 // it back.
 func TestSomebodyElseIsFaster(t *testing.T) {

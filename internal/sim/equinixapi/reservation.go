@@ -107,7 +107,7 @@ func (a *API) listReservations(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	at := now()
+	at := now().Add(asked(a.cfg.Early))
 	list := make([]reservation, 0, a.cfg.Reservations)
 	a.mu.RLock()
 	for slot := range a.cfg.Reservations {

@@ -29,6 +29,7 @@ const (
 	Slow            Kind = "slow"
 	ListOrder       Kind = "list-order"
 	StaleGet        Kind = "stale-get"
+	ListEarly       Kind = "list-early"
 	TokenRevoked    Kind = "token-revoked"
 	CapacityStolen  Kind = "capacity-stolen"
 	DeviceVanishes  Kind = "device-vanishes"
@@ -73,6 +74,7 @@ var kinds = []Description{
 	{Slow, time.Second, aRequest, "the answer takes DURATION longer"},
 	{ListOrder, 0, "page of devices, reservations or projects", "the list comes in a random order, unless the request sorts it"},
 	{StaleGet, 2 * time.Second, "GET of a device", "it answers what was true DURATION ago, while lists are up to date: 404 of a new device, an earlier state"},
+	{ListEarly, 2 * time.Second, "page of reservations", "it says that what is being removed can be used again, DURATION before that is so"},
 	{TokenRevoked, 5 * time.Second, aRequest, "the token does not count: this request and all others get 401 for DURATION"},
 	{
 		CapacityStolen, 5 * time.Second, "creation of a device on a named reservation",
