@@ -22,7 +22,8 @@ type Config struct {
 	CreateRate fleet.Rate `yaml:"create_rate"`
 	// CreateParallelism is how many creations may be under way at once.
 	CreateParallelism int `yaml:"create_parallelism"`
-	// Penalty is how long nothing is created on capacity after it failed.
+	// Penalty is how long nothing is created on capacity after it failed. Where a list has it as free,
+	// and the provider itself says that it is not, that is for SettlingTime, if that is shorter.
 	Penalty time.Duration `yaml:"penalty"`
 	// SettlingTime is how long the provider's lists may lag, and how long a request may be on its way.
 	SettlingTime time.Duration `yaml:"settling_time"`

@@ -178,7 +178,7 @@ func (p *pass) refusedAll(ctx context.Context) error {
 	alone := p.source.refused.add(first.intent.Capacity, t.refused) && len(p.view.Machines) > 0
 	all := !alone && t.created+t.unanswered == 0 && t.refused+t.notBegun == t.failed
 	if first.held && (!all || t.waiting+t.full > 0) {
-		if err := p.work.Note(ctx, p.closed(first.intent, shepherd.Cause(first.err))...); err != nil {
+		if err := p.work.Note(ctx, p.closed(first.intent, shepherd.Cause(first.err), p.source.Config.Penalty)...); err != nil {
 			return fmt.Errorf("close an intent that was refused: %w", err)
 		}
 	}
@@ -192,11 +192,12 @@ func (p *pass) refusedAll(ctx context.Context) error {
 		p.source.Name, first.err)
 }
 
-// closed returns the changes that close an intent which was refused for good.
-func (p *pass) closed(intent fleet.Intent, cause string) []bmdb.Change {
+// closed returns the changes that close an intent which was refused for good, and that keep its
+// capacity out for a while.
+func (p *pass) closed(intent fleet.Intent, cause string, penalty time.Duration) []bmdb.Change {
 	return []bmdb.Change{
 		bmdb.CloseIntentRejected(intent.Machine, cause),
-		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause),
+		bmdb.SetPenalty(intent.Capacity, penalty, cause),
 	}
 }
 
@@ -404,8 +405,11 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, historyEvent(calls, failure),
 		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
 	result, open, givenUp := failed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
-	held := false
+	held, penalty := false, p.source.Config.Penalty
 	switch kind := fleet.KindOf(failure); {
+	case calls == 0 && kind == fleet.KindConflict:
+		// Nothing has failed: the list, which lags, has as free what is being cleaned still.
+		result, penalty = notBegun, min(penalty, p.source.Config.SettlingTime)
 	case calls == 0:
 		result = notBegun
 	case kind == fleet.KindInvalid || kind == fleet.KindUnsupported:
@@ -426,7 +430,7 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	}
 	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime && p.crowded() && p.wayLeft()
 	if open == 0 && (givenUp && !held || lasting) {
-		changes = append(changes, p.closed(intent, cause)...)
+		changes = append(changes, p.closed(intent, cause, penalty)...)
 	}
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return result, fmt.Errorf("record the failure: %w", err)

@@ -85,6 +85,39 @@ func TestOpenIntentsGetTheWholeChunk(t *testing.T) {
 	})
 }
 
+// TestCapacityThatIsNotFreeYet: the list has as free what is not free for some minutes more. It is
+// tried again when the settling time is over, and not a whole penalty later.
+func TestCapacityThatIsNotFreeYet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 5)
+		start := time.Now()
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point == shepherdtest.Creating && time.Since(start) < 5*time.Minute {
+				return provider.OfCapacity(fleet.Errorf(fleet.KindConflict, "not provisionable now"))
+			}
+			return nil
+		}
+		b.pass()
+		for capacity, penalty := range b.view().Penalties {
+			if until := penalty.Until.Sub(start); until > b.config.SettlingTime+time.Minute {
+				t.Errorf("%s sits out %s", capacity, until)
+			}
+		}
+		if got := len(b.view().Penalties); got != 5 {
+			t.Errorf("%d sit out a penalty: %s", got, b.result())
+		}
+		for len(b.fake.Devices()) < 5 && time.Since(start) < b.config.Penalty {
+			b.pass()
+		}
+		if took := time.Since(start); took > b.config.SettlingTime+5*time.Minute {
+			t.Errorf("all are created after %s: %s", took, b.result())
+		}
+		b.passes(1)
+		b.agree(5)
+	})
+}
+
 // TestRefusedAfterALostReply: the reply of the first call is lost, and each later one is refused
 // for good. The intent is closed after the settling time, and not before.
 func TestRefusedAfterALostReply(t *testing.T) {
