@@ -54,15 +54,18 @@ type boundTransport struct {
 }
 
 // RoundTrip makes the call. It removes the headers that make the library print warnings, and logs
-// them instead.
+// them instead, once for each call.
 func (t boundTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.provider.transport.RoundTrip(request.WithContext(t.ctx))
 	if err != nil {
 		return nil, err
 	}
 	if sunset := response.Header.Get("Sunset"); sunset != "" || response.Header.Get("Deprecation") != "" {
-		t.provider.logger.WarnContext(t.ctx, "the API says that a call is going away",
-			slog.String("call", t.provider.endpoint(request)), slog.String("sunset", printable(sunset)))
+		call := t.provider.endpoint(request)
+		if before, told := t.provider.sunsets.Swap(call, sunset); !told || before != sunset {
+			t.provider.logger.WarnContext(t.ctx, "the API says that a call is going away",
+				slog.String("call", call), slog.String("sunset", printable(sunset)))
+		}
 	}
 	for _, name := range []string{"Deprecation", "Sunset", "Link"} {
 		response.Header.Del(name)

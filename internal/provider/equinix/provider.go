@@ -41,6 +41,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,6 +63,8 @@ type Provider struct {
 	key       keyMemo
 	limit     limitMemo
 	absent    absentMemo
+	// sunsets has the calls that the API says are going away, with when.
+	sunsets sync.Map
 }
 
 var (

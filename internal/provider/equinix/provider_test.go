@@ -450,34 +450,6 @@ func TestNothingButIDsBecomesAPath(t *testing.T) {
 	}
 }
 
-func TestDeprecationHeadersStayOutOfStderr(t *testing.T) {
-	t.Parallel()
-	p, api := newScripted(t)
-	api.on(getDevice, answer{body: deviceJSON(nil), header: map[string]string{"Deprecation": "true", "Sunset": "Tue, 30 Jun 2026 00:00:00 GMT"}})
-	client, err := p.client(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, response, err := client.Devices.Get(device1, nil)
-	if err != nil || response.Header.Get("Deprecation") != "" || response.Header.Get("Sunset") != "" {
-		t.Errorf("%v: the library would print %v", err, response.Header)
-	}
-}
-
-func TestEndpointsAreTemplates(t *testing.T) {
-	t.Parallel()
-	p, _ := newScripted(t)
-	for path, want := range map[string]string{
-		"/metal/v1/projects/" + projectID + "/devices?page=2&tag=x": "GET /projects/{id}/devices",
-		"/metal/v1/devices/" + device1:                              "GET /devices/{id}",
-	} {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
-		if got := p.endpoint(request); got != want {
-			t.Errorf("%s is %s", path, got)
-		}
-	}
-}
-
 func FuzzRows(f *testing.F) {
 	f.Add([]byte(deviceJSON(nil)))
 	f.Add([]byte(freeReservation))
