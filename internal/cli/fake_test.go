@@ -77,7 +77,7 @@ func decisions() []*fleetv1.Decision {
 	return []*fleetv1.Decision{
 		{Process: "provision", Verdict: "not-wanted", Reason: "the provider has created the machine"},
 		{Process: "agent-start", Verdict: "later", Reason: "in backoff after 2 failures: dial: refused", DueAt: timestamppb.New(time.Now().Add(5*time.Hour + 2*time.Minute)), BackoffCause: "dial: refused"},
-		{Process: "update", Verdict: "running", Reason: "held by session s1 (updater on host, epoch 4)", DueAt: at(9, 31), Session: "s1", Epoch: 4},
+		{Process: "update", Verdict: "running", Reason: "held by session s1 (update on host, epoch 4)", DueAt: at(9, 31), Session: "s1", Epoch: 4},
 	}
 }
 
@@ -320,7 +320,7 @@ func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest
 	}
 	return &fleetv1.ListHistoryResponse{Entries: []*fleetv1.HistoryEntry{
 		{
-			At: at(9, 2), Actor: "initializer on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventFailed), Detail: "dial: refused",
+			At: at(9, 2), Actor: "agent-start on ctl1", Process: "agent-start", Epoch: 1, Event: string(fleet.EventFailed), Detail: "dial: refused",
 			RetryAt: at(9, 3), StartedAt: at(9, 1), Why: "the machine needs an agent",
 		},
 		{At: at(9, 25), Actor: "agent", Event: string(fleet.EventDiskWritten), Detail: "install generation 1, attempt 1: 67108864 bytes to sda in 2s"},
@@ -355,12 +355,12 @@ func (f *fakeFleet) ListProviders(_ context.Context, r *fleetv1.ListProvidersReq
 
 func (f *fakeFleet) ListSessions(_ context.Context, r *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
 	sessions := []*fleetv1.Session{{
-		Id: "0199d3a0-1111-7000-8000-000000000001", Component: "initializer", Host: "ctl1", Pid: 42, StartedAt: ago(26 * time.Hour),
+		Id: "0199d3a0-1111-7000-8000-000000000001", Role: "initializer", Component: "agent-start", Host: "ctl1", Pid: 42, StartedAt: ago(26 * time.Hour),
 		Deadline: timestamppb.New(time.Now().Add(time.Hour * 3)),
 		Holds:    []*fleetv1.Hold{{Process: "agent-start", Subject: firstID, Epoch: 7, Since: at(9, 0)}}, Providers: []string{"a", "b", "c", "d"},
 	}}
 	if r.GetAll() {
-		sessions = append(sessions, &fleetv1.Session{Id: "0199d3a0-1111-7000-8000-000000000000", Component: "updater", Host: "ctl1", Pid: 41, StartedAt: ago(27 * time.Hour), EndedAt: ago(3 * time.Hour), EndCause: "expired"})
+		sessions = append(sessions, &fleetv1.Session{Id: "0199d3a0-1111-7000-8000-000000000000", Role: "updater", Component: "update", Host: "ctl1", Pid: 41, StartedAt: ago(27 * time.Hour), EndedAt: ago(3 * time.Hour), EndCause: "expired"})
 	}
 	return &fleetv1.ListSessionsResponse{Sessions: sessions}, nil
 }

@@ -19,6 +19,8 @@ func (a *app) sessionListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sessions and what they hold",
+		Long: `A session is the sign of life of one role of one control plane. COMPONENT is its name where history says who did something: a loop's is that of
+its process. The roles agent-api and operator-api have no session.`,
 		Example: `  ironherd session list
   ironherd session list --all`,
 		Args: exactly,
@@ -52,10 +54,10 @@ func sessionTable(w *screen, sessions []*fleetv1.Session) {
 			ends = strings.TrimSuffix("ended "+age(s.GetEndedAt())+" ago: "+s.GetEndCause(), ": ")
 		}
 		rows[i] = []string{
-			s.GetComponent(), s.GetHost(), fmt.Sprint(s.GetPid()), serves(s.GetProviders()), age(s.GetStartedAt()), ends, holds(s.GetHolds()), s.GetId(),
+			s.GetRole(), s.GetComponent(), s.GetHost(), fmt.Sprint(s.GetPid()), serves(s.GetProviders()), age(s.GetStartedAt()), ends, holds(s.GetHolds()), s.GetId(),
 		}
 	}
-	w.table([]string{"COMPONENT", "HOST", "PID", "PROVIDERS", "AGE", "DEADLINE", "HOLDS", "ID"}, rows)
+	w.table([]string{"ROLE", "COMPONENT", "HOST", "PID", "PROVIDERS", "AGE", "DEADLINE", "HOLDS", "ID"}, rows)
 }
 
 // serves names the providers that a session serves, the first few of many.

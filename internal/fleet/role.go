@@ -48,3 +48,13 @@ func (r Role) Component() string {
 	}
 	return string(r)
 }
+
+// RoleOf returns the role whose sessions have that name; "" where none has.
+func RoleOf(component string) Role {
+	for _, r := range Roles() {
+		if r.Component() == component {
+			return r
+		}
+	}
+	return ""
+}

@@ -106,6 +106,9 @@ func TestEveryProcessHasARole(t *testing.T) {
 			t.Errorf("%s and %s have the same component", r, other)
 		}
 		components[r.Component()] = r
+		if got := fleet.RoleOf(r.Component()); got != r {
+			t.Errorf("the sessions of %s are said to be those of %q", r, got)
+		}
 	}
 	for _, p := range fleet.Processes() {
 		r := p.Role()

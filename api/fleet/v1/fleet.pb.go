@@ -2230,8 +2230,10 @@ func (x *ListSessionsResponse) GetSessions() []*Session {
 
 // Session is one component of one process that works on the fleet.
 type Session struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its name, also where history says who did something: a loop's is that of its process, such as
+	// agent-start.
 	Component string                 `protobuf:"bytes,2,opt,name=component,proto3" json:"component,omitempty"`
 	Host      string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
 	Pid       int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -2244,7 +2246,9 @@ type Session struct {
 	// The leases that it holds, at most 1000 of them.
 	Holds []*Hold `protobuf:"bytes,9,rep,name=holds,proto3" json:"holds,omitempty"`
 	// The names of the providers that it serves; * stands for all.
-	Providers     []string `protobuf:"bytes,10,rep,name=providers,proto3" json:"providers,omitempty"`
+	Providers []string `protobuf:"bytes,10,rep,name=providers,proto3" json:"providers,omitempty"`
+	// The role that it has, such as initializer. agent-api and operator-api have no session.
+	Role          string `protobuf:"bytes,11,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2347,6 +2351,13 @@ func (x *Session) GetProviders() []string {
 		return x.Providers
 	}
 	return nil
+}
+
+func (x *Session) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
 }
 
 // Hold is one lease of a session.
@@ -5006,7 +5017,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x13ListSessionsRequest\x12\x10\n" +
 	"\x03all\x18\x01 \x01(\bR\x03all\"N\n" +
 	"\x14ListSessionsResponse\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.SessionR\bsessions\"\xf1\x02\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.ironherd.fleet.v1.SessionR\bsessions\"\x85\x03\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tcomponent\x18\x02 \x01(\tR\tcomponent\x12\x12\n" +
@@ -5019,7 +5030,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\tend_cause\x18\b \x01(\tR\bendCause\x12-\n" +
 	"\x05holds\x18\t \x03(\v2\x17.ironherd.fleet.v1.HoldR\x05holds\x12\x1c\n" +
 	"\tproviders\x18\n" +
-	" \x03(\tR\tproviders\"\x82\x01\n" +
+	" \x03(\tR\tproviders\x12\x12\n" +
+	"\x04role\x18\v \x01(\tR\x04role\"\x82\x01\n" +
 	"\x04Hold\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +

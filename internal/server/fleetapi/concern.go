@@ -188,13 +188,18 @@ func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
 		c := &fleetv1.Concern{Kind: concernRole, Subject: string(role), Count: 1}
 		if p := summary.OfRole(role); p.Due > 0 {
 			c.Count = int64(p.Due)
-			c.Text = fmt.Sprintf("%s: %s is due %s", lifecycle.Nobody(role), p.Process, counted(p.Due, "time", "times"))
+			c.Text = nobody(role, fmt.Sprintf(": %s is due %s", p.Process, counted(p.Due, "time", "times")))
 		} else {
-			c.Text = lifecycle.Nobody(role) + ": many silent machines do not stop recovery, installs do not run out of time, and a new policy reaches no machine"
+			c.Text = nobody(role, ": many silent machines do not stop recovery, installs do not run out of time, and a new policy reaches no machine")
 		}
 		all = append(all, c)
 	}
 	return all
+}
+
+// nobody says that a role is missing, what comes of that, and what ends it.
+func nobody(role fleet.Role, effect string) string {
+	return fmt.Sprintf("%s%s; start an `ironherd serve` whose `roles` has it", lifecycle.Nobody(role), effect)
 }
 
 // refused returns a concern while hosts show keys that are not the known ones: the states of their

@@ -263,14 +263,15 @@ func TestARoleThatNobodyHasIsAConcern(t *testing.T) {
 			t.Errorf("a control plane that has just begun: %s", got)
 		}
 		time.Sleep(10 * time.Minute)
+		const remedy = "; start an `ironherd serve` whose `roles` has it\n"
 		const janitor = "role janitor 1: no live control plane has the role janitor: many silent machines do not stop recovery, " +
-			"installs do not run out of time, and a new policy reaches no machine\n"
+			"installs do not run out of time, and a new policy reaches no machine" + remedy
 		if got := told(); got != janitor {
 			t.Errorf("without a janitor: %s", got)
 		}
 		must(db.RegisterProvider(t.Context(), "metal", "equinix", 7))
-		want := "role provisioner 1: no live control plane has the role provisioner: provision is due 1 time\n" +
-			"role updater 1: no live control plane has the role updater: update is due 1 time\n" + janitor
+		want := "role provisioner 1: no live control plane has the role provisioner: provision is due 1 time" + remedy +
+			"role updater 1: no live control plane has the role updater: update is due 1 time" + remedy + janitor
 		if got := told(); got != want {
 			t.Errorf("with a provider, and nobody: %s", got)
 		}

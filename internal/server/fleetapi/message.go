@@ -110,7 +110,7 @@ func sessionOf(s bmdb.SessionRow) *fleetv1.Session {
 	return &fleetv1.Session{
 		Id: string(s.ID), Component: s.Component, Host: s.Host, Pid: int32(s.PID), StartedAt: stamp(s.StartedAt),
 		Deadline: stamp(s.Deadline), EndedAt: stamp(s.EndedAt), EndCause: s.Cause, Holds: each(s.Held, holdOf),
-		Providers: s.Providers,
+		Providers: s.Providers, Role: roleName(fleet.RoleOf(s.Component)),
 	}
 }
 

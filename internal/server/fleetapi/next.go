@@ -52,7 +52,7 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	case d.Deadline && d.Verdict == lifecycle.Later:
 		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
 	case slices.Contains(j.env.Missing, role) && (d.Verdict != lifecycle.Running || !d.DueAt.After(j.now)):
-		return &fleetv1.NextStep{Who: whoOperator, What: lifecycle.Nobody(role)}
+		return &fleetv1.NextStep{Who: whoOperator, What: nobody(role, "")}
 	case d.Verdict == lifecycle.Waiting:
 		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
 	case d.Process == fleet.ProcessInstall && r.InstallAttempt != nil && d.Verdict != lifecycle.Running:

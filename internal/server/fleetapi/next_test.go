@@ -405,7 +405,8 @@ func TestWhatNobodyDoesIsAPersonsTurn(t *testing.T) {
 		env.Missing = []fleet.Role{c.missing}
 		after, step := judge(), judge().nextStep()
 		said := "no live control plane has the role " + string(c.missing)
-		if c.was != whoNobody && (step.GetWho() != whoOperator || step.GetWhat() != said) {
+		const remedy = "start an `ironherd serve` whose `roles` has it"
+		if c.was != whoNobody && (step.GetWho() != whoOperator || step.GetWhat() != said+"; "+remedy) {
 			t.Errorf("%s: next is %s: %s", name, step.GetWho(), step.GetWhat())
 		}
 		if c.was == whoNobody && step.GetWho() != whoNobody {

@@ -264,6 +264,29 @@ func TestHistoryProvidersSessionsVersion(t *testing.T) {
 	}
 }
 
+// TestSessionsTellTheirRole: whoever is told that nobody has a role finds those who have it by that
+// word.
+func TestSessionsTellTheirRole(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	started, err := o.db.StartSession(t.Context(), bmdb.SessionOptions{Component: fleet.RoleInitializer.Component(), Lease: time.Hour})
+	o.must(err)
+	all, err := o.client(token.Viewer).ListSessions(t.Context(), &fleetv1.ListSessionsRequest{})
+	o.must(err)
+	for _, s := range all.GetSessions() {
+		want := ""
+		if s.GetId() == string(started.ID()) {
+			want = "initializer"
+		}
+		if s.GetRole() != want {
+			t.Errorf("a session of %s has the role %q", s.GetComponent(), s.GetRole())
+		}
+	}
+	if len(all.GetSessions()) != 2 {
+		t.Errorf("sessions: %v", all)
+	}
+}
+
 func TestBadQuestions(t *testing.T) {
 	t.Parallel()
 	o := newFixture(t)

@@ -46,7 +46,7 @@ func smallFleet() *stubFleet {
 		},
 		sessions: []*fleetv1.Session{
 			{
-				Id: "s-1", Component: "initializer", Host: "cp-1", Pid: 4711, StartedAt: stampAt("01:00:00"), Deadline: stampAt("03:12:05"),
+				Id: "s-1", Role: "initializer", Component: "agent-start", Host: "cp-1", Pid: 4711, StartedAt: stampAt("01:00:00"), Deadline: stampAt("03:12:05"),
 				Holds: []*fleetv1.Hold{
 					{Process: "agent-start", Subject: first, Epoch: 4, Since: stampAt("03:12:00")},
 					{Process: "agent-start", Subject: second, Epoch: 1},
@@ -55,7 +55,7 @@ func smallFleet() *stubFleet {
 					{Process: "provision", Subject: "metal", Epoch: 9},
 				},
 			},
-			{Id: "s-0", Component: "updater", Host: "cp-2", Pid: 1, StartedAt: stampAt("00:30:00"), EndedAt: stampAt("02:00:00"), EndCause: "deadline passed"},
+			{Id: "s-0", Role: "updater", Component: "update", Host: "cp-2", Pid: 1, StartedAt: stampAt("00:30:00"), EndedAt: stampAt("02:00:00"), EndCause: "deadline passed"},
 		},
 		discrepancies: []*fleetv1.Discrepancy{{
 			Provider: "metal", Kind: string(fleet.DiscrepancyMissingMachine), ProviderId: "aa11", MachineId: second, Since: stampAt("00:12:00"),
@@ -73,7 +73,7 @@ func smallFleet() *stubFleet {
 		explanation: "Attempt 1 is under way.",
 		history: []*fleetv1.HistoryEntry{
 			{
-				At: stampAt("02:50:02"), Actor: "initializer@cp-1", Process: "agent-start", Epoch: 3, Event: string(fleet.EventFailed),
+				At: stampAt("02:50:02"), Actor: "agent-start@cp-1", Process: "agent-start", Epoch: 3, Event: string(fleet.EventFailed),
 				Detail: "connection refused", RetryAt: stampAt("02:51:02"), StartedAt: stampAt("02:50:00"), Why: "the machine needs an agent",
 			},
 			{At: stampAt("03:05:00"), Actor: "agent", Event: string(fleet.EventHardwareReported)},
