@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -88,7 +89,7 @@ func (a *app) loadConfigFrom(sources config.Sources) (config.Config, error) {
 		}
 	}
 	if a.configFile == "" {
-		return config.Config{}, fleet.Errorf(fleet.KindInvalid, "no configuration file was found: name one with --config")
+		return config.Config{}, fleet.Errorf(fleet.KindInvalid, "there is no %s: name the configuration with --config or $IRONHERD_CONFIG", strings.Join(a.wellKnownConfigs(), ", and no "))
 	}
 	sources.File, sources.Environ, sources.Executable = a.configFile, a.env.Environ, a.env.Executable
 	return config.Load(sources)

@@ -7,6 +7,19 @@ import (
 	"testing"
 )
 
+// TestWhereAConfigurationIsLookedFor is told to whoever has none there.
+func TestWhereAConfigurationIsLookedFor(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/etc/ironherd/ironherd.yaml"); err == nil && os.Getenv("CI") == "" {
+		t.Skip("this host has a configuration")
+	}
+	const want = "ironherd: there is no /etc/ironherd/ironherd.yaml, and no /none/.local/state/ironherd/ironherd.yaml: " +
+		"name the configuration with --config or $IRONHERD_CONFIG\n"
+	if r := run(t, []string{"HOME=/none"}, "config", "check"); r.code != 2 || r.stderr != want {
+		t.Errorf("%d, %q", r.code, r.stderr)
+	}
+}
+
 // TestRootChecksForAnother: what root finds right, the user of the service may not be able to read.
 // Root is told whose the control plane is, and how to check it as that user.
 func TestRootChecksForAnother(t *testing.T) {

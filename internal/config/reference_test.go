@@ -99,7 +99,8 @@ func TestRequiredKeysAreMarked(t *testing.T) {
 
 const introduction = "One YAML file, over it the environment, over that flags. `ironherd config check FILE` reports every fault at once.\n\n" +
 	"A key is set from the environment by its path in capitals, `IRONHERD_SESSION_LEASE` for `session.lease`, and from the\n" +
-	"command line by `--set session.lease=10s`; keys of `images` and `providers` only in the file. File names in it are relative to its\n" +
+	"command line by `--set session.lease=10s`; keys of `images` and `providers` only in the file.\n" +
+	"A list is written with commas there, without brackets: `IRONHERD_ROLES=janitor,operator-api`. No section is set so: `IRONHERD_DATABASE_URL`, not `IRONHERD_DATABASE`. File names in it are relative to its\n" +
 	"directory, those of the environment and of flags to the working directory. Durations have a unit (`500ms`, `30s`, `1h30m`). A rate is a duration and a number, `250ms,8`: a bucket of eight,\n" +
 	"refilled by one every 250 ms.\n"
 
