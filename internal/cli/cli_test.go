@@ -178,6 +178,8 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"db backup", 2, "FILE is missing (see ironherd db backup --help)"},
 		{"rehearse", 2, "--scenario must name what is to happen; `ironherd rehearse --help` lists the scenarios"},
 		{"rehearse --scenario flood", 2, `no scenario is named "flood": use one of lose-rack,`},
+		{"rehearse --scenario deploy --machines 0", 2, "--machines must be from 1 to 2000, not 0"},
+		{"rehearse --scenario deploy --control-planes 10", 2, "--control-planes must be from 1 to 9, not 10"},
 		{"rehearse --scenario deploy --hours 0", 2, "--hours must be above 0 and at most 720, not 0"},
 		{"rehearse --scenario deploy --config /nowhere.yaml", 2, "configuration file /nowhere.yaml does not exist"},
 		{"demo --machines 0 --agent " + empty, 2, "--machines must be from 1 to 20000, not 0\n"},

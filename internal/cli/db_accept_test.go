@@ -70,6 +70,9 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 		strings.Count(r.stdout, "  agent-start  ") != 50 || !strings.HasSuffix(r.stdout, "and 9 more (-o json shows all)\n") {
 		t.Errorf("it shows %s", r.stdout)
 	}
+	if r := run(t, nil, "db", "accept-restore", "--config", file, "-o", "json"); !strings.Contains(r.stdout, `"goesOn": [`) {
+		t.Errorf("as JSON it shows %s", r.stdout)
+	}
 	if r := run(t, nil, "db", "accept-restore", "--config", file, "--yes"); r.code != 0 || !strings.Contains(r.stderr, "counts from now on") {
 		t.Errorf("%d, %q", r.code, r.stderr)
 	}

@@ -87,8 +87,13 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 	if err != nil {
 		return err
 	}
-	if !(f.hours > 0 && f.hours <= maxHours) {
+	switch {
+	case !(f.hours > 0 && f.hours <= maxHours):
 		return fleet.Errorf(fleet.KindInvalid, "--hours must be above 0 and at most %d, not %g", maxHours, f.hours)
+	case f.machines < 1 || f.machines > rehearsal.MaxMachines:
+		return fleet.Errorf(fleet.KindInvalid, "--machines must be from 1 to %d, not %d", rehearsal.MaxMachines, f.machines)
+	case f.controllers < 1 || f.controllers > rehearsal.MaxControllers:
+		return fleet.Errorf(fleet.KindInvalid, "--control-planes must be from 1 to %d, not %d", rehearsal.MaxControllers, f.controllers)
 	}
 	loaded, err := a.loadConfig(nil)
 	if err != nil {

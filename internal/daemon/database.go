@@ -163,7 +163,7 @@ type Restored struct {
 	// Evidence is why the database looks restored or copied; "": it does not.
 	Evidence string `yaml:"evidence"`
 	// GoesOn is what waits for the acceptance.
-	GoesOn []Withheld `yaml:"goes_on"`
+	GoesOn []Withheld `yaml:"goesOn"`
 	// Accepted: the database is the one to go on with.
 	Accepted bool `yaml:"accepted"`
 }

@@ -146,18 +146,18 @@ func (p Plan) String() string {
 
 // The bounds of a plan.
 const (
-	maxMachines    = 2000
-	maxControllers = 9
+	MaxMachines    = 2000
+	MaxControllers = 9
 	maxLength      = 30 * 24 * time.Hour
 )
 
 // Validate reports the first fault of the plan. The error is of kind Invalid.
 func (p Plan) Validate() error {
 	switch {
-	case p.Machines < 1 || p.Machines > maxMachines:
-		return fleet.Errorf(fleet.KindInvalid, "machines must be from 1 to %d, not %d", maxMachines, p.Machines)
-	case p.Controllers < 1 || p.Controllers > maxControllers:
-		return fleet.Errorf(fleet.KindInvalid, "controllers must be from 1 to %d, not %d", maxControllers, p.Controllers)
+	case p.Machines < 1 || p.Machines > MaxMachines:
+		return fleet.Errorf(fleet.KindInvalid, "machines must be from 1 to %d, not %d", MaxMachines, p.Machines)
+	case p.Controllers < 1 || p.Controllers > MaxControllers:
+		return fleet.Errorf(fleet.KindInvalid, "controllers must be from 1 to %d, not %d", MaxControllers, p.Controllers)
 	case p.Length < time.Minute || p.Length > maxLength:
 		return fleet.Errorf(fleet.KindInvalid, "the length must be from 1m to %s, not %s", maxLength, p.Length)
 	case p.Settle < 0:

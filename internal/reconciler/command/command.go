@@ -55,9 +55,9 @@ func Main(ctx context.Context, args []string, env Env) int {
 	a := &app{env: env}
 	root := a.root() //nolint:contextcheck // commands get theirs from cobra
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.started {
-		err = fleet.Errorf(fleet.KindInvalid, "%w (see %s --help)", err, root.Name())
+		err = fleet.Errorf(fleet.KindInvalid, "%w (see %s --help)", err, cmd.CommandPath())
 	}
 	code := exitCode(ctx, err)
 	switch {
@@ -192,7 +192,14 @@ func (a *app) configFile() string {
 
 // config returns the configuration, checked as far as every command needs it.
 func (a *app) config() (config, error) {
-	c, err := load(a.env.Hostname, a.configFile(), a.env.Environ, a.flags)
+	file := a.configFile()
+	c, err := load(a.env.Hostname, file, a.env.Environ, a.flags)
+	switch {
+	case file != "":
+		c.where = " in " + file
+	case a.env.ConfigFile != "":
+		c.where = fmt.Sprintf(": %s does not exist, and --config names no other file", a.env.ConfigFile)
+	}
 	return c, errors.Join(err, c.build.Validate(), c.layout.Validate())
 }
 
@@ -206,7 +213,7 @@ func (a *app) logger(c config) (*slog.Logger, error) {
 // withEtcd calls do with the configuration, a logger, and a client of etcd.
 func (a *app) withEtcd(ctx context.Context, do func(c config, client *clientv3.Client, logger *slog.Logger) error) error {
 	c, err := a.config()
-	if err = errors.Join(err, c.etcd.Validate()); err != nil {
+	if err = errors.Join(err, c.checkEtcd()); err != nil {
 		return err
 	}
 	logger, err := a.logger(c)

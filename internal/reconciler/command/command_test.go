@@ -320,7 +320,7 @@ built_in: []
 		file+":5: manifests must be a single value", "environment: there is no variable IRONHERD_RECONCILER_ELECTION",
 		"environment IRONHERD_RECONCILER_MAX_PRUNE: max_prune must be a number", `listen must be HOST:PORT, not "nowhere"`,
 		file+":8: built_in names no part", "environment IRONHERD_RECONCILER_BUILT_IN: built_in names no part",
-		"kubeconfig must be set", "etcd endpoints must be set", "TTL must be whole seconds", "v9.9.9 must not be above the release")
+		"kubeconfig must be set", "etcd_endpoints must be set in "+file, "TTL must be whole seconds", "v9.9.9 must not be above the release")
 	two := filepath.Join(dir, "two.yaml")
 	if err := os.WriteFile(two, []byte("node: n1\n---\nsettle: 5s\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -42,6 +42,8 @@ type config struct {
 	fullPass   time.Duration
 	build      release.Build
 	log        telemetry.LogOptions
+	// where says where keys that are missing can be set.
+	where string
 }
 
 func defaults(hostname string) config {
@@ -287,7 +289,15 @@ func (c config) checkRun() error {
 	if err := c.selection.Validate(); err != nil {
 		wrong.add("%w", err)
 	}
-	return errors.Join(append(wrong, c.etcd.Validate())...)
+	return errors.Join(append(wrong, c.checkEtcd())...)
+}
+
+// checkEtcd reports what is wrong with the access to etcd.
+func (c config) checkEtcd() error {
+	if len(c.etcd.Endpoints) == 0 {
+		return fleet.Errorf(fleet.KindInvalid, "etcd_endpoints must be set%s", c.where)
+	}
+	return c.etcd.Validate()
 }
 
 // open opens what the configuration names, and reports every fault.

@@ -21,14 +21,18 @@ func TestConfigurationIsFound(t *testing.T) {
 		}
 		return path
 	}
-	standard, named, other := file("standard"), file("named"), file("other")
+	standard, named, other, empty := file("standard"), file("named"), file("other"), file("empty")
+	if err := os.Truncate(empty, 0); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct{ standard, environ, args, want string }{
 		{standard, "", "", standard + `:1: there is no key "of_standard"`},
 		{standard, "IRONHERD_RECONCILER_CONFIG=" + other, "", other + `:1: there is no key "of_other"`},
 		{standard, "IRONHERD_RECONCILER_CONFIG=" + other, "--config " + named, named + `:1: there is no key "of_named"`},
-		{filepath.Join(dir, "none"), "", "", "etcd endpoints must be set"},
+		{filepath.Join(dir, "none"), "", "", "etcd_endpoints must be set: " + filepath.Join(dir, "none") + " does not exist, and --config names no other file"},
 		{filepath.Join(standard, "below"), "", "", "not a directory"},
-		{"", "", "", "etcd endpoints must be set"},
+		{standard, "", "--config " + empty, "etcd_endpoints must be set in " + empty},
+		{"", "", "", "etcd_endpoints must be set\n"},
 	} {
 		var stderr bytes.Buffer
 		code := command.Main(t.Context(), append([]string{"status"}, strings.Fields(test.args)...), command.Env{

@@ -8,6 +8,8 @@ func TestPeoplesWord(t *testing.T) {
 	p := newProgram(t)
 	_, said := p.run(2, "pause", "all")
 	contains(t, "pause", said, "the reason of a pause must be given")
+	_, said = p.run(2, "prune", "approve", "--fro", "1h")
+	contains(t, "a flag that is none", said, "(see ironherd-reconciler prune approve --help)")
 	_, said = p.run(0, "pause", "ConfigMap", "default/settings", "--reason", "an incident\x1b[31m", "--for", "30m")
 	contains(t, "pause", said, "ConfigMap default/settings is paused for 30m0s",
 		"whether the reconciler keeps any ConfigMap default/settings is not known", "kubeconfig must be set")

@@ -91,8 +91,8 @@ func TestAListOfHostsThatChanges(t *testing.T) {
 		}
 		write(append(hostLines(5), `{id: new, address: 192.0.2.1}`)[1:]...)
 		b.pass()
-		if machines := len(b.view().Machines); machines != 5 {
-			t.Errorf("there are %d machines: creation is not stopped", machines)
+		if machines := len(b.view().Machines); machines != 5 || !strings.Contains(b.result(), "creation is stopped: 1 discrepancy") {
+			t.Errorf("there are %d machines: creation is not stopped: %q", machines, b.result())
 		}
 		write(lines[4], `{id: new, address: 192.0.2.1}`) // most are lost at once
 		b.pass()

@@ -226,7 +226,10 @@ func (p *pass) summary() string {
 	if p.tally.paused {
 		parts = append(parts, "creation is stopped: the provider was paused meanwhile")
 	}
-	if p.discrepancies > 0 {
+	switch {
+	case p.discrepancies == 1:
+		parts = append(parts, "creation is stopped: 1 discrepancy")
+	case p.discrepancies > 1:
 		parts = append(parts, fmt.Sprintf("creation is stopped: %d discrepancies", p.discrepancies))
 	}
 	return strings.Join(parts, ", ")
