@@ -127,7 +127,7 @@ func TestWhatAListSaysOfAKnownHost(t *testing.T) {
 			if _, err := fmt.Sscanf(string(m.ProviderID), "node-%d", &n); err != nil {
 				t.Fatal(err)
 			}
-			got := fmt.Sprintf("%s %s %s %q %s", m.Provided.Hostname, m.Provided.Address, m.Provided.Location, m.Provided.Detail, m.Provided.Status)
+			got := fmt.Sprintf("%s %s %s %q %s", m.Provided.Hostname, m.Provided.Address, m.Provided.Location, strings.Join(m.Provided.Labels, ", "), m.Provided.Status)
 			if want := fmt.Sprintf("web%d 10.1.0.%d rack %d %q active", n, n, n%2, fmt.Sprintf("role=web, slot=%d", n)); got != want {
 				t.Errorf("%s is shown as %s, want %s", m.ProviderID, got, want)
 			}
