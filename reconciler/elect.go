@@ -43,12 +43,13 @@ func (s *Service) elect(ctx context.Context) error {
 		allowed, cancel := context.WithCancelCause(ctx)
 		go func() { cancel(s.awaitVerdictChange(allowed, true)) }()
 		err := s.campaign(allowed)
+		forbidden := allowed.Err() != nil
 		cancel(nil)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the candidacy was stopped
-		case err != nil && allowed.Err() == nil:
-			return err
+		case err != nil && !forbidden:
+			return err // the caller pauses, tells why, and begins again
 		}
 	}
 	return nil

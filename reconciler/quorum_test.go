@@ -3,8 +3,11 @@ package reconciler
 import (
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
 )
@@ -122,4 +125,44 @@ func TestMemberReplaced(t *testing.T) {
 	if got := joined(announced(t, client, all[0].config.Layout)); got != "done v1.0.0/v1.0.0" {
 		t.Errorf("announced: %s", got)
 	}
+}
+
+// TestRefusedCandidacy: an etcd that is full refuses candidates at once. They pause before they try
+// again, say why, and stand as soon as there is space.
+func TestRefusedCandidacy(t *testing.T) {
+	t.Parallel()
+	client, layout := etcdtest.New(t, 1).Client(t), ownLayout()
+	register(t, client, layout, "n1", "v1.0.0")
+	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction) {
+		t.Helper()
+		request := etcdserverpb.AlarmRequest{Action: action, Alarm: etcdserverpb.AlarmType_NOSPACE}
+		if _, err := etcdserverpb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), &request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proposals := func() uint64 {
+		t.Helper()
+		now, err := client.Status(t.Context(), client.Endpoints()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.RaftIndex
+	}
+	alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	before := proposals()
+	var r resources
+	s := start(t, client, Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout}, &r)
+	eventually(t, "the candidate tells, and has paused", func() bool {
+		if n := proposals() - before; n > 500 {
+			t.Fatalf("%d proposals, without a pause", n)
+		}
+		for _, h := range s.tree.Health(t.Context()) {
+			if h.Name == "elect" && strings.Contains(h.Error, "space") && h.Restarts > 8 {
+				return true
+			}
+		}
+		return false
+	})
+	alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
+	eventually(t, "it leads", func() bool { return s.State().Term > 0 })
 }
