@@ -235,9 +235,13 @@ func Parse(name string, text []byte) (objects []*object.Object, faults []Fault) 
 	}
 }
 
-// decode decodes JSON. A key that is there twice is a fault: one of its values would not count.
+// decode decodes JSON that a parser has read. A key that is there twice is a fault: one of its
+// values would not count.
 func decode(document []byte) (content any, err error) {
 	twice, err := kjson.UnmarshalStrict(document, &content)
+	if err != nil {
+		err = errors.New("a number is too large: quote it") // the parser quotes it
+	}
 	return content, errors.Join(append(twice, err)...)
 }
 
@@ -256,12 +260,15 @@ func yamlDocuments(text []byte) func() ([]byte, error) {
 	documents := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	return func() ([]byte, error) {
 		document, err := documents.Read()
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil, err
+		}
+		if err != nil {
+			return nil, unquotedYAML(err)
 		}
 		converted, err := yaml.YAMLToJSONStrict(document)
 		if err != nil {
-			return document, err
+			return document, unquotedYAML(err)
 		}
 		return converted, nil
 	}
@@ -273,7 +280,7 @@ func jsonDocuments(text []byte) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		var value json.RawMessage
 		if err := values.Decode(&value); err != nil {
-			return nil, err
+			return nil, unquotedJSON(err, text)
 		}
 		return value, nil
 	}

@@ -104,6 +104,49 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFaultsQuoteNothing: what is wrong with a Secret is told, and none of its values. Faults are
+// in the log, in events, and in what every node shows.
+func TestFaultsQuoteNothing(t *testing.T) {
+	t.Parallel()
+	head := "kind: Secret\nstringData:\n"
+	secret := func(fields string) string { return "{\"kind\": \"Secret\",\n\"stringData\": {" + fields + "}}" }
+	for _, c := range []struct{ name, text, want string }{
+		{"a.yaml", head + "  password: *hunter2\n", "a value begins with *"},
+		{"a.yaml", head + "  password: &hunter2 [*hunter2]\n", "contains itself"},
+		{"a.yaml", "--- {kind: Secret, stringData: {password: hunter2}}\n", "something follows a separator"},
+		{"a.yaml", head + "---hunter2\n", "something follows a separator"},
+		{"a.yaml", head + "  password: !!int hunter2\n", "not what its tag says"},
+		{"a.yaml", head + "  password: !!bool hunter2\n", "not what its tag says"},
+		{"a.yaml", head + "  password: !!float line 1234\n", "not what its tag says"},
+		{"a.yaml", head + "  password: !hunter2!x\n", "line 2 of the document: found undefined tag handle"},
+		{"a.yaml", head + "  password: !!binary hunter2\n", "base64"},
+		{"a.yaml", head + "  hunter2: a\n  b: c\n  hunter2: d\n", "line 5 of the document: a key is there twice"},
+		{"a.yaml", head + "  password: {{ hunter2 }}\n", "a key is a map"},
+		{"a.yaml", head + "  ? ~\n  : hunter2\n", "neither text nor a number"},
+		{"a.yaml", head + "  password: -.inf\n", "quote .inf"},
+		{"a.yaml", head + "  password: hunter2: 1234\n", "line 3 of the document: mapping values are not allowed"},
+		{"a.yaml", head + "  password: \"hunter2\\d\"\n", "line 3 of the document: found unknown escape character"},
+		{"a.yaml", head + "  password: @hunter2\n", "line 3 of the document: found character that cannot start"},
+		{"a.yaml", head + "  <<: hunter2\n", "map merge"},
+		{"a.yaml", "%HUNTER2 hunter2\n" + head, "it is no valid YAML"},
+		{"a.json", secret(`"password": 1234e999`), "a number is too large"},
+		{"a.json", secret(`"password": hunter2`), "line 2, byte 28: it is no valid JSON"},
+		{"a.json", secret(`"password": "hunter2" "1234`), "line 2, byte 38: it is no valid JSON"},
+		{"a.json", `{"kind": "Secret", "stringData": {"password": "hunter2`, "unexpected EOF"},
+	} {
+		_, faults := manifest.Parse(c.name, []byte(c.text))
+		if len(faults) != 1 || !strings.Contains(faults[0].Err.Error(), c.want) {
+			t.Errorf("%q: %v, not %s", c.text, faults, c.want)
+		}
+		for _, f := range faults {
+			said := strings.ToLower(f.Err.Error())
+			if strings.Contains(said, "hunter2") || strings.Contains(said, "1234") || strings.Contains(said, "'h'") || strings.Contains(said, "-inf") {
+				t.Errorf("%q: %s", c.text, said)
+			}
+		}
+	}
+}
+
 // TestDocumentEnd: a line of three dots ends a document, and what comes after it is another one.
 func TestDocumentEnd(t *testing.T) {
 	t.Parallel()
