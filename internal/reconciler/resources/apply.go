@@ -180,7 +180,13 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		}
 		return err
 	}
-	switch err := p.delete(ctx, i.kind, i.Key, i.live, i.Need); {
+	err := p.delete(ctx, i.kind, i.Key, i.live, i.Need)
+	if err == nil || !answered(err) { // it is gone, or may be
+		p.results.Lock()
+		p.halfway[i.Key] = true
+		p.results.Unlock()
+	}
+	switch {
 	case apierrors.IsConflict(err):
 		return errMeanwhile
 	case err != nil && !notFound(err):

@@ -298,6 +298,53 @@ func TestLateRequest(t *testing.T) {
 	}
 }
 
+// TestPauseAfterTheDelete: a pause that comes between the two requests that replace an object does
+// not leave it deleted. It holds for whatever comes afterwards.
+func TestPauseAfterTheDelete(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, lost := range []bool{false, true} {
+		w.clean()
+		first := w.start(resources.Options{BuiltIn: small(t, 1)})
+		first.done()
+		first.stop()
+		over := &wire{before: pass, after: pass}
+		second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+		ctx, breakOff := context.WithCancel(t.Context())
+		over.after = func(_ int, r *http.Request) error {
+			if r.Method != http.MethodDelete || ctx.Err() != nil {
+				return nil
+			}
+			second.SetOverrides([]reconciler.Override{{Effect: reconciler.Pause, Scope: reconciler.ScopeAll, By: "anna", Reason: "an incident"}})
+			breakOff()
+			if lost {
+				return errDied
+			}
+			return nil
+		}
+		if r, err := second.Pass(ctx); err == nil || w.there(runtimes, "", "gvisor") {
+			t.Fatalf("it is not broken off after the delete: %+v, %v", r, err)
+		}
+		w.await("what was begun to be finished", func() bool {
+			r, err := second.pass()
+			there := w.there(runtimes, "", "gvisor")
+			if !there && !lost { // if the answer is lost, the watch has to tell first that it is gone
+				t.Fatalf("it stays deleted: %+v, %v", r, err)
+			}
+			return there
+		})
+		w.remove(runtimes, "", "gvisor")
+		w.await("the pause to hold", func() bool {
+			r, _ := second.pass()
+			return r.Paused > 0 && !w.there(runtimes, "", "gvisor")
+		})
+		second.SetOverrides(nil)
+		second.done()
+		w.consistent(fmt.Sprintf("answer lost: %t", lost))
+		second.stop()
+	}
+}
+
 // TestInventoryIsLost: it is written again while its writer lives; and a line that cannot be read
 // is reported and kept.
 func TestInventoryIsLost(t *testing.T) {

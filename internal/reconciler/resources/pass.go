@@ -48,8 +48,8 @@ type pass struct {
 	// deleted; 0: there is none.
 	absentIn time.Duration
 
-	// results guards what workers write: report, failures, absent, foreign, unlabeled, failing,
-	// blocked, events, why, saying, health.
+	// results guards what workers write: report, failures, absent, halfway, foreign, unlabeled,
+	// failing, blocked, events, why, saying, health.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
@@ -320,6 +320,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 			p.adopt(i.Object, i.live)
 			if p.asWanted(i, i.live) {
 				delete(p.failures, i.Key)
+				delete(p.halfway, i.Key)
 				continue
 			}
 			if p.leaveAlone(ctx, i) {
@@ -330,7 +331,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 				continue
 			}
 		}
-		if i.live == nil && p.leaveAlone(ctx, i) {
+		if i.live == nil && !p.halfway[i.Key] && p.leaveAlone(ctx, i) { // what was begun is finished
 			continue
 		}
 		if p.failures.due(i.Key, i.Hash(), i.version) {
@@ -488,4 +489,5 @@ func (p *pass) succeeded(count *int, key object.Key) {
 	*count++
 	delete(p.failures, key)
 	delete(p.absent, key)
+	delete(p.halfway, key)
 }
