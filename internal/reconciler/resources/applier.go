@@ -41,8 +41,8 @@ type Applier struct {
 
 	mu        sync.Mutex
 	overrides []reconciler.Override
-	// standings are those of the last pass that went to its end, and summarySeen the version of the
-	// summary that it saw.
+	// standings are those of the last pass of this session that went to its end, and summarySeen the
+	// version of the summary that it saw.
 	standings   []standing
 	summarySeen string
 	session     *session
@@ -133,6 +133,7 @@ func (a *Applier) attach(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.session = s
+	a.standings, a.summarySeen = nil, ""
 	close(a.attached)
 	a.attached = make(chan struct{})
 }

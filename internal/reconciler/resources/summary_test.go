@@ -55,6 +55,19 @@ func TestSummaryIsBounded(t *testing.T) {
 	}
 }
 
+// TestSummaryForgets: who leads again does not tell how things stood when he led before.
+func TestSummaryForgets(t *testing.T) {
+	t.Parallel()
+	a := &Applier{attached: make(chan struct{})}
+	a.attach(&session{})
+	a.standings, a.summarySeen = []standing{{looked: true, healthy: true}}, "1"
+	a.attach(nil)
+	a.attach(&session{})
+	if got := summary(reconciler.Standing{}, a.standings)["summary"]; got != "no pass has ended yet" || a.summarySeen != "" {
+		t.Errorf("%s, and the summary of version %q is seen", got, a.summarySeen)
+	}
+}
+
 // TestSummarySays what it says of few objects, literally.
 func TestSummarySays(t *testing.T) {
 	t.Parallel()
