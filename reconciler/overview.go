@@ -39,9 +39,9 @@ type Overview struct {
 // NodeOverview is what is known of one node.
 type NodeOverview struct {
 	node.Node
-	// Admitted tells whether the status admits an API server of the node's release. Only for the
-	// node of the given build is this complete. Which base resources the builds of other nodes need
-	// is not known here, so for those it is about the minimum compatible release alone.
+	// Admitted tells whether the status admits an API server of the node's release. Which base
+	// resources that needs is known of the release that asks, and of the leader's. For any other
+	// this is about the minimum compatible release alone, and the reason of a yes says so.
 	Admitted gate.Verdict `json:"admitted"`
 }
 
@@ -78,20 +78,25 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	if o.Trouble != nil && (!found || o.Trouble.Node != leader.Name) {
 		o.Trouble = nil // of an earlier leader
 	}
+	builds := map[release.Release]release.Build{}
 	if found {
 		o.Leader = &leader
 		if leader.Build.Validate() == nil {
+			builds[leader.Build.Release] = leader.Build
 			plan := gate.Decide(leader.Build, o.Status, set.Gate())
 			o.Holds, o.Reason = plan.Hold, plan.Reason
 		}
 	}
+	builds[own.Release] = own
 	for _, n := range set.Nodes {
-		build := release.Build{Release: n.Release}
-		if n.Release == own.Release {
-			build = own
-		}
+		build, known := builds[n.Release]
+		build.Release = n.Release
 		record := gate.Own{Found: true, Readable: n.Fault == "", Controller: n.Controller(), Release: n.Release}
-		o.Nodes = append(o.Nodes, NodeOverview{Node: n, Admitted: gate.Serve(build, record, o.Status)})
+		verdict := gate.Serve(build, record, o.Status)
+		if verdict.OK && !known {
+			verdict.Reason += ", as far as is known here: ask on that node"
+		}
+		o.Nodes = append(o.Nodes, NodeOverview{Node: n, Admitted: verdict})
 	}
 	return o, nil
 }

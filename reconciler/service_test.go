@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -307,5 +308,41 @@ func TestConfigIsChecked(t *testing.T) {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not reported: %v", part, err)
 		}
+	}
+}
+
+// TestLookAtAnotherRelease: what a node of another release needs is not known where somebody asks,
+// unless the leader is of that release.
+func TestLookAtAnotherRelease(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	register(t, client, layout, "n1", "v1.3.0")
+	register(t, client, layout, "n2", "v1.2.0")
+	put := func(key string, text []byte, err error) {
+		t.Helper()
+		if err == nil {
+			_, err = client.Put(t.Context(), key, string(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := done("v1.2.0", "v1.2.0").Encode()
+	put(layout.Status(), text, err)
+	look := func() []NodeOverview {
+		t.Helper()
+		return answered(t, func() (Overview, error) {
+			return Look(t.Context(), client, layout, build("v1.2.0", "v1.2.0", "v1.2.0"), quiet(t))
+		}).Nodes
+	}
+	const unsure = "as far as is known here"
+	if n := look(); len(n) != 2 || !n[0].Admitted.OK || !strings.Contains(n[0].Admitted.Reason, unsure) || !n[1].Admitted.OK ||
+		strings.Contains(n[1].Admitted.Reason, unsure) {
+		t.Errorf("nobody leads: %+v", n)
+	}
+	text, err = json.Marshal(election.Candidate{Name: "n1", Build: build("v1.3.0", "v1.3.0", "v1.3.0")})
+	put(layout.Election()+"candidates/1", text, err)
+	if n := look(); n[0].Admitted.OK || strings.Contains(n[0].Admitted.Reason, unsure) || !n[1].Admitted.OK {
+		t.Errorf("the newer one leads: %+v", n)
 	}
 }
