@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -307,7 +308,11 @@ func (c config) open(ctx context.Context) error {
 		wrong.add("%w", err)
 	}
 	if c.kubeconfig != "" {
-		if err := resources.CheckKubeconfig(c.kubeconfig); err != nil {
+		server, err := resources.CheckKubeconfig(c.kubeconfig)
+		if err == nil {
+			err = c.checkServer(server)
+		}
+		if err != nil {
 			wrong.add("%w", err)
 		}
 	}
@@ -329,6 +334,24 @@ func (c config) checkExpose() error { return errors.Join(c.checkAddress(), c.che
 func (c config) checkAddress() error {
 	if _, _, err := net.SplitHostPort(c.expose); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "expose must be the address at which clients reach the API server, HOST:PORT, not %q", c.expose)
+	}
+	return nil
+}
+
+// checkServer returns what is wrong with the address of the kubeconfig's API server beside that of
+// expose, if there is one.
+func (c config) checkServer(server string) error {
+	host, port, err := net.SplitHostPort(c.expose)
+	to, toPort, wrong := net.SplitHostPort(server)
+	if err != nil || wrong != nil || port != toPort {
+		return nil //nolint:nilerr // others tell of it
+	}
+	at, _ := netip.ParseAddr(host)
+	toAt, _ := netip.ParseAddr(to)
+	everywhere := (host == "" || at.IsUnspecified()) && !toAt.IsLoopback()
+	if everywhere || strings.EqualFold(host, to) || at.IsValid() && at == toAt {
+		return fleet.Errorf(fleet.KindInvalid, "kubeconfig %s leads to %s, where expose itself listens: let it name the API server behind that, such as https://127.0.0.1:%s",
+			c.kubeconfig, server, port)
 	}
 	return nil
 }

@@ -172,6 +172,9 @@ Connections are forwarded as they are: TLS is between client and API server, whi
 					return err
 				}
 				defer applier.Close()
+				if err := c.checkServer(applier.Address()); err != nil {
+					return err
+				}
 				return reconciler.Expose{
 					Address: c.expose, Target: applier.Address(), Probe: applier.Ready, Logger: logger,
 					Door: reconciler.NewDoor(reconciler.Ready{Client: client, Layout: c.layout, Node: c.node, Build: c.build, Logger: logger}),

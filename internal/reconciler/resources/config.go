@@ -144,15 +144,15 @@ func Check(ctx context.Context, o Options) ([]reconciler.Failure, error) {
 	return a.Faults(ctx), nil
 }
 
-// CheckKubeconfig returns what is wrong with a kubeconfig, and with the files that it names. It
-// asks nobody.
-func CheckKubeconfig(kubeconfig string) error {
+// CheckKubeconfig returns what is wrong with a kubeconfig, and with the files that it names, or
+// else where the API server listens. It asks nobody.
+func CheckKubeconfig(kubeconfig string) (server string, err error) {
 	a, err := Open(kubeconfig, Options{BuiltIn: []*object.Object{}}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return err
+		return "", err
 	}
-	a.Close()
-	return nil
+	defer a.Close()
+	return a.Address(), nil
 }
 
 // Certificate is where the certificate is by which a kubeconfig's current context is known to the
