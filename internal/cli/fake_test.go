@@ -198,6 +198,9 @@ func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names := r.GetMachines()
+	if f.old && len(names) == 0 && r.GetProvider() == "" {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("name machines, or select them by provider, state and location"))
+	}
 	if len(names) == 0 {
 		names = []string{"herd-0001", "herd-0002"}
 	}

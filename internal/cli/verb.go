@@ -185,7 +185,11 @@ func (a *app) makePlan(ctx context.Context, client fleetClient, request *fleetv1
 	atOnce := !yes && request.GetAfter() == "" && len(request.GetLabels()) == 0
 	request.Confirm, request.ConfirmHarmless = false, atOnce
 	response, err := client.CreatePlan(ctx, request)
-	if err != nil {
+	selects := request.GetProvider() != "" || len(request.GetStates())+len(request.GetLocations()) > 0
+	switch {
+	case err != nil && len(request.GetLabels()) > 0 && !selects && kindOf(err) == fleet.KindInvalid:
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s (a control plane that is too old to know --label says so)", message(err))
+	case err != nil:
 		return nil, err
 	}
 	plan := response.GetPlan()

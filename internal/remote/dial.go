@@ -216,7 +216,7 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	refused := verifier.presented != nil && !link.lost.Load()
 	var negotiation *ssh.AlgorithmNegotiationError
 	if refused && !offer.made && !errors.As(err, &negotiation) {
-		return nil, fleet.Errorf(fleet.KindUnsupported, "%s does not let user %s in by public key, perhaps only by password: "+
+		return nil, fleet.Errorf(fleet.KindUnauthenticated, "%s does not let user %s in by public key, perhaps only by password: "+
 			"put `PubkeyAuthentication yes` into its sshd_config", target.Address, target.User)
 	}
 	return nil, d.handshakeError(target, refused, err)

@@ -25,7 +25,7 @@ func TestARefusalBehindAJumpHost(t *testing.T) {
 		"our key": {startSSHD(t), fleet.KindUnauthenticated, fleet.AnswerRefused, "refuses the key " + jump.key.Fingerprint()},
 		"public keys": {
 			startSSHD(t, configured("PubkeyAuthentication no", "PasswordAuthentication yes")),
-			fleet.KindUnsupported, fleet.AnswerGiven, "put `PubkeyAuthentication yes`",
+			fleet.KindUnauthenticated, fleet.AnswerRefused, "put `PubkeyAuthentication yes`",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,13 +44,16 @@ func (s Source[C]) Look(
 }
 
 // excuse marks those machines as Releasing that the list lacks, and that are being given back by
-// now, or are not there any more.
+// now, or are not there any more. Those that are known to be gone are none: there are some for weeks.
 func (s Source[C]) excuse(ctx context.Context, db *bmdb.DB, entries []provider.Entry, view *bmdb.ProviderView) error {
 	listed := make(map[fleet.ProviderID]bool, len(entries))
 	for _, entry := range entries {
 		listed[entry.ID] = true
 	}
-	lacks := func(m bmdb.ProviderMachine) bool { return !m.Releasing && !listed[m.ProviderID] }
+	lacks := func(m bmdb.ProviderMachine) bool {
+		known := m.Provided != nil && m.Provided.Status == fleet.ProviderStatusGone
+		return !m.Releasing && !known && !listed[m.ProviderID]
+	}
 	if !slices.ContainsFunc(view.Machines, lacks) {
 		return nil
 	}

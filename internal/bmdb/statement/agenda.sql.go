@@ -129,7 +129,7 @@ SELECT count(*) AS n, CAST(COALESCE(min(b.subject), '') AS TEXT) AS first
 FROM (SELECT subject, process, cause, answered FROM backoff LIMIT CAST($1 AS BIGINT)) AS b
 JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
 WHERE b.process = CAST($2 AS TEXT) AND b.answered > 1 AND s.state = $3
-  AND NOT (b.cause LIKE '%SHA256:%' AND COALESCE(k.refused, '') <> '')
+  AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '')
 `
 
 type CountHostsRefusingParams struct {
@@ -210,7 +210,7 @@ const countRefusedHostKeys = `-- name: CountRefusedHostKeys :one
 SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
 FROM (SELECT subject, process, cause FROM backoff LIMIT CAST($1 AS BIGINT)) AS b
 JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
-WHERE b.process = CAST($2 AS TEXT) AND b.cause LIKE '%SHA256:%' AND k.refused <> '' AND s.state = $3
+WHERE b.process = CAST($2 AS TEXT) AND b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = $3
 `
 
 type CountRefusedHostKeysParams struct {
@@ -225,8 +225,8 @@ type CountRefusedHostKeysRow struct {
 }
 
 // How many machines in a state show a host key that is not the known one, and the first of them,
-// among as many backoffs as the limit says. Why their work failed names that key by its
-// fingerprint, which begins with SHA256. A host may have failed in another way since it showed it.
+// among as many backoffs as the limit says. Why their work failed says so: a host may have failed
+// in another way since it showed that key.
 func (q *Queries) CountRefusedHostKeys(ctx context.Context, arg CountRefusedHostKeysParams) (CountRefusedHostKeysRow, error) {
 	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.MaxRows, arg.Process, arg.State)
 	var i CountRefusedHostKeysRow

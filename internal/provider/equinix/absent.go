@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 // projectListAge is how long after the end of a list of the project's devices the next one may
@@ -18,6 +19,10 @@ const projectListAge = time.Minute
 // projectListLimit is how long such a list may take. It has many pages, and each waits for its
 // turn.
 const projectListLimit = 10 * time.Minute
+
+// projectListWait is how long a question waits for such a list. One that takes longer answers the
+// next question about the device.
+const projectListWait = 10 * time.Second
 
 // absentMemo knows which devices the API refuses to show, and what the newest whole list has that
 // was made for them. The list is the evidence; without the memo, it would be made for each of them.
@@ -56,12 +61,16 @@ func (m *absentMemo) answered(id string) {
 	delete(m.refused, id)
 }
 
-// list returns what is closed when the newest list has ended. It begins one unless that is under
-// way or young. The list is everybody's, so it goes on when the question ends that it is begun for.
-func (m *absentMemo) list(ctx context.Context, read func(context.Context) map[string]bool) (done <-chan struct{}) {
+// list returns what is closed when the newest list has ended; nil where that is under way and was
+// begun before the refusal, about which it says nothing. It begins one unless one is under way or
+// young. The list is everybody's, so it goes on when the question ends that it is begun for.
+func (m *absentMemo) list(ctx context.Context, since int, read func(context.Context) map[string]bool) (done <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.listing || !m.ended.IsZero() && time.Since(m.ended) < projectListAge {
+	switch {
+	case m.listing && m.lists <= since:
+		return nil
+	case m.listing, !m.ended.IsZero() && time.Since(m.ended) < projectListAge:
 		return m.done
 	}
 	m.lists++
@@ -69,7 +78,7 @@ func (m *absentMemo) list(ctx context.Context, read func(context.Context) map[st
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), projectListLimit)
 		defer cancel()
-		m.end(read(ctx))
+		m.end(read(provider.WithBeforeSend(ctx, func(context.Context) error { return nil })))
 	}()
 	return m.done
 }
@@ -119,10 +128,12 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 	}
 	since := p.absent.refuses(id)
 	if !p.absent.lacks(id, since) {
-		select {
-		case <-p.absent.list(ctx, p.projectHas):
-		case <-ctx.Done():
-			return failure
+		if done := p.absent.list(ctx, since, p.projectHas); done != nil {
+			select {
+			case <-done:
+			case <-time.After(projectListWait):
+			case <-ctx.Done():
+			}
 		}
 		if !p.absent.lacks(id, since) {
 			return failure

@@ -61,7 +61,7 @@ func (r *refuser) RoundTrip(request *http.Request) (*http.Response, error) {
 	status, body := http.StatusForbidden, errorsBody("You are not authorized to view this device")
 	if strings.HasSuffix(request.URL.Path, "/projects/"+projectID+"/devices") {
 		r.lists++
-		time.Sleep(2 * projectListAge)
+		time.Sleep(projectListWait / 2)
 		status, body = http.StatusOK, rows("devices", 1, 1, 0).body
 	} else {
 		r.gets++
@@ -159,7 +159,12 @@ func TestAListOutlivesTheQuestion(t *testing.T) {
 				t.Errorf("device %d: %v (%s), want %s", n, err, fleet.KindOf(err), want)
 			}
 		}
+		began := time.Now()
 		ask(1, fleet.KindForbidden) // the first list is begun, and takes 100 s
+		ask(3, fleet.KindForbidden) // about which that says nothing
+		if took := time.Since(began); took != projectListWait {
+			t.Errorf("two refusals took %s", took)
+		}
 		time.Sleep(10 * projectListAge)
 		ask(2, fleet.KindForbidden) // the second, which fails
 		time.Sleep(3 * projectListAge)

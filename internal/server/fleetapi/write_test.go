@@ -235,7 +235,7 @@ func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
 			if !again { // nor does it know our key then
 				_, err := o.db.Retry(t.Context(), "ada", fleet.MachineID(id), "")
 				o.must(err)
-				refusal := bmdb.Failure{Cause: "it refuses the key", Backoff: backoff, Answer: fleet.AnswerRefused}
+				refusal := bmdb.Failure{Cause: "dial: 192.0.2.7:22 refuses the key SHA256:x for user root", Backoff: backoff, Answer: fleet.AnswerRefused}
 				o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), refusal))
 				want := "a host does not let the control plane in, so no agent is started on it: `ironherd machine explain " + id + "` tells what it says"
 				if got := concerns(); !slices.Equal(got, []string{want}) {

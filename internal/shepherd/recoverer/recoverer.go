@@ -221,9 +221,8 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 // known.
 func (s step) changes(entry provider.Entry, known fleet.HostKeys) []bmdb.Change {
 	changes := []bmdb.Change{bmdb.TakeStep(s.rung)}
-	injector, can := s.source.Provider.(provider.Injector)
 	fingerprint := remote.Fingerprint(entry.InjectedKey)
-	if s.rung != fleet.RungReinstall || !can || !injector.InjectsHostKey() || fingerprint == "" || known.Source == fleet.HostKeyInjected {
+	if s.rung != fleet.RungReinstall || fingerprint == "" || known.Source == fleet.HostKeyInjected {
 		return changes
 	}
 	return append(changes, bmdb.InjectHostKey(s.work.Record.ID, entry.InjectedKey, fingerprint))

@@ -48,7 +48,7 @@ func TestTheHostKeyAfterAReinstall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				herd, handler := newHerd(t, 3, func(p *fleet.Policy) { p.RecoveryReinstalls = 1 })
 				id := herd.Machines()[0]
-				herd.Fake.Inject = true
+				herd.Fake.Inject = injected == "" // what counts is what it was created with
 				herd.Fake.Change(herd.Record(id).ProviderID, func(e *provider.Entry) bool {
 					e.InjectedKey, e.Tokens = injected, []fleet.Token{fleet.NewToken()}
 					return true

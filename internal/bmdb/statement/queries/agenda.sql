@@ -130,13 +130,13 @@ WITH backoffs AS (SELECT process, not_before FROM backoff LIMIT CAST(sqlc.arg(ma
 SELECT process, count(*) AS n FROM backoffs WHERE not_before > sqlc.arg(now) GROUP BY process;
 
 -- How many machines in a state show a host key that is not the known one, and the first of them,
--- among as many backoffs as the limit says. Why their work failed names that key by its
--- fingerprint, which begins with SHA256. A host may have failed in another way since it showed it.
+-- among as many backoffs as the limit says. Why their work failed says so: a host may have failed
+-- in another way since it showed that key.
 -- name: CountRefusedHostKeys :one
 SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
 FROM (SELECT subject, process, cause FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
 JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
-WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.cause LIKE '%SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state);
+WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state);
 
 -- The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
 -- name: CountHostsRefusing :one
@@ -144,7 +144,7 @@ SELECT count(*) AS n, CAST(COALESCE(min(b.subject), '') AS TEXT) AS first
 FROM (SELECT subject, process, cause, answered FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
 JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
 WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.answered > 1 AND s.state = sqlc.arg(state)
-  AND NOT (b.cause LIKE '%SHA256:%' AND COALESCE(k.refused, '') <> '');
+  AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '');
 
 -- How many machines have an installed system that could not be asked, when this failed first on the
 -- one where that was longest ago, and which that is, among as many backoffs as the limit says. A
