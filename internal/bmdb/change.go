@@ -57,9 +57,8 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 			return err
 		}
 		c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
-		env, err := t.environment(ctx)
-		if err != nil || !lifecycle.StartIsStep(c.machine.record, env, t.Now(), s.BootID) {
-			return err
+		if !lifecycle.StartIsStep(c.machine.record, *t.env, t.Now(), s.BootID) {
+			return nil
 		}
 		c.record(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
 		return t.putRepair(ctx, c.machine, fleet.RungAgentStart)

@@ -1,8 +1,6 @@
 package bmdb
 
 import (
-	"context"
-
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
@@ -81,13 +79,11 @@ func (t *transaction) installFailed(before fleet.Record, r fleet.InstallReport, 
 }
 
 // recoveryBegins tells the cause of the trouble in which the first step is taken.
-func (t *transaction) recoveryBegins(ctx context.Context, r fleet.Record) error {
-	env, err := t.environment(ctx)
-	if err != nil || lifecycle.Repairing(r, env, t.Now()) {
-		return err
+func (t *transaction) recoveryBegins(r fleet.Record) {
+	if lifecycle.Repairing(r, *t.env, t.Now()) {
+		return
 	}
-	if cause := lifecycle.TroubleOf(r, env, t.Now()); cause != "" {
+	if cause := lifecycle.TroubleOf(r, *t.env, t.Now()); cause != "" {
 		t.happens(HappeningRecovery, cause)
 	}
-	return nil
 }

@@ -246,11 +246,7 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 		t.resetInstall(m.record.ID)
 		return nil
 	}
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
-	}
-	failure := Failure{Cause: r.Error, Backoff: env.Policy.InstallRetry}
+	failure := Failure{Cause: r.Error, Backoff: t.env.Policy.InstallRetry}
 	t.backOff(m.record.Backoffs, fleet.Subject{Machine: m.record.ID}, fleet.ProcessInstall, failure, 0)
 	return nil
 }
@@ -350,11 +346,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			return t.writtenAfterAll(ctx, m, *a)
 		}
 		if q != nil && q.Generation == generation && q.SeenUp.Watch {
-			env, err := t.environment(ctx)
-			if err != nil {
-				return false, err
-			}
-			again = env.Policy.WatchInterval
+			again = t.env.Policy.WatchInterval
 		}
 		return true, t.installed(ctx, m, seenInstalled{actor: actorInstalled, bootID: bootID, hostKeys: hostKeys})
 	})

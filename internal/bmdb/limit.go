@@ -156,21 +156,16 @@ func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
 
 // countRecovery notes whether the machine counts against the limit while nobody holds it. Where it
 // does not any more, there is room for another one.
-func (t *transaction) countRecovery(ctx context.Context, m *machineRecord) error {
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
-	}
-	is := lifecycle.UnderRecovery(m.record, env, t.Now())
+func (t *transaction) countRecovery(m *machineRecord) {
+	is := lifecycle.UnderRecovery(m.record, *t.env, t.Now())
 	if is == m.underRecovery {
-		return nil
+		return
 	}
 	m.underRecovery = is
 	t.buffer.machine(m)
 	if !is {
 		t.becomesDue(fleet.ProcessRecovery, m.record.Provider, t.Now())
 	}
-	return nil
 }
 
 // allFull says whether no provider that the claim asks for has room.

@@ -30,7 +30,8 @@ func (l *locks) add(s fleet.Subject) {
 	}
 }
 
-// take takes the locks. Afterwards machines are those that it has.
+// take takes the locks, and then reads the environment, so that nothing is ever computed under a
+// lower policy than it was before (rule 10). Afterwards machines are those that it has.
 func (l *locks) take(ctx context.Context, t *transaction) (err error) {
 	if l.session != "" {
 		if err := t.LockSession(ctx, l.session, false); err != nil {
@@ -47,8 +48,11 @@ func (l *locks) take(ctx context.Context, t *transaction) (err error) {
 	slices.Sort(l.machines)
 	l.machines = slices.Compact(l.machines)
 	if len(l.machines) > 0 {
-		l.machines, err = t.LockMachines(ctx, l.machines, l.skipLocked)
+		if l.machines, err = t.LockMachines(ctx, l.machines, l.skipLocked); err != nil {
+			return err
+		}
 	}
+	_, err = t.environment(ctx)
 	return err
 }
 

@@ -198,9 +198,7 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 		return err
 	}
 	t.putState(m, plan)
-	if err := t.countRecovery(ctx, m); err != nil {
-		return err
-	}
+	t.countRecovery(m)
 	for _, process := range fleet.MachineProcesses() {
 		was, is := m.due[process], dueMicros(plan.For(process))
 		if was == is {

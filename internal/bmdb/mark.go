@@ -11,21 +11,17 @@ import (
 
 // markable fails where nobody can say that an operating system runs on the machine: it is known
 // already, the machine is not there yet, or an agent speaks from it.
-func (t *transaction) markable(ctx context.Context, r fleet.Record) (refused, err error) {
-	env, err := t.environment(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (t *transaction) markable(r fleet.Record) error {
 	switch {
 	case r.Provided == nil:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not there yet: nothing runs on it", r.Name()), nil
+		return fleet.Errorf(fleet.KindConflict, "machine %s is not there yet: nothing runs on it", r.Name())
 	case lifecycle.Installed(r):
-		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), r.Installed.Words()), nil
-	case lifecycle.Speaks(r, env, t.Now()):
+		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), r.Installed.Words())
+	case lifecycle.Speaks(r, *t.env, t.Now()):
 		return fleet.Errorf(fleet.KindConflict, "the agent of machine %s speaks; if an operating system that is to be left alone runs there, end the agent on the host first",
-			r.Name()), nil
+			r.Name())
 	}
-	return nil, nil
+	return nil
 }
 
 // answersRequest says which install counts as done when the machine is marked as installed; "":

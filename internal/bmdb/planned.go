@@ -42,7 +42,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	switch refused = possible(p, r); {
 	case refused != nil:
 	case p.Verb == fleet.VerbMarkInstalled:
-		refused, err = t.markable(ctx, r)
+		refused = t.markable(r)
 	case p.Verb == fleet.VerbForget:
 		var unserved bool
 		if unserved, refused, err = t.forgettable(ctx, r); unserved {

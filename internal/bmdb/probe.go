@@ -66,11 +66,10 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 		}
 		return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
 	}
-	event, detail, err := t.reach(ctx, r, next)
-	if event != "" {
+	if event, detail := t.reach(r, next); event != "" {
 		c.record(t, r.ID, event, detail)
 	}
-	return err
+	return nil
 }
 
 // unitCalled records that the unit of an installed system has called again, and returns when it is
@@ -80,11 +79,7 @@ func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again t
 	if i := r.Installed; i.SeenUp.By != fleet.SeenByUnit || !i.SeenUp.Watch {
 		return 0, false, nil
 	}
-	env, err := t.environment(ctx)
-	if err != nil {
-		return 0, false, err
-	}
-	again = env.Policy.WatchInterval
+	again = t.env.Policy.WatchInterval
 	f := ProbeResult{Generation: r.Installed.Generation, Attempt: r.Installed.Attempt, Answered: true, Detail: "its unit calls"}
 	was := probeBefore(r, f)
 	if !lifecycle.Watched(r) || was != nil && was.Answered() && t.Now().Sub(was.At) < again/2 {
@@ -94,11 +89,10 @@ func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again t
 	if err := t.putProbe(ctx, r.ID, next); err != nil {
 		return 0, false, err
 	}
-	event, detail, err := t.reach(ctx, r, next)
-	if event != "" {
+	if event, detail := t.reach(r, next); event != "" {
 		t.recordEvent(fleet.Subject{Machine: r.ID}, actorInstalled, fleet.ProcessProbe, event, detail)
 	}
-	return again, true, err
+	return again, true, nil
 }
 
 // probeBefore is what was found before of the install that a finding is about; nil: nothing.
@@ -134,21 +128,17 @@ func (t *transaction) putProbe(ctx context.Context, machine fleet.MachineID, p f
 
 // reach returns what history is told when a watched machine becomes unreachable by what was found
 // next, and when it answers again; "" when neither.
-func (t *transaction) reach(ctx context.Context, r fleet.Record, next fleet.Probe) (event fleet.Event, detail string, err error) {
-	env, err := t.environment(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	was := lifecycle.Unreachable(r, env)
+func (t *transaction) reach(r fleet.Record, next fleet.Probe) (event fleet.Event, detail string) {
+	was := lifecycle.Unreachable(r, *t.env)
 	before := r.Probe
 	r.Probe = &next
-	switch is := lifecycle.Unreachable(r, env); {
+	switch is := lifecycle.Unreachable(r, *t.env); {
 	case is && !was:
-		return fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", fleet.Instant(next.UnansweredSince), next.Detail), nil
+		return fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", fleet.Instant(next.UnansweredSince), next.Detail)
 	case was && !is:
-		return fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second)), nil
+		return fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second))
 	}
-	return "", "", nil
+	return "", ""
 }
 
 // foundBy reports whether a probe whose lease is not its own any more has recorded what it found:

@@ -21,11 +21,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
-		env, err := t.environment(ctx)
-		if err != nil {
-			return err
-		}
-		if h := env.RecoveryHold; holds(h, t.Now()) && shortens(h.Until, until) {
+		if h := t.env.RecoveryHold; holds(h, t.Now()) && shortens(h.Until, until) {
 			return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; `ironherd recovery resume` ends that first", fleet.ShownActor(h.Actor), h.Reason)
 		}
 		return t.holdRecovery(ctx, actor, until, reason)
@@ -65,10 +61,7 @@ func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
-		env, err := t.environment(ctx)
-		if err != nil {
-			return err
-		}
+		env := *t.env
 		if !holds(env.RecoveryHold, t.Now()) {
 			return fleet.Errorf(fleet.KindConflict, "recovery is not stopped")
 		}
@@ -184,24 +177,24 @@ func (t *transaction) budgetSpent(ctx context.Context, policy fleet.Policy) (unt
 // that stands for the whole fleet, after a machine's (rule 1); what it protects is read by later
 // statements.
 func (t *transaction) lockRecovery(ctx context.Context) error {
+	if err := t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)}); err != nil {
+		return err
+	}
 	t.env = nil
-	return t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)})
+	_, err := t.environment(ctx)
+	return err
 }
 
 // spendBudget counts a restart of a machine that is about to be made, under the lock of recovery.
 // KindThrottled when the budget is spent.
 func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) error {
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
-	}
-	until, err := t.budgetSpent(ctx, env.Policy)
+	until, err := t.budgetSpent(ctx, t.env.Policy)
 	if err != nil {
 		return err
 	}
 	if !until.IsZero() {
 		// Not until then: the limit may be raised, and the stop of the line ended.
-		return &fleet.Error{Kind: fleet.KindThrottled, Message: spent(env.Policy), RetryAfter: min(until.Sub(t.Now()), leastStop)}
+		return &fleet.Error{Kind: fleet.KindThrottled, Message: spent(t.env.Policy), RetryAfter: min(until.Sub(t.Now()), leastStop)}
 	}
 	if err := t.q.DeleteRecoveryRestartsBefore(ctx, micros(t.Now().Add(-budgetWindow))); err != nil {
 		return err
@@ -238,12 +231,8 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
-		env, err := t.environment(ctx)
-		if err != nil {
-			return err
-		}
-		policy, hold := env.Policy, env.RecoveryHold
-		found, err := t.silence(ctx, env)
+		policy, hold := t.env.Policy, t.env.RecoveryHold
+		found, err := t.silence(ctx, *t.env)
 		if err != nil {
 			return err
 		}

@@ -74,12 +74,8 @@ func TakeStep(rung fleet.Rung) Change {
 
 // gaveUp says why recovery quarantines a machine, with the steps that did not help.
 func (t *transaction) gaveUp(ctx context.Context, r fleet.Record, d lifecycle.Decision) (string, error) {
-	env, err := t.environment(ctx)
-	if err != nil {
-		return "", err
-	}
-	tried := lifecycle.NextRepair(r, env, t.Now(), fleet.RungQuarantine).Steps
-	refused, err := t.refused(ctx, r.ID, t.Now().Add(-env.Policy.RecoveryMemory))
+	tried := lifecycle.NextRepair(r, *t.env, t.Now(), fleet.RungQuarantine).Steps
+	refused, err := t.refused(ctx, r.ID, t.Now().Add(-t.env.Policy.RecoveryMemory))
 	if err != nil {
 		return "", err
 	}
@@ -268,14 +264,8 @@ func (t *transaction) restoreHostKeys(ctx context.Context, machine fleet.Machine
 
 // putRepair writes the repair fact of a step that is taken now.
 func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung fleet.Rung) error {
-	if err := t.recoveryBegins(ctx, m.record); err != nil {
-		return err
-	}
-	env, err := t.environment(ctx)
-	if err != nil {
-		return err
-	}
-	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, env, t.Now(), rung))
+	t.recoveryBegins(m.record)
+	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, *t.env, t.Now(), rung))
 }
 
 func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
@@ -293,11 +283,7 @@ func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, 
 func EndStep() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		r, machine := c.machine.record, c.work.Subject.Machine
-		env, err := t.environment(ctx)
-		if err != nil {
-			return err
-		}
-		over := lifecycle.StepOver(r, env, t.Now())
+		over := lifecycle.StepOver(r, *t.env, t.Now())
 		if over == "" {
 			return fleet.Errorf(fleet.KindConflict, "the newest recovery step of machine %s is not over", machine)
 		}
@@ -320,9 +306,8 @@ func (t *transaction) heard(ctx context.Context, before fleet.Record, a AgentIde
 // recovered tells the history of a machine that was being repaired, and whose agent or installed
 // system has just been heard, what it was heard after. before is the record from before that.
 func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
-	env, err := t.environment(ctx)
-	if err != nil || !lifecycle.Repairing(before, env, t.Now()) {
-		return err
+	if !lifecycle.Repairing(before, *t.env, t.Now()) {
+		return nil
 	}
 	r := before.Repair
 	evidence := "the same boot ID"

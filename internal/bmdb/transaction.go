@@ -21,8 +21,9 @@ type transaction struct {
 	q  *statement.Queries
 	// many are the statements on many rows.
 	many statement.Many
-	// env is read once, after the first locks; see environment. known is the number of the policy that
-	// this process knew before: what the transaction reads is not from before that policy.
+	// env is read once, by whoever takes the locks (locks.take); see environment. known is the number
+	// of the policy that this process knew before: what the transaction reads is not from before that
+	// policy.
 	env   *fleet.Environment
 	known int64
 	// parts is read once; see attendance.
@@ -161,9 +162,9 @@ func (t *transaction) becomesDue(process fleet.Process, provider fleet.ProviderN
 	}
 }
 
-// environment returns what lifecycle needs besides facts. It must be called after the locks of what
-// is judged with it were taken, so that nothing is ever computed under a lower policy than it was
-// before (rule 10).
+// environment returns what lifecycle needs besides facts. Without locks.take it must be called
+// after the locks of what is judged with it were taken, so that nothing is ever computed under a
+// lower policy than it was before (rule 10).
 func (t *transaction) environment(ctx context.Context) (fleet.Environment, error) {
 	if t.env != nil {
 		return *t.env, nil
