@@ -174,13 +174,13 @@ func (db *DB) Elsewhere(
 	ctx context.Context, name fleet.ProviderName, entries map[fleet.ProviderID][]fleet.Token,
 ) (map[fleet.ProviderID]Elsewhere, error) {
 	return read(ctx, db.view, "look at other providers", func(ctx context.Context, t *transaction) (map[fleet.ProviderID]Elsewhere, error) {
-		others, err := t.siblings(ctx, name)
+		others, err := t.q.ListSiblings(ctx, string(name))
 		if err != nil || len(others) == 0 {
 			return nil, err
 		}
 		found := make(map[fleet.ProviderID]Elsewhere)
 		for id, tokens := range entries {
-			is, err := t.elsewhere(ctx, others, id, tokens)
+			is, err := t.elsewhere(ctx, name, id, tokens)
 			if err != nil {
 				return nil, err
 			}
@@ -212,11 +212,7 @@ func (db *DB) SharedAddresses(ctx context.Context, name fleet.ProviderName) (map
 
 // notElsewhere fails with KindConflict when a provider ID is that of a machine of another provider.
 func (t *transaction) notElsewhere(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID) error {
-	others, err := t.siblings(ctx, name)
-	if err != nil {
-		return err
-	}
-	is, err := t.elsewhere(ctx, others, id, nil)
+	is, err := t.elsewhere(ctx, name, id, nil)
 	if err == nil && is.Machine != "" {
 		err = fleet.Errorf(fleet.KindConflict, "%s is machine %s of provider %s already, and one machine has one provider: was %s renamed, or is one project "+
 			"configured twice?", id, is.Machine, is.Provider, name)
@@ -224,56 +220,23 @@ func (t *transaction) notElsewhere(ctx context.Context, name fleet.ProviderName,
 	return err
 }
 
-// siblings returns the other providers of the same kind.
-func (t *transaction) siblings(ctx context.Context, name fleet.ProviderName) (others []string, err error) {
-	rows, err := t.q.ListProviders(ctx)
+// elsewhere looks for the machine of one entry among the other providers of the same kind.
+func (t *transaction) elsewhere(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID, tokens []fleet.Token) (none Elsewhere, err error) {
+	byID, err := t.q.ListElsewhere(ctx, statement.ListElsewhereParams{Name: string(name), ProviderID: string(id)})
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	own := slices.IndexFunc(rows, func(p statement.Provider) bool { return p.Name == string(name) })
-	for _, p := range rows {
-		if own >= 0 && p.Kind == rows[own].Kind && p.Name != string(name) {
-			others = append(others, p.Name)
-		}
-	}
-	return others, nil
-}
-
-// elsewhere looks for the machine of one entry among other providers: one after the other, because
-// the index of provider IDs begins with the provider.
-func (t *transaction) elsewhere(ctx context.Context, others []string, id fleet.ProviderID, tokens []fleet.Token) (none Elsewhere, err error) {
-	for _, other := range others {
-		machines, err := t.q.MachineByProviderID(ctx, statement.MachineByProviderIDParams{Provider: other, ProviderID: string(id)})
-		if err != nil {
-			return none, err
-		}
-		for _, machine := range machines {
-			if has, err := t.stillHas(ctx, machine); err != nil || has {
-				return Elsewhere{Machine: fleet.MachineID(machine), Provider: fleet.ProviderName(other)}, err
-			}
-		}
+	if len(byID) > 0 {
+		return Elsewhere{Machine: fleet.MachineID(byID[0].ID), Provider: fleet.ProviderName(byID[0].Provider)}, nil
 	}
 	for _, token := range tokens {
-		k, err := t.q.GetToken(ctx, string(token))
-		if absent(err) || err == nil && (!slices.Contains(others, k.Provider) || k.Outcome == outcomeReleased || k.Outcome == outcomeForgotten) {
-			continue
-		}
+		byToken, err := t.q.ListElsewhereByToken(ctx, statement.ListElsewhereByTokenParams{Name: string(name), Token: string(token)})
 		if err != nil {
 			return none, err
 		}
-		if has, err := t.stillHas(ctx, k.Machine); err != nil || has {
-			return Elsewhere{Machine: fleet.MachineID(k.Machine), Provider: fleet.ProviderName(k.Provider), ByToken: true}, err
+		if len(byToken) > 0 {
+			return Elsewhere{Machine: fleet.MachineID(byToken[0].Machine), Provider: fleet.ProviderName(byToken[0].Provider), ByToken: true}, nil
 		}
 	}
 	return none, nil
-}
-
-// stillHas reports whether a provider may have one of its machines: it has not said otherwise. One
-// whose intent was closed may turn up.
-func (t *transaction) stillHas(ctx context.Context, machine string) (bool, error) {
-	m, err := t.row(ctx, fleet.MachineID(machine))
-	if fleet.KindOf(err) == fleet.KindNotFound {
-		return true, nil
-	}
-	return fleet.ProviderStatus(m.ProvidedStatus) != fleet.ProviderStatusGone, err
 }

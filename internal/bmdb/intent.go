@@ -70,7 +70,7 @@ var ErrTaken = &fleet.Error{Kind: fleet.KindConflict, Message: "a machine of ano
 func UnlessTaken(address netip.Addr, apart []fleet.MachineID) Change {
 	return Change{
 		concerns: func(ctx context.Context, t *transaction, w *Work, l *locks) error {
-			others, err := t.siblings(ctx, w.Subject.Provider)
+			others, err := t.q.ListSiblings(ctx, string(w.Subject.Provider))
 			for _, other := range others {
 				l.providers = append(l.providers, fleet.ProviderName(other))
 			}

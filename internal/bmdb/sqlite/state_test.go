@@ -86,3 +86,22 @@ func TestTimesInStatesAreFoundByIndex(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMachinesElsewhereAreFoundByIndex: one entry of a provider's list is looked up by key at the
+// other providers (rule 12), although SQLite knows no statistics.
+func TestMachinesElsewhereAreFoundByIndex(t *testing.T) {
+	t.Parallel()
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
+	defer func() { _ = engine.Close() }()
+	err := engine.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		e := &explaining{DBTX: tx, t: t}
+		_, err := statement.New(e).ListElsewhere(ctx, statement.ListElsewhereParams{Name: "a", ProviderID: "b"})
+		if !slices.Contains(e.plan, "SEARCH m USING INDEX machine_provider_id (provider=? AND provider_id=?)") {
+			t.Errorf("the plan is %q", e.plan)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -631,6 +631,90 @@ func (q *Queries) ListDiscrepancies(ctx context.Context, maxRows int64) ([]Discr
 	return items, nil
 }
 
+const listElsewhere = `-- name: ListElsewhere :many
+SELECT m.id, m.provider FROM machine m LEFT JOIN fact_provided f ON f.machine = m.id
+WHERE m.provider IN (SELECT o.name FROM provider p JOIN provider o ON o.kind = p.kind AND o.name <> p.name WHERE p.name = $1)
+  AND m.provider_id = $2 AND m.provider_id <> '' AND COALESCE(f.status, '') <> 'gone' ORDER BY m.provider
+`
+
+type ListElsewhereParams struct {
+	Name       string
+	ProviderID string
+}
+
+type ListElsewhereRow struct {
+	ID       string
+	Provider string
+}
+
+// The machines with that provider ID at other providers of the same kind, but for those that are
+// gone there. By IN, because for a join SQLite reads the whole index of provider IDs.
+func (q *Queries) ListElsewhere(ctx context.Context, arg ListElsewhereParams) ([]ListElsewhereRow, error) {
+	rows, err := q.db.QueryContext(ctx, listElsewhere, arg.Name, arg.ProviderID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListElsewhereRow
+	for rows.Next() {
+		var i ListElsewhereRow
+		if err := rows.Scan(&i.ID, &i.Provider); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listElsewhereByToken = `-- name: ListElsewhereByToken :many
+SELECT t.machine, t.provider FROM token t JOIN provider o ON o.name = t.provider
+JOIN provider p ON p.kind = o.kind AND p.name <> o.name
+LEFT JOIN fact_provided f ON f.machine = t.machine
+WHERE t.token = $1 AND p.name = $2 AND t.outcome NOT IN ('released', 'forgotten')
+  AND COALESCE(f.status, '') <> 'gone'
+`
+
+type ListElsewhereByTokenParams struct {
+	Token string
+	Name  string
+}
+
+type ListElsewhereByTokenRow struct {
+	Machine  string
+	Provider string
+}
+
+// The same of the machine that a token was made for, which may not be there any more: it may turn
+// up, unless it was given back or forgotten.
+func (q *Queries) ListElsewhereByToken(ctx context.Context, arg ListElsewhereByTokenParams) ([]ListElsewhereByTokenRow, error) {
+	rows, err := q.db.QueryContext(ctx, listElsewhereByToken, arg.Token, arg.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListElsewhereByTokenRow
+	for rows.Next() {
+		var i ListElsewhereByTokenRow
+		if err := rows.Scan(&i.Machine, &i.Provider); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listIntents = `-- name: ListIntents :many
 SELECT machine, provider, capacity, token, opened_at, planned_at, called_at, calls, rejected, configured_at FROM intent WHERE provider = $1 ORDER BY machine
 `
@@ -904,6 +988,34 @@ func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listSiblings = `-- name: ListSiblings :many
+SELECT o.name FROM provider p JOIN provider o ON o.kind = p.kind AND o.name <> p.name WHERE p.name = $1 ORDER BY o.name
+`
+
+// The other providers of the same kind.
+func (q *Queries) ListSiblings(ctx context.Context, name string) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listSiblings, name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

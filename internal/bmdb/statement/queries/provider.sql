@@ -16,6 +16,26 @@ UPDATE provider SET max_machines = sqlc.arg(max_machines) WHERE name = sqlc.arg(
 -- name: GetProvider :one
 SELECT * FROM provider WHERE name = sqlc.arg(name);
 
+-- The other providers of the same kind.
+-- name: ListSiblings :many
+SELECT o.name FROM provider p JOIN provider o ON o.kind = p.kind AND o.name <> p.name WHERE p.name = sqlc.arg(name) ORDER BY o.name;
+
+-- The machines with that provider ID at other providers of the same kind, but for those that are
+-- gone there. By IN, because for a join SQLite reads the whole index of provider IDs.
+-- name: ListElsewhere :many
+SELECT m.id, m.provider FROM machine m LEFT JOIN fact_provided f ON f.machine = m.id
+WHERE m.provider IN (SELECT o.name FROM provider p JOIN provider o ON o.kind = p.kind AND o.name <> p.name WHERE p.name = sqlc.arg(name))
+  AND m.provider_id = sqlc.arg(provider_id) AND m.provider_id <> '' AND COALESCE(f.status, '') <> 'gone' ORDER BY m.provider;
+
+-- The same of the machine that a token was made for, which may not be there any more: it may turn
+-- up, unless it was given back or forgotten.
+-- name: ListElsewhereByToken :many
+SELECT t.machine, t.provider FROM token t JOIN provider o ON o.name = t.provider
+JOIN provider p ON p.kind = o.kind AND p.name <> o.name
+LEFT JOIN fact_provided f ON f.machine = t.machine
+WHERE t.token = sqlc.arg(token) AND p.name = sqlc.arg(name) AND t.outcome NOT IN ('released', 'forgotten')
+  AND COALESCE(f.status, '') <> 'gone';
+
 -- name: ListProviders :many
 SELECT * FROM provider ORDER BY name;
 
