@@ -436,10 +436,8 @@ func (db *DB) InstallUnwanted(ctx context.Context, machine fleet.MachineID, gene
 // Called by the janitor. KindTemporary when somebody has a machine locked: the others' have expired
 // all the same.
 func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) {
-	var machines []string
-	err = db.view(ctx, "overdue installs", func(ctx context.Context, t *transaction) (err error) {
-		machines, err = t.q.ListInstallsPastDeadline(ctx, statement.ListInstallsPastDeadlineParams{Now: micros(t.Now()), MaxRows: int64(limit)})
-		return err
+	machines, err := read(ctx, db.view, "overdue installs", func(ctx context.Context, t *transaction) ([]string, error) {
+		return t.q.ListInstallsPastDeadline(ctx, statement.ListInstallsPastDeadlineParams{Now: micros(t.Now()), MaxRows: int64(limit)})
 	})
 	if err != nil {
 		return 0, err

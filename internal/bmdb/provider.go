@@ -444,12 +444,7 @@ func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderN
 	for _, m := range machines {
 		list = append(list, ProviderMachine{
 			ID: fleet.MachineID(m.ID), ProviderID: fleet.ProviderID(m.ProviderID), CreatedAt: instant(m.CreatedAt),
-			Provided: providedOf(statement.FactProvided{
-				At: m.ProvidedAt, CreatedAt: m.ProvidedCreatedAt, ActiveAt: m.ProvidedActiveAt, Status: m.ProvidedStatus,
-				Detail: m.ProvidedDetail, Hostname: m.ProvidedHostname, Address: m.ProvidedAddress, Location: m.ProvidedLocation,
-				Labels: m.ProvidedLabels, Capacity: m.ProvidedCapacity, HostKeys: m.ProvidedHostKeys,
-			}),
-			Releasing: m.Releasing != 0,
+			Provided: providedOf(m.FactProvided), Releasing: m.Releasing != 0,
 		})
 	}
 	return list, err

@@ -79,13 +79,8 @@ func (a attendance) missing() (missing []fleet.Role) {
 	return missing
 }
 
-// serves reports whether somebody has the role for that provider. A session that does not say at
-// which providers it works, as those of versions before, counts for all.
-func (a attendance) serves(role fleet.Role, provider fleet.ProviderName) bool {
-	return a.servedUntil(role, provider) >= a.since
-}
-
-// servedUntil is until when somebody had the role for that provider, or will have it.
+// servedUntil is until when somebody had the role for that provider, or will have it. A session
+// that does not say at which providers it works, as those of versions before, counts for all.
 func (a attendance) servedUntil(role fleet.Role, provider fleet.ProviderName) int64 {
 	at := a.at[role.Component()]
 	return max(at[string(provider)], at[everywhere])
@@ -94,7 +89,7 @@ func (a attendance) servedUntil(role fleet.Role, provider fleet.ProviderName) in
 // unserved returns the roles of loops that somebody has, but nobody for that provider.
 func (a attendance) unserved(provider fleet.ProviderName) (unserved []fleet.Role) {
 	for _, role := range fleet.Roles() {
-		if role.AtProviders() && !a.early && a.until[role.Component()] >= a.since && !a.serves(role, provider) {
+		if role.AtProviders() && !a.early && a.until[role.Component()] >= a.since && a.servedUntil(role, provider) < a.since {
 			unserved = append(unserved, role)
 		}
 	}

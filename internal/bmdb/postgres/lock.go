@@ -12,9 +12,7 @@ const (
 	lockSessionShared    = "SELECT id FROM session WHERE id = $1 FOR KEY SHARE"
 	lockSessionExclusive = "SELECT id FROM session WHERE id = $1 FOR UPDATE"
 	lockProviders        = "SELECT name FROM provider WHERE name = ANY($1) ORDER BY name FOR NO KEY UPDATE"
-	lockProvidersFree    = lockProviders + " SKIP LOCKED"
 	lockMachines         = "SELECT id FROM machine WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE"
-	lockMachinesFree     = lockMachines + " SKIP LOCKED"
 )
 
 // LockSession implements bmdb.Tx.
@@ -31,26 +29,21 @@ func (t *tx) LockSession(ctx context.Context, id fleet.SessionID, exclusive bool
 
 // LockProviders implements bmdb.Tx.
 func (t *tx) LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error) {
-	text := lockProviders
-	if skipLocked {
-		text = lockProvidersFree
-	}
-	locked, err := query[fleet.ProviderName](ctx, t, text, names)
-	if err != nil {
-		return nil, fmt.Errorf("lock providers: %w", err)
-	}
-	return locked, nil
+	return lockRows(ctx, t, "providers", lockProviders, names, skipLocked)
 }
 
 // LockMachines implements bmdb.Tx.
 func (t *tx) LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error) {
-	text := lockMachines
+	return lockRows(ctx, t, "machines", lockMachines, ids, skipLocked)
+}
+
+func lockRows[K ~string](ctx context.Context, t *tx, what, text string, keys []K, skipLocked bool) ([]K, error) {
 	if skipLocked {
-		text = lockMachinesFree
+		text += " SKIP LOCKED"
 	}
-	locked, err := query[fleet.MachineID](ctx, t, text, ids)
+	locked, err := query[K](ctx, t, text, keys)
 	if err != nil {
-		return nil, fmt.Errorf("lock machines: %w", err)
+		return nil, fmt.Errorf("lock %s: %w", what, err)
 	}
 	return locked, nil
 }

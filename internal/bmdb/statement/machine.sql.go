@@ -800,15 +800,9 @@ func (q *Queries) ListPhases(ctx context.Context, maxRows int64) ([]ListPhasesRo
 }
 
 const listProviderMachines = `-- name: ListProviderMachines :many
-SELECT m.id, m.provider_id, m.created_at,
-  CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at, CAST(COALESCE(p.created_at, 0) AS BIGINT) AS provided_created_at,
-  CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
-  CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
-  CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
-  CAST(COALESCE(p.labels, '') AS TEXT) AS provided_labels, CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity,
-  CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
+SELECT m.id, m.provider_id, m.created_at, p.machine, p.provider, p.at, p.created_at, p.active_at, p.status, p.detail, p.hostname, p.address, p.location, p.capacity, p.host_keys, p.labels,
   CAST(CASE WHEN oa.number > COALESCE(oe.number, 0) AND oq.operation IN ('release', 'replace') THEN 1 ELSE 0 END AS BIGINT) AS releasing
-FROM machine m LEFT JOIN fact_provided p ON p.machine = m.id
+FROM machine m JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN operation_request oq ON oq.machine = m.id
 LEFT JOIN operation_attempt oa ON oa.machine = oq.machine AND oa.number = oq.number
 LEFT JOIN operation_report oe ON oe.machine = oq.machine
@@ -816,23 +810,14 @@ WHERE m.provider = $1 AND m.provider_id <> '' ORDER BY m.provider_id
 `
 
 type ListProviderMachinesRow struct {
-	ID                string
-	ProviderID        string
-	CreatedAt         int64
-	ProvidedAt        int64
-	ProvidedCreatedAt int64
-	ProvidedActiveAt  int64
-	ProvidedStatus    string
-	ProvidedDetail    string
-	ProvidedHostname  string
-	ProvidedAddress   string
-	ProvidedLocation  string
-	ProvidedLabels    string
-	ProvidedCapacity  string
-	ProvidedHostKeys  string
-	Releasing         int64
+	ID           string
+	ProviderID   string
+	CreatedAt    int64
+	FactProvided FactProvided
+	Releasing    int64
 }
 
+// A machine that has a provider ID has that fact, too: setProvided writes both.
 func (q *Queries) ListProviderMachines(ctx context.Context, provider string) ([]ListProviderMachinesRow, error) {
 	rows, err := q.db.QueryContext(ctx, listProviderMachines, provider)
 	if err != nil {
@@ -846,17 +831,19 @@ func (q *Queries) ListProviderMachines(ctx context.Context, provider string) ([]
 			&i.ID,
 			&i.ProviderID,
 			&i.CreatedAt,
-			&i.ProvidedAt,
-			&i.ProvidedCreatedAt,
-			&i.ProvidedActiveAt,
-			&i.ProvidedStatus,
-			&i.ProvidedDetail,
-			&i.ProvidedHostname,
-			&i.ProvidedAddress,
-			&i.ProvidedLocation,
-			&i.ProvidedLabels,
-			&i.ProvidedCapacity,
-			&i.ProvidedHostKeys,
+			&i.FactProvided.Machine,
+			&i.FactProvided.Provider,
+			&i.FactProvided.At,
+			&i.FactProvided.CreatedAt,
+			&i.FactProvided.ActiveAt,
+			&i.FactProvided.Status,
+			&i.FactProvided.Detail,
+			&i.FactProvided.Hostname,
+			&i.FactProvided.Address,
+			&i.FactProvided.Location,
+			&i.FactProvided.Capacity,
+			&i.FactProvided.HostKeys,
+			&i.FactProvided.Labels,
 			&i.Releasing,
 		); err != nil {
 			return nil, err

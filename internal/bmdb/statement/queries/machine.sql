@@ -74,16 +74,11 @@ DELETE FROM machine WHERE id = sqlc.arg(id);
 -- name: MachineByProviderID :many
 SELECT id FROM machine WHERE provider = sqlc.arg(provider) AND provider_id = sqlc.arg(provider_id) AND provider_id <> '';
 
+-- A machine that has a provider ID has that fact, too: setProvided writes both.
 -- name: ListProviderMachines :many
-SELECT m.id, m.provider_id, m.created_at,
-  CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at, CAST(COALESCE(p.created_at, 0) AS BIGINT) AS provided_created_at,
-  CAST(COALESCE(p.active_at, 0) AS BIGINT) AS provided_active_at, CAST(COALESCE(p.status, '') AS TEXT) AS provided_status,
-  CAST(COALESCE(p.detail, '') AS TEXT) AS provided_detail, CAST(COALESCE(p.hostname, '') AS TEXT) AS provided_hostname,
-  CAST(COALESCE(p.address, '') AS TEXT) AS provided_address, CAST(COALESCE(p.location, '') AS TEXT) AS provided_location,
-  CAST(COALESCE(p.labels, '') AS TEXT) AS provided_labels, CAST(COALESCE(p.capacity, '') AS TEXT) AS provided_capacity,
-  CAST(COALESCE(p.host_keys, '') AS TEXT) AS provided_host_keys,
+SELECT m.id, m.provider_id, m.created_at, sqlc.embed(p),
   CAST(CASE WHEN oa.number > COALESCE(oe.number, 0) AND oq.operation IN ('release', 'replace') THEN 1 ELSE 0 END AS BIGINT) AS releasing
-FROM machine m LEFT JOIN fact_provided p ON p.machine = m.id
+FROM machine m JOIN fact_provided p ON p.machine = m.id
 LEFT JOIN operation_request oq ON oq.machine = m.id
 LEFT JOIN operation_attempt oa ON oa.machine = oq.machine AND oa.number = oq.number
 LEFT JOIN operation_report oe ON oe.machine = oq.machine
