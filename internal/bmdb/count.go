@@ -52,28 +52,12 @@ func (t *transaction) foldCounts(ctx context.Context, provider fleet.ProviderNam
 
 // checkCounts compares the state counts with the states.
 func (t *transaction) checkCounts(ctx context.Context) ([]Finding, error) {
-	kept, err := t.q.CountStates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	there, err := t.q.CountStatesAnew(ctx)
-	if err != nil {
-		return nil, err
-	}
-	off := make(map[stateKey]int64)
-	for _, c := range kept {
-		off[stateKey{c.Provider, c.State}] += c.N
-	}
-	for _, c := range there {
-		off[stateKey{c.Provider, c.State}] -= c.N
-	}
+	rows, err := t.q.ListWrongCounts(ctx)
 	var findings []Finding
-	for k, n := range off {
-		if n != 0 {
-			findings = append(findings, Finding{
-				"count", providerSubject(fleet.ProviderName(k.provider)), fmt.Sprintf("the count of machines in state %s is off by %d", k.state, n),
-			})
-		}
+	for _, r := range rows {
+		findings = append(findings, Finding{
+			"count", providerSubject(fleet.ProviderName(r.Provider)), fmt.Sprintf("the count of machines in state %s is off by %d", r.State, r.N),
+		})
 	}
-	return findings, nil
+	return findings, err
 }

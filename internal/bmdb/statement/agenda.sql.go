@@ -299,40 +299,6 @@ func (q *Queries) CountStates(ctx context.Context) ([]CountStatesRow, error) {
 	return items, nil
 }
 
-const countStatesAnew = `-- name: CountStatesAnew :many
-SELECT provider, state, count(*) AS n FROM machine_state GROUP BY provider, state
-`
-
-type CountStatesAnewRow struct {
-	Provider string
-	State    string
-	N        int64
-}
-
-// What CountStates must say.
-func (q *Queries) CountStatesAnew(ctx context.Context) ([]CountStatesAnewRow, error) {
-	rows, err := q.db.QueryContext(ctx, countStatesAnew)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CountStatesAnewRow
-	for rows.Next() {
-		var i CountStatesAnewRow
-		if err := rows.Scan(&i.Provider, &i.State, &i.N); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const countUnanswered = `-- name: CountUnanswered :many
 SELECT s.provider, count(*) AS n FROM backoff AS b JOIN machine_state AS s ON s.machine = b.subject
 WHERE b.unanswered_since > 0 AND b.unanswered_since <= $1 AND b.process = $2 AND s.state = $3
@@ -674,6 +640,43 @@ func (q *Queries) ListOlderPolicy(ctx context.Context, arg ListOlderPolicyParams
 			return nil, err
 		}
 		items = append(items, machine)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listWrongCounts = `-- name: ListWrongCounts :many
+SELECT c.provider, c.state, CAST(sum(c.n) AS BIGINT) AS n FROM (
+  SELECT s.provider, s.state, s.n FROM state_count AS s
+  UNION ALL SELECT m.provider, m.state, -count(*) FROM machine_state AS m GROUP BY m.provider, m.state) AS c
+GROUP BY c.provider, c.state HAVING sum(c.n) <> 0 ORDER BY c.provider, c.state
+`
+
+type ListWrongCountsRow struct {
+	Provider string
+	State    string
+	N        int64
+}
+
+// Where CountStates does not say how many machines there are: by how many it is off.
+func (q *Queries) ListWrongCounts(ctx context.Context) ([]ListWrongCountsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listWrongCounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWrongCountsRow
+	for rows.Next() {
+		var i ListWrongCountsRow
+		if err := rows.Scan(&i.Provider, &i.State, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

@@ -53,9 +53,12 @@ SELECT machine FROM machine_state WHERE policy < sqlc.arg(policy) ORDER BY polic
 -- name: CountStates :many
 SELECT provider, state, CAST(sum(n) AS BIGINT) AS n FROM state_count GROUP BY provider, state;
 
--- What CountStates must say.
--- name: CountStatesAnew :many
-SELECT provider, state, count(*) AS n FROM machine_state GROUP BY provider, state;
+-- Where CountStates does not say how many machines there are: by how many it is off.
+-- name: ListWrongCounts :many
+SELECT c.provider, c.state, CAST(sum(c.n) AS BIGINT) AS n FROM (
+  SELECT s.provider, s.state, s.n FROM state_count AS s
+  UNION ALL SELECT m.provider, m.state, -count(*) FROM machine_state AS m GROUP BY m.provider, m.state) AS c
+GROUP BY c.provider, c.state HAVING sum(c.n) <> 0 ORDER BY c.provider, c.state;
 
 -- name: CountStateCounts :many
 SELECT provider, count(*) AS n FROM state_count GROUP BY provider ORDER BY provider;
