@@ -159,20 +159,9 @@ const clockDiffers = time.Minute
 // warnOfBefore warns where providers or sessions that live were written at an instant that is to
 // come: what was written then counts until then.
 func (t *transaction) warnOfBefore(ctx context.Context) error {
-	providers, err := t.q.ListProviders(ctx)
+	newest, err := t.q.NewestWrite(ctx)
 	if err != nil {
 		return err
-	}
-	sessions, err := t.q.ListLiveSessions(ctx)
-	if err != nil {
-		return err
-	}
-	var newest int64
-	for _, p := range providers {
-		newest = max(newest, p.LastPassAt, p.LastUpdateAt)
-	}
-	for _, s := range sessions {
-		newest = max(newest, s.ExtendedAt)
 	}
 	if at := instant(newest); at.After(t.Now().Add(clockDiffers)) {
 		t.db.logger.WarnContext(ctx, "the database's clock was set back; what was written before that, as the sessions of processes that have died since, counts until then",

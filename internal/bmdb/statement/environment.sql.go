@@ -198,6 +198,20 @@ func (q *Queries) LockListener(ctx context.Context) error {
 	return err
 }
 
+const newestWrite = `-- name: NewestWrite :one
+SELECT CAST(COALESCE(max(w.at), 0) AS BIGINT) AS at FROM (
+  SELECT p.last_pass_at AS at FROM provider AS p UNION ALL SELECT p.last_update_at FROM provider AS p
+  UNION ALL SELECT s.extended_at FROM session AS s WHERE s.ended_at = 0) AS w
+`
+
+// The newest instant that providers, and sessions that live, were written at; 0: there are none.
+func (q *Queries) NewestWrite(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, newestWrite)
+	var at int64
+	err := row.Scan(&at)
+	return at, err
+}
+
 const putRestored = `-- name: PutRestored :exec
 INSERT INTO restored (id, at, evidence) VALUES (1, $1, $2)
 ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence

@@ -49,5 +49,11 @@ DELETE FROM restored WHERE id = 1;
 -- name: ListClocks :many
 SELECT clock FROM database_mark;
 
+-- The newest instant that providers, and sessions that live, were written at; 0: there are none.
+-- name: NewestWrite :one
+SELECT CAST(COALESCE(max(w.at), 0) AS BIGINT) AS at FROM (
+  SELECT p.last_pass_at AS at FROM provider AS p UNION ALL SELECT p.last_update_at FROM provider AS p
+  UNION ALL SELECT s.extended_at FROM session AS s WHERE s.ended_at = 0) AS w;
+
 -- name: SetClock :exec
 UPDATE database_mark SET clock = sqlc.arg(now) WHERE clock < sqlc.arg(now);
