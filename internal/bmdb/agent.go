@@ -232,7 +232,7 @@ func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, 
 // or more, for three intervals and as long as was promised. The longest of those that wait counts.
 func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duration) error {
 	return db.update(ctx, "listener alive", func(ctx context.Context, t *transaction) error {
-		was, err := t.lockListener(ctx) // several listeners, each with a promise of its own
+		was, err := t.q.LockListener(ctx) // several listeners, each with a promise of its own
 		if err != nil {
 			return err
 		}
@@ -262,21 +262,13 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 	})
 }
 
-// lockListener locks the row of the listeners, and returns what it says then.
-func (t *transaction) lockListener(ctx context.Context) (statement.GetListenerRow, error) {
-	if err := t.q.LockListener(ctx); err != nil {
-		return statement.GetListenerRow{}, err
-	}
-	return t.q.GetListener(ctx)
-}
-
 // ListenerFull says that an agent listener has no room for agents, or that agents refuse it. Until
 // so long from now no silence is declared: whoever did not get through, to whichever listener, must
 // have called again by then. While the next call comes before the end of the last one, it is one
 // time without room.
 func (db *DB) ListenerFull(ctx context.Context, lasting time.Duration) error {
 	return db.update(ctx, "listener full", func(ctx context.Context, t *transaction) error {
-		was, err := t.lockListener(ctx)
+		was, err := t.q.LockListener(ctx)
 		if err != nil {
 			return err
 		}

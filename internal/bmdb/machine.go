@@ -274,13 +274,5 @@ func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error
 
 // insertMachine makes the row of a machine, which may have been there before.
 func (t *transaction) insertMachine(ctx context.Context, id fleet.MachineID, provider fleet.ProviderName) error {
-	row := statement.InsertMachineParams{ID: string(id), Provider: string(provider), CreatedAt: micros(t.Now())}
-	epochs, err := t.q.GetTokenEpoch(ctx, string(id))
-	if len(epochs) > 0 {
-		row.Epoch = epochs[0]
-	}
-	if err == nil {
-		err = t.q.InsertMachine(ctx, row)
-	}
-	return err
+	return t.q.InsertMachine(ctx, statement.InsertMachineParams{ID: string(id), Provider: string(provider), CreatedAt: micros(t.Now())})
 }

@@ -309,5 +309,8 @@ func (db *DB) Environment(ctx context.Context) (fleet.Environment, error) {
 // CheckWritable commits a change that changes nothing. Its error says that nothing can be changed
 // now.
 func (db *DB) CheckWritable(ctx context.Context) error {
-	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error { return t.q.LockListener(ctx) })
+	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
+		_, err := t.q.LockListener(ctx)
+		return err
+	})
 }

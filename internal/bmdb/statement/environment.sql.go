@@ -64,35 +64,6 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 	return i, err
 }
 
-const getListener = `-- name: GetListener :one
-SELECT up_since, valid_until, promised, promised_until, promised_less, full_since, full_until FROM listener WHERE id = 1
-`
-
-type GetListenerRow struct {
-	UpSince       int64
-	ValidUntil    int64
-	Promised      int64
-	PromisedUntil int64
-	PromisedLess  int64
-	FullSince     int64
-	FullUntil     int64
-}
-
-func (q *Queries) GetListener(ctx context.Context) (GetListenerRow, error) {
-	row := q.db.QueryRowContext(ctx, getListener)
-	var i GetListenerRow
-	err := row.Scan(
-		&i.UpSince,
-		&i.ValidUntil,
-		&i.Promised,
-		&i.PromisedUntil,
-		&i.PromisedLess,
-		&i.FullSince,
-		&i.FullUntil,
-	)
-	return i, err
-}
-
 const getPolicy = `-- name: GetPolicy :one
 SELECT body FROM policy WHERE number = $1
 `
@@ -188,14 +159,36 @@ func (q *Queries) ListRestoredAt(ctx context.Context) ([]int64, error) {
 	return items, nil
 }
 
-const lockListener = `-- name: LockListener :exec
+const lockListener = `-- name: LockListener :one
 UPDATE listener SET id = id WHERE id = 1
+RETURNING up_since, valid_until, promised, promised_until, promised_less, full_since, full_until
 `
 
-// A write that changes nothing takes the row's lock on every engine.
-func (q *Queries) LockListener(ctx context.Context) error {
-	_, err := q.db.ExecContext(ctx, lockListener)
-	return err
+type LockListenerRow struct {
+	UpSince       int64
+	ValidUntil    int64
+	Promised      int64
+	PromisedUntil int64
+	PromisedLess  int64
+	FullSince     int64
+	FullUntil     int64
+}
+
+// A write that changes nothing takes the row's lock on every engine, and returns what the row says
+// once it is had: of the row itself, no later statement says more (rule 1).
+func (q *Queries) LockListener(ctx context.Context) (LockListenerRow, error) {
+	row := q.db.QueryRowContext(ctx, lockListener)
+	var i LockListenerRow
+	err := row.Scan(
+		&i.UpSince,
+		&i.ValidUntil,
+		&i.Promised,
+		&i.PromisedUntil,
+		&i.PromisedLess,
+		&i.FullSince,
+		&i.FullUntil,
+	)
+	return i, err
 }
 
 const newestWrite = `-- name: NewestWrite :one

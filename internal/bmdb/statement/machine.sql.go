@@ -305,24 +305,19 @@ func (q *Queries) GetMachineHeld(ctx context.Context, arg GetMachineHeldParams) 
 const insertMachine = `-- name: InsertMachine :exec
 INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
   revision, due_agent_start, due_install, due_operation, due_recovery, due_probe)
-VALUES ($1, $2, '', $3, 0, $4, '', '', '', 0, '', '', 0, 0, 0, 0, 0, 0)
+VALUES ($1, $2, '', $3, 0,
+  COALESCE((SELECT t.epoch FROM token t WHERE t.machine = $1), 0), '', '', '', 0, '', '', 0, 0, 0, 0, 0, 0)
 `
 
 type InsertMachineParams struct {
 	ID        string
 	Provider  string
 	CreatedAt int64
-	Epoch     int64
 }
 
 // A machine that comes back under its token goes on from the epoch that it had.
 func (q *Queries) InsertMachine(ctx context.Context, arg InsertMachineParams) error {
-	_, err := q.db.ExecContext(ctx, insertMachine,
-		arg.ID,
-		arg.Provider,
-		arg.CreatedAt,
-		arg.Epoch,
-	)
+	_, err := q.db.ExecContext(ctx, insertMachine, arg.ID, arg.Provider, arg.CreatedAt)
 	return err
 }
 

@@ -433,33 +433,6 @@ func (q *Queries) GetToken(ctx context.Context, token string) (Token, error) {
 	return i, err
 }
 
-const getTokenEpoch = `-- name: GetTokenEpoch :many
-SELECT epoch FROM token WHERE machine = $1
-`
-
-func (q *Queries) GetTokenEpoch(ctx context.Context, machine string) ([]int64, error) {
-	rows, err := q.db.QueryContext(ctx, getTokenEpoch, machine)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []int64
-	for rows.Next() {
-		var epoch int64
-		if err := rows.Scan(&epoch); err != nil {
-			return nil, err
-		}
-		items = append(items, epoch)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const getTurns = `-- name: GetTurns :one
 SELECT next_at, not_before FROM call_turn WHERE call_limit = $1
 `

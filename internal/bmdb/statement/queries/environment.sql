@@ -20,12 +20,11 @@ INSERT INTO policy (number, at, body) VALUES (sqlc.arg(number), sqlc.arg(at), sq
 -- name: InsertListener :exec
 INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING;
 
--- A write that changes nothing takes the row's lock on every engine.
--- name: LockListener :exec
-UPDATE listener SET id = id WHERE id = 1;
-
--- name: GetListener :one
-SELECT up_since, valid_until, promised, promised_until, promised_less, full_since, full_until FROM listener WHERE id = 1;
+-- A write that changes nothing takes the row's lock on every engine, and returns what the row says
+-- once it is had: of the row itself, no later statement says more (rule 1).
+-- name: LockListener :one
+UPDATE listener SET id = id WHERE id = 1
+RETURNING up_since, valid_until, promised, promised_until, promised_less, full_since, full_until;
 
 -- name: SetListener :exec
 UPDATE listener SET up_since = sqlc.arg(up_since), valid_until = sqlc.arg(valid_until), promised = sqlc.arg(promised),

@@ -5,7 +5,8 @@ SELECT * FROM machine_record WHERE id = sqlc.arg(id);
 -- name: InsertMachine :exec
 INSERT INTO machine (id, provider, provider_id, created_at, takeover_generation, epoch, session, process, limited, since, why, note,
   revision, due_agent_start, due_install, due_operation, due_recovery, due_probe)
-VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0, sqlc.arg(epoch), '', '', '', 0, '', '', 0, 0, 0, 0, 0, 0);
+VALUES (sqlc.arg(id), sqlc.arg(provider), '', sqlc.arg(created_at), 0,
+  COALESCE((SELECT t.epoch FROM token t WHERE t.machine = sqlc.arg(id)), 0), '', '', '', 0, '', '', 0, 0, 0, 0, 0, 0);
 
 -- Writes the lane of a machine, and the instants of its entries in the agenda. It names the holder
 -- and the revision that were read: where they are others by now, it writes nothing.

@@ -159,9 +159,6 @@ SELECT * FROM token WHERE token = sqlc.arg(token);
 -- name: SetTokenEpoch :exec
 UPDATE token SET epoch = sqlc.arg(epoch) WHERE machine = sqlc.arg(machine);
 
--- name: GetTokenEpoch :many
-SELECT epoch FROM token WHERE machine = sqlc.arg(machine);
-
 -- name: ListMachinesOfClosedTokens :many
 SELECT t.machine FROM token t WHERE t.closed_at > 0 AND t.closed_at < sqlc.arg(before)
   AND NOT EXISTS (SELECT 1 FROM machine m WHERE m.id = t.machine)
