@@ -60,15 +60,15 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 }
 
 func (db *DB) rewriteProviders(ctx context.Context) error {
-	providers, err := read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) ([]statement.Provider, error) {
-		return t.q.ListProviders(ctx)
+	providers, err := read(ctx, db.view, "provider names", func(ctx context.Context, t *transaction) ([]string, error) {
+		return t.q.ListProviderNames(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("list providers: %w", err)
 	}
-	for _, p := range providers {
-		if err := db.rewrite(ctx, "judge again", []string{providerSubject(fleet.ProviderName(p.Name))}, false); err != nil {
-			return fmt.Errorf("judge provider %s again: %w", p.Name, err)
+	for _, name := range providers {
+		if err := db.rewrite(ctx, "judge again", []string{providerSubject(fleet.ProviderName(name))}, false); err != nil {
+			return fmt.Errorf("judge provider %s again: %w", name, err)
 		}
 	}
 	return nil

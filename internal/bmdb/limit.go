@@ -221,9 +221,9 @@ func (c *claiming) knowProviders(ctx context.Context, t *transaction) error {
 	if c.providers = c.request.Providers; len(c.providers) > 0 {
 		return nil
 	}
-	rows, err := t.q.ListProviders(ctx)
-	for _, p := range rows {
-		c.providers = append(c.providers, fleet.ProviderName(p.Name))
+	names, err := t.q.ListProviderNames(ctx)
+	for _, name := range names {
+		c.providers = append(c.providers, fleet.ProviderName(name))
 	}
 	return err
 }

@@ -130,13 +130,8 @@ func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []strin
 	}
 	providers, states := []string{string(f.Provider)}, f.States
 	if f.Provider == "" {
-		rows, err := t.q.ListProviders(ctx)
-		if err != nil {
+		if providers, err = t.q.ListProviderNames(ctx); err != nil {
 			return nil, err
-		}
-		providers = providers[:0]
-		for _, p := range rows {
-			providers = append(providers, p.Name)
 		}
 	}
 	if len(states) == 0 {

@@ -46,9 +46,9 @@ func (t *transaction) holdRecovery(ctx context.Context, actor string, until *tim
 
 // recordOfLine appends to the history of each provider what concerns recovery everywhere.
 func (t *transaction) recordOfLine(ctx context.Context, actor string, event fleet.Event, detail string) error {
-	providers, err := t.q.ListProviders(ctx)
-	for _, p := range providers {
-		t.recordEvent(fleet.Subject{Provider: fleet.ProviderName(p.Name)}, actor, fleet.ProcessRecovery, event, detail)
+	names, err := t.q.ListProviderNames(ctx)
+	for _, name := range names {
+		t.recordEvent(fleet.Subject{Provider: fleet.ProviderName(name)}, actor, fleet.ProcessRecovery, event, detail)
 	}
 	return err
 }

@@ -106,16 +106,11 @@ func (t *transaction) registered(ctx context.Context, providers []fleet.Provider
 	if err := l.take(ctx, t); err != nil {
 		return nil, err
 	}
-	there := []fleet.ProviderName{}
-	for _, name := range providers {
-		switch _, err := t.q.GetProvider(ctx, string(name)); {
-		case err == nil:
-			there = append(there, name)
-		case !absent(err):
-			return nil, err
-		}
+	names, err := t.q.ListProviderNames(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return there, nil
+	return slices.DeleteFunc(slices.Clone(providers), func(name fleet.ProviderName) bool { return !slices.Contains(names, string(name)) }), nil
 }
 
 // Unregistered returns those of its providers that are not registered, so that the session does not

@@ -931,6 +931,33 @@ func (q *Queries) ListProviderLanesHeld(ctx context.Context, session string) ([]
 	return items, nil
 }
 
+const listProviderNames = `-- name: ListProviderNames :many
+SELECT name FROM provider ORDER BY name
+`
+
+func (q *Queries) ListProviderNames(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listProviderNames)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listProviders = `-- name: ListProviders :many
 SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why FROM provider ORDER BY name
 `

@@ -16,6 +16,9 @@ UPDATE provider SET max_machines = sqlc.arg(max_machines) WHERE name = sqlc.arg(
 -- name: GetProvider :one
 SELECT * FROM provider WHERE name = sqlc.arg(name);
 
+-- name: ListProviderNames :many
+SELECT name FROM provider ORDER BY name;
+
 -- The other providers of the same kind.
 -- name: ListSiblings :many
 SELECT o.name FROM provider p JOIN provider o ON o.kind = p.kind AND o.name <> p.name WHERE p.name = sqlc.arg(name) ORDER BY o.name;
