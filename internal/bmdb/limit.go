@@ -240,25 +240,13 @@ func (c *claiming) judgeHolders(t *transaction, holders []statement.ListLimitedR
 			}
 			continue
 		}
-		if _, tried := c.done[h.ID]; !tried {
-			c.dead = append(c.dead, candidate{subject: h.ID})
+		dead := candidate{subject: h.ID}
+		if _, tried := c.done[h.ID]; !tried && !slices.Contains(c.dead, dead) {
+			c.dead = append(c.dead, dead)
 		}
 		again = now.Add(againAfter)
 	}
 	return again
-}
-
-// takeDead returns what judgeHolders has found, each machine once, and forgets where there was no
-// room.
-func (c *claiming) takeDead() (list []candidate) {
-	for _, a := range c.dead {
-		if !slices.ContainsFunc(list, func(b candidate) bool { return a.subject == b.subject }) {
-			list = append(list, a)
-		}
-	}
-	clear(c.full)
-	c.dead = nil
-	return list
 }
 
 // admit keeps, of the works that are about to start, those for which there is room. The entries of

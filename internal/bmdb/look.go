@@ -30,8 +30,9 @@ type look struct {
 // find looks for the next candidates, longest due first. It reads without locks, from the floor on,
 // and in most cases by one statement, which is the only one of a claim that finds nothing.
 func (c *claiming) find(ctx context.Context) error {
-	if len(c.dead) > 0 {
-		c.look.candidates, c.look.to = c.takeDead(), time.Time{}
+	if len(c.dead) > 0 { // which makes room
+		c.look.candidates, c.look.to, c.dead = c.dead, time.Time{}, nil
+		clear(c.full)
 		return nil
 	}
 	floor, changes := c.head.Floor(c.s.db.clock.Elapsed())
