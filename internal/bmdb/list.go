@@ -278,21 +278,12 @@ func newest(subject string, n int) statement.ListHistoryParams {
 // History returns the newest rows of a machine's history, newest first; the first is the work that
 // is under way, if there is some. A machine that is gone still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, newest(machineSubject(machine), limit), func(ctx context.Context, t *transaction) ([]lane, error) {
-		m, err := t.load(ctx, machine)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		return []lane{m.lane}, nil
-	})
+	return db.history(ctx, fleet.Subject{Machine: machine}, newest(machineSubject(machine), limit))
 }
 
 // ProviderHistory returns the same for a provider.
 func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, newest(providerSubject(name), limit), lanesOf(name))
+	return db.history(ctx, fleet.Subject{Provider: name}, newest(providerSubject(name), limit))
 }
 
 // ProviderEvents is ProviderHistory without the passes that finished, looked for among the newest
@@ -300,28 +291,30 @@ func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limi
 func (db *DB) ProviderEvents(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
 	q := newest(providerSubject(name), limit)
 	q.Without, q.MaxRead = string(fleet.EventFinished), eventsAmong
-	return db.history(ctx, q, lanesOf(name))
+	return db.history(ctx, fleet.Subject{Provider: name}, q)
 }
 
 // eventsAmong bounds how many rows ProviderEvents reads. Passes of two kinds, each once a minute,
 // make as many in five weeks.
 const eventsAmong = 100_000
 
-// lanesOf returns a function that reads the lanes of a provider; none of one that is not known.
-func lanesOf(name fleet.ProviderName) func(context.Context, *transaction) ([]lane, error) {
-	return func(ctx context.Context, t *transaction) (lanes []lane, err error) {
-		p, err := t.loadProvider(ctx, name)
-		if fleet.KindOf(err) == fleet.KindNotFound {
-			return nil, nil
-		}
+// lanesOf reads the lanes of a subject.
+func (t *transaction) lanesOf(ctx context.Context, s fleet.Subject) (lanes []lane, err error) {
+	if s.Machine != "" {
+		m, err := t.load(ctx, s.Machine)
 		if err != nil {
 			return nil, err
 		}
-		for _, l := range p.lanes {
-			lanes = append(lanes, l.lane)
-		}
-		return lanes, nil
+		return []lane{m.lane}, nil
 	}
+	p, err := t.loadProvider(ctx, s.Provider)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range p.lanes {
+		lanes = append(lanes, l.lane)
+	}
+	return lanes, nil
 }
 
 // running is the work that a lane is held for, as a row of history.
@@ -332,12 +325,10 @@ func running(l lane) HistoryRow {
 	}
 }
 
-func (db *DB) history(ctx context.Context, q statement.ListHistoryParams, lanes func(context.Context, *transaction) ([]lane, error)) (
-	[]HistoryRow, error,
-) {
+func (db *DB) history(ctx context.Context, of fleet.Subject, q statement.ListHistoryParams) ([]HistoryRow, error) {
 	return read(ctx, db.view, "history", func(ctx context.Context, t *transaction) (list []HistoryRow, err error) {
-		held, err := lanes(ctx, t)
-		if err != nil {
+		held, err := t.lanesOf(ctx, of)
+		if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
 			return nil, err
 		}
 		for _, l := range held {
