@@ -94,9 +94,11 @@ func bit(is bool) int64 {
 	return 0
 }
 
-func (b *buffer) resetBackoff(subject string, process fleet.Process) {
+func (b *buffer) resetBackoff(subject string, processes ...fleet.Process) {
 	b.subjects[subject] = true
-	b.delBackoff = append(b.delBackoff, statement.DeleteBackoffParams{Subject: subject, Process: string(process)})
+	for _, process := range processes {
+		b.delBackoff = append(b.delBackoff, statement.DeleteBackoffParams{Subject: subject, Process: string(process)})
+	}
 }
 
 // flush writes everything that the buffer holds.

@@ -294,8 +294,7 @@ func (t *transaction) resetInstall(machine fleet.MachineID) {
 
 // wantsAnew lets another install wait for nothing. What probes wait for is of the system before it.
 func (t *transaction) wantsAnew(machine fleet.MachineID) {
-	t.resetInstall(machine)
-	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessProbe)
+	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessInstall, fleet.ProcessProbe)
 }
 
 // RecordInstalled records that the system installed by that attempt has come up and has proved

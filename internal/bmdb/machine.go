@@ -253,8 +253,8 @@ func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error
 	}
 	for _, process := range fleet.MachineProcesses() {
 		t.buffer.move(process, machineSubject(id), m.record.Provider, m.due[process], 0)
-		t.buffer.resetBackoff(machineSubject(id), process)
 	}
+	t.buffer.resetBackoff(machineSubject(id), fleet.MachineProcesses()...)
 	t.buffer.count(string(m.record.Provider), string(m.state.state), -1)
 	err := t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
 	if err != nil {

@@ -50,9 +50,7 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 	if err := t.putMarked(ctx, r.ID, max(1, newestGeneration(r))); err != nil {
 		return err
 	}
-	for process := range r.Backoffs {
-		t.buffer.resetBackoff(machineSubject(r.ID), process)
-	}
+	t.buffer.resetBackoff(machineSubject(r.ID), fleet.MachineProcesses()...)
 	t.revoke(m, actor, "it is marked as installed")
 	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+answersRequest(r))
 	return nil

@@ -186,11 +186,7 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 		if err := t.putHostKeys(ctx, machine, fleet.HostKeyAccepted, key); err != nil {
 			return false, err
 		}
-		for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessProbe} {
-			if _, backed := m.record.Backoffs[process]; backed {
-				t.buffer.resetBackoff(machineSubject(machine), process)
-			}
-		}
+		t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart, fleet.ProcessProbe)
 		t.recordEvent(fleet.Subject{Machine: machine}, actor, "", fleet.EventHostKeyAccepted, fingerprint+"; "+reason)
 		return true, nil
 	})
@@ -228,11 +224,7 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 // was at the machine says nothing of what comes after: while it counts, the next start waits, and
 // recovery restarts the machine as one whose agent cannot be started.
 func (t *transaction) forgetFailures(r fleet.Record) {
-	for _, process := range []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessRecovery} {
-		if _, backed := r.Backoffs[process]; backed {
-			t.buffer.resetBackoff(machineSubject(r.ID), process)
-		}
-	}
+	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
 }
 
 // quarantined fails unless the machine is in quarantine.
