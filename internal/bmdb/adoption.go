@@ -136,7 +136,7 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 	case err != nil:
 		return err
 	case m.ProviderID == string(a.id): // it is there already
-		return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
+		return t.setProvided(ctx, c, a.machine, a.id, a.provided)
 	}
 	if a.token.Token != "" {
 		err := t.closeIntent(ctx, statement.Intent{Machine: string(a.machine), Token: a.token.Token}, outcomeAdopted)
@@ -154,7 +154,7 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 		}
 		t.recordEvent(fleet.Subject{Machine: a.machine}, a.installedBy, "", fleet.EventMarkedInstalled, "it was adopted as such")
 	}
-	return t.setProvided(ctx, c, fact{a.machine, a.id, a.provided})
+	return t.setProvided(ctx, c, a.machine, a.id, a.provided)
 }
 
 // Elsewhere is what another provider's machine has in common with an entry of a list.

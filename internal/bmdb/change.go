@@ -103,21 +103,13 @@ func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided)
 			return err
 		},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			return t.setProvided(ctx, c, fact{machine, id, p})
+			return t.setProvided(ctx, c, machine, id, p)
 		},
 	}
 }
 
-// fact is what a provider says of one machine.
-type fact struct {
-	machine  fleet.MachineID
-	id       fleet.ProviderID
-	provided fleet.Provided
-}
-
-// setProvided writes the fact of a machine whose row is locked, if it says anything new.
-func (t *transaction) setProvided(ctx context.Context, c *commit, f fact) error {
-	machine, id, p := f.machine, f.id, f.provided
+// setProvided writes what a provider says of a machine whose row is locked, if it is anything new.
+func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided) error {
 	m, err := t.row(ctx, machine)
 	if fleet.KindOf(err) == fleet.KindNotFound {
 		return nil

@@ -321,7 +321,7 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 			return err
 		}
 		c.record(t, machine, fleet.EventCreated, fmt.Sprintf("%s on capacity %s", id, i.Capacity))
-		return t.setProvided(ctx, c, fact{machine, id, p})
+		return t.setProvided(ctx, c, machine, id, p)
 	})
 	first := ch.apply
 	ch.apply = func(ctx context.Context, t *transaction, c *commit) error {
@@ -330,7 +330,7 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 			return err
 		}
 		if err == nil && m.IntentOpenedAt == 0 && m.ProviderID == string(id) {
-			return t.setProvided(ctx, c, fact{machine, id, p})
+			return t.setProvided(ctx, c, machine, id, p)
 		}
 		return first(ctx, t, c)
 	}
