@@ -127,15 +127,16 @@ func (t *transaction) putProbe(ctx context.Context, machine fleet.MachineID, p f
 }
 
 // reach returns what history is told when a watched machine becomes unreachable by what was found
-// next, and when it answers again; "" when neither.
+// next, and when it answers again after as long; "" when neither. One that was switched on since
+// it was found silent is not unreachable while it boots, and answers again all the same.
 func (t *transaction) reach(r fleet.Record, next fleet.Probe) (event fleet.Event, detail string) {
-	was := lifecycle.Unreachable(r, *t.env)
-	before := r.Probe
+	was, before := lifecycle.Unreachable(r, *t.env), probeBefore(r, ProbeResult{Generation: next.Generation, Attempt: next.Attempt})
 	r.Probe = &next
 	switch is := lifecycle.Unreachable(r, *t.env); {
 	case is && !was:
 		return fleet.EventUnreachable, fmt.Sprintf("not answered since %s: %s", fleet.Instant(next.UnansweredSince), next.Detail)
-	case was && !is:
+	case next.Answered() && lifecycle.Watched(r) && before != nil && !before.Answered() &&
+		before.At.Sub(before.UnansweredSince) >= t.env.Policy.UnreachableAfter:
 		return fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second))
 	}
 	return "", ""

@@ -44,7 +44,8 @@ func (s Source[C]) Look(
 }
 
 // excuse marks those machines as Releasing that the list lacks, and that are being given back by
-// now, or are not there any more. Those that are known to be gone are none: there are some for weeks.
+// now, or are not there any more. Those that are known to be gone are none: there are some for
+// weeks.
 func (s Source[C]) excuse(ctx context.Context, db *bmdb.DB, entries []provider.Entry, view *bmdb.ProviderView) error {
 	listed := make(map[fleet.ProviderID]bool, len(entries))
 	for _, entry := range entries {

@@ -141,6 +141,31 @@ var probeTests = []test{
 		}
 		w.wantNumber(0, "SELECT count(*) FROM install_deadline")
 	}},
+	{"a watched machine that is switched on answers again", func(w *world) {
+		a, _ := w.unseen(sshWatched)
+		s := w.sessionFor("prober", 100*time.Hour)
+		policy := fleet.DefaultPolicy()
+		w.probe(s, 0, true)
+		for range 7 {
+			w.probe(s, policy.WatchInterval, false)
+		}
+		if got := w.state(a.Machine); got != fleet.StateUnreachable {
+			w.Fatalf("state %s", got)
+		}
+		w.provisioning(func(work *bmdb.Work) {
+			for _, status := range []fleet.ProviderStatus{fleet.ProviderStatusOff, fleet.ProviderStatusActive} {
+				r := w.record(a.Machine)
+				fact := *r.Provided
+				fact.Status = status
+				w.must(work.Note(w.ctx, bmdb.SetProvided(a.Machine, r.ProviderID, fact)))
+			}
+		})
+		if got := w.state(a.Machine); got != fleet.StateInstalled { // it boots
+			w.Fatalf("state %s", got)
+		}
+		w.probe(s, policy.WatchInterval, true)
+		w.wantEvents(a.Machine, "unreachable", "reachable again")
+	}},
 	{"a watched machine that does not answer is unreachable, and left alone", func(w *world) {
 		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", 100*time.Hour)

@@ -437,8 +437,8 @@ var workTests = []test{
 			case ids[2]: // which answers nobody, and has shown that key before
 				failure.Cause, failure.Answer = "connection refused", fleet.AnswerNone
 				shown = append(shown, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C"))
-			case ids[3]:
-				failure.Cause = "dial: 192.0.2.1:22 refuses the key SHA256:D for user root" // and has shown that key before
+			case ids[3]: // which has shown that key before, too
+				failure.Cause = "dial: 192.0.2.1:22 refuses the key SHA256:D for user root"
 				shown = append(shown, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C"))
 			default:
 				shown = append(shown, bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C"))
