@@ -44,9 +44,15 @@ func (p *pass) ensure(ctx context.Context, i *item) error {
 
 // create creates an object that is in the inventory; if there is one already, it is updated.
 func (p *pass) create(ctx context.Context, i *item) error {
+	had := p.ledger.entry(i.Key).UID != ""
 	err := p.createMarked(ctx, i)
 	switch {
 	case err == nil:
+		if had { // somebody has deleted it
+			p.results.Lock()
+			p.repairs.add(i.Key)
+			p.results.Unlock()
+		}
 		p.succeeded(&p.report.Created, i.Key)
 		p.a.log.InfoContext(ctx, "created", slog.String("object", i.Key.String()))
 		return nil

@@ -331,8 +331,14 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 				continue
 			}
 		}
-		if i.live == nil && !p.halfway[i.Key] && p.leaveAlone(ctx, i) { // what was begun is finished
-			continue
+		if i.live == nil && !p.halfway[i.Key] { // what was begun is finished
+			if p.leaveAlone(ctx, i) {
+				continue
+			}
+			if p.repairs.tooOften(i.Key) {
+				p.stillFailing(ctx, i.Object, nil, "others delete it again and again; it is created ever less often")
+				continue
+			}
 		}
 		if p.failures.due(i.Key, i.Hash(), i.version) {
 			p.todo = append(p.todo, i)

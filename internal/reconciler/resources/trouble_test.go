@@ -300,3 +300,28 @@ func TestStopped(t *testing.T) {
 		t.Errorf("without Run: %+v, %v", r, err)
 	}
 }
+
+// TestDeletedAgainAndAgain: what somebody else deletes is created at once a few times, and then
+// ever less often, which passes tell.
+func TestDeletedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("a.yaml", configMap("deleted", "1"))
+	a := w.start(resources.Options{})
+	a.done()
+	const why = "others delete it again and again; it is created ever less often"
+	created, told := 0, false
+	for n := 0; n < 20 && !told; n++ {
+		w.remove(configMaps, "default", "deleted")
+		a.until("the deletion", func(r reconciler.Report, err error) bool {
+			created += r.Created
+			told = told || strings.Contains(fmt.Sprint(err), why)
+			return told || r.Created > 0
+		})
+	}
+	if !told || created < 5 || created > 10 {
+		t.Errorf("it was created %d times, and told: %t", created, told)
+	}
+	a.done()
+	w.get(configMaps, "default", "deleted")
+}
