@@ -312,13 +312,12 @@ func TestPauseAfterTheDelete(t *testing.T) {
 		second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
 		ctx, breakOff := context.WithCancel(t.Context())
 		over.after = func(_ int, r *http.Request) error {
-			if r.Method != http.MethodDelete || ctx.Err() != nil {
-				return nil
-			}
-			second.SetOverrides([]reconciler.Override{{Effect: reconciler.Pause, Scope: reconciler.ScopeAll, By: "anna", Reason: "an incident"}})
-			breakOff()
-			if lost {
-				return errDied
+			if r.Method == http.MethodDelete && ctx.Err() == nil {
+				second.SetOverrides([]reconciler.Override{{Effect: reconciler.Pause, Scope: reconciler.ScopeAll, By: "anna", Reason: "an incident"}})
+				breakOff()
+				if lost {
+					return errDied
+				}
 			}
 			return nil
 		}

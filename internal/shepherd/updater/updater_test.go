@@ -361,6 +361,7 @@ func TestReleasedMachinesAreNotMissing(t *testing.T) {
 }
 
 func releaseBesideThePass(t *testing.T, meanwhile bool) {
+	t.Helper()
 	b := newBench(t, 6)
 	for range 4 {
 		b.pass()
