@@ -34,7 +34,8 @@ type Summary struct {
 	RefusedHostKeys int
 	FirstRefused    fleet.MachineID
 	// Refusing are the machines on which no agent is started because their host refuses us otherwise,
-	// as where it does not know our SSH key, and FirstRefusing is one of them; counted like those.
+	// as where it does not know our SSH key, and FirstRefusing is one of them. Where there are more
+	// than CountedAtMost backoffs in the database, there may be more.
 	Refusing      int
 	FirstRefusing fleet.MachineID
 	// Unasked are the machines whose installed system could not be asked whether it is up, for

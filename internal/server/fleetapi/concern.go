@@ -219,7 +219,8 @@ func refused(summary bmdb.Summary) []*fleetv1.Concern {
 	}}
 }
 
-// refusing returns a concern while hosts do not let us in: as refused.
+// refusing returns a concern while hosts do not let us in, as where nobody has put our SSH key into
+// their authorized_keys. The states of their machines do not show it until they are late, either.
 func refusing(summary bmdb.Summary) []*fleetv1.Concern {
 	n := summary.Refusing
 	if n == 0 {
