@@ -23,7 +23,7 @@ type Source[C any] struct {
 }
 
 // Look reads what the BMDB knows of the provider and then one of the provider's lists. So a list
-// that fails costs two reads at most, and no machine that the BMDB knows is newer than the list. A
+// that fails costs one read, and no machine that the BMDB knows is newer than the list. A
 // machine that the list lacks counts as Releasing also where that is so only after the list: a
 // list may wait long for its turn, and the calls that give machines back have turns meanwhile.
 func (s Source[C]) Look(
