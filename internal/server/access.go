@@ -169,7 +169,9 @@ func Guard(needs map[string]token.Role, next http.Handler) http.Handler {
 			w.Header().Set("Connection", "close") // else the server waits for the body before it answers
 		}
 		status := StatusOf(err)
-		if refusals.IsSupported(r) {
+		// What says so of itself by its content is a call. One by GET says so by its message
+		// (connectrpc.com/docs/protocol, "Unary-Get-Request").
+		if refusals.IsSupported(r) && (r.Method != http.MethodGet || r.URL.Query().Has("message")) {
 			// It fails only when the caller has gone.
 			_ = refusals.Write(w, r, connect.NewError(status.Connect(), errors.New(Message(err))))
 			return

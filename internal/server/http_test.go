@@ -205,6 +205,29 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// A browser asks for a token where it is told to. A program that calls the API by GET is answered as
+// by POST.
+func TestGuardAsksBrowsers(t *testing.T) {
+	t.Parallel()
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
+	for path, c := range map[string]struct{ challenge, content string }{
+		"/machine/": {`Basic realm="Ironherd: any user name, a token as password"`, "text/plain; charset=utf-8"},
+		"/fleet.v1.FleetService/GetSummary?encoding=json&message=%7B%7D": {"", "application/json"},
+	} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, l.URL("http")+path, nil)
+		a, err := newClient(t, "").Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(a.Body)
+		a.Body.Close()
+		if got := a.Header.Get("WWW-Authenticate"); a.StatusCode != http.StatusUnauthorized || got != c.challenge ||
+			a.Header.Get("Content-Type") != c.content || !strings.Contains(string(answer), "a token is needed") {
+			t.Errorf("%s: %d, challenge %q, %s: %s", path, a.StatusCode, got, a.Header.Get("Content-Type"), answer)
+		}
+	}
+}
+
 // TestGuardReadsNoBody sends the header of a request and waits for the answer before it sends
 // anything else.
 func TestGuardReadsNoBody(t *testing.T) {
