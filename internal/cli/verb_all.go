@@ -29,27 +29,30 @@ type following struct {
 	all *fleetv1.Plan
 	// shown is how many plans were printed.
 	shown int
+	// left is how many machines --limit leaves.
+	left int
 }
 
 // run does all of it.
 func (o *following) run(ctx context.Context) error {
 	o.request.AllowRefused = true
-	left, more := cmp.Or(o.f.limit, math.MaxInt), true
-	for more && left > 0 {
-		o.request.Limit = int32(min(left, maxPlanned))
+	o.left = cmp.Or(o.f.limit, math.MaxInt)
+	for more := true; more; {
+		o.request.Limit = int32(min(o.left, maxPlanned))
 		before := o.request.GetAfter()
 		plan, err := o.one(ctx)
 		n := len(plan.GetMachines())
 		if n > 0 {
 			o.request.After = plan.GetMachines()[n-1].GetMachineId()
 		}
-		more = n == int(o.request.GetLimit()) && n < left
+		more = n == int(o.request.GetLimit()) && n < o.left
+		o.left -= n
 		switch begun := len(o.all.GetMachines()) > 0; {
 		case err != nil && plan == nil && begun:
-			o.note("%s were dealt with. For the others, give this command again with --after %s.", plural(len(o.all.GetMachines()), "machine"), before)
+			o.note("%s were dealt with. For the others, %s.", plural(len(o.all.GetMachines()), "machine"), o.again())
 			return err
 		case err != nil && plan != nil && more:
-			o.note("For the machines behind those of that plan, give this command again with --after %s.", o.request.GetAfter())
+			o.note("For the machines behind those of that plan, %s.", o.again())
 			return err
 		case err != nil:
 			return err
@@ -62,13 +65,21 @@ func (o *following) run(ctx context.Context) error {
 		case !o.yes:
 			return o.end(ctx, plan, more)
 		}
-		left -= n
 		o.all.Verb, o.all.Machines = plan.GetVerb(), append(o.all.Machines, plan.GetMachines()...)
 		if more {
 			o.note("%s so far. The next plan is for those behind %s.", plural(len(o.all.GetMachines()), "machine"), o.request.GetAfter())
 		}
 	}
 	return o.afterPlan(ctx, o.client, o.all, o.f.wait)
+}
+
+// again tells how to go on behind the last machine of the plans so far, with what is left of --limit.
+func (o *following) again() string {
+	rest := ""
+	if o.f.limit > 0 {
+		rest = fmt.Sprintf(" --limit %d", o.left)
+	}
+	return fmt.Sprintf("give this command again with --after %s%s", o.request.GetAfter(), rest)
 }
 
 // one makes a plan, has it carried out where that is wanted, and prints it. Where there is a plan,
@@ -102,8 +113,7 @@ func (o *following) pass(plan *fleetv1.Plan) {
 // there may be machines behind them.
 func (o *following) refused(ctx context.Context, plan *fleetv1.Plan, limited bool) error {
 	if limited && o.further(ctx) {
-		o.note("That is so of the first %s. For those behind them, give this command again with --after %s.",
-			plural(len(plan.GetMachines()), "machine"), o.request.GetAfter())
+		o.note("That is so of the first %s. For those behind them, %s.", plural(len(plan.GetMachines()), "machine"), o.again())
 	}
 	return fleet.Errorf(fleet.KindConflict, "%s", plan.GetMachines()[0].GetRefused())
 }
@@ -112,8 +122,8 @@ func (o *following) refused(ctx context.Context, plan *fleetv1.Plan, limited boo
 // machines behind it.
 func (o *following) end(ctx context.Context, plan *fleetv1.Plan, limited bool) error {
 	if limited && o.further(ctx) {
-		o.note("More machines are selected than one plan can have: this one is for the first %d. For those behind them, give this command again with --after %s; "+
-			"with --yes, plan after plan is made and confirmed.", len(plan.GetMachines()), o.request.GetAfter())
+		o.note("More machines are selected than one plan can have: this one is for the first %d. For those behind them, %s; "+
+			"with --yes, plan after plan is made and confirmed.", len(plan.GetMachines()), o.again())
 	}
 	if plan.GetConfirmedAt() == nil {
 		o.sayHowToConfirm(plan, o.f.wait)
@@ -132,8 +142,7 @@ func (o *following) further(ctx context.Context) bool {
 		Provider: r.GetProvider(), States: r.GetStates(), Locations: r.GetLocations(), Labels: r.GetLabels(), PageToken: r.GetAfter(), PageSize: 1,
 	})
 	if err != nil {
-		o.note("Whether more machines are selected than those of this plan is not known: %s. For those behind them, give this command again with --after %s.",
-			message(err), o.request.GetAfter())
+		o.note("Whether more machines are selected than those of this plan is not known: %s. For those behind them, %s.", message(err), o.again())
 	}
 	return len(page.GetMachines()) > 0
 }

@@ -132,6 +132,15 @@ func TestAllThatASelectorFits(t *testing.T) {
 			7, 0, 999,
 			[]string{"ironherd plan confirm plan2 --server", "goes on with it", "behind those of that plan, give this command again with --after " + manyID(1999)},
 		},
+		"one of so many is lost": {
+			&manyFleet{n: 2500, fails: 2}, []string{"--yes", "--limit", "2200"}, 7, 0, 999, []string{"again with --after " + manyID(1999) + " --limit 200."},
+		},
+		"one of so many cannot be made": {
+			&manyFleet{n: 2500, old: true}, []string{"--yes", "--limit", "1200"}, 1, 0, 999, []string{"again with --after " + manyID(999) + " --limit 200."},
+		},
+		"so many, only planned": {
+			&manyFleet{n: 2500}, []string{"--limit", "1200"}, 0, 0, -1, []string{"--after " + manyID(999) + " --limit 200; with --yes"},
+		},
 		"the last is lost": {&manyFleet{n: 1500, fails: 2}, []string{"--yes"}, 7, 0, 999, []string{"ironherd plan confirm plan2"}},
 		"old":              {&manyFleet{n: 2500, old: true}, []string{"--yes"}, 1, 0, 999, []string{"too old to know --after", "again with --after " + manyID(999)}},
 		"old, and refused": {&manyFleet{n: 2500, refuses: 1000, old: true}, []string{"--yes"}, 5, 0, -1, []string{"m0 is in maintenance"}},
