@@ -27,6 +27,9 @@ var (
 
 const restartedMessage = "the agent was restarted while it was installing"
 
+// diskUnknown is the disk of a report of which nobody knows whether anything was written.
+const diskUnknown = "unknown"
+
 // job is an install that is running.
 type job struct {
 	request *agentv1.InstallRequest
@@ -254,6 +257,7 @@ func (s *session) resumeInstall() error {
 		if returned := s.state.GetReturned(); returned != nil {
 			report.Error = "the takeover by kexec before the install did not last: " + returned.GetCause()
 		}
+		report.Disk, report.DiskSerial = s.mayHaveWritten()
 		s.keepReport(report)
 		return nil
 	}
@@ -265,6 +269,20 @@ func (s *session) resumeInstall() error {
 		s.report = report
 	}
 	return nil
+}
+
+// mayHaveWritten returns the disk that an install which did not end has written, as its report names
+// it. An install goes on in memory, and what is recorded there is lost with the machine's memory:
+// after another boot nobody knows.
+func (s *session) mayHaveWritten() (disk, serial string) {
+	begun := s.state.GetBegunDisk()
+	switch {
+	case begun != nil && begun.GetInstallGeneration() == s.state.GetInstallGeneration():
+		return "/dev/" + begun.GetName(), begun.GetSerial()
+	case s.state.GetInstallBootId() != s.bootID:
+		return diskUnknown, ""
+	}
+	return "", ""
 }
 
 // resumePending starts the install that this agent was put into memory for. It was recorded as

@@ -160,3 +160,39 @@ func TestAnInstallThatCannotBeRecordedIsReported(t *testing.T) {
 		f.end(f.t)
 	})
 }
+
+// A lost install says which disk it may have written. What it recorded in memory is gone with that:
+// after another boot nobody knows.
+func TestLostInstallNamesItsDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		change       func(*agentv1.AgentState)
+		disk, serial string
+	}{
+		"the same boot, before anything was written": {func(s *agentv1.AgentState) { s.InstallBootId = "boot-1" }, "", ""},
+		"another boot": {func(s *agentv1.AgentState) { s.InstallBootId = "boot-0" }, "unknown", ""},
+		"another boot, after an earlier install": {func(s *agentv1.AgentState) {
+			s.InstallBootId, s.BegunDisk = "boot-0", &agentv1.BegunDisk{InstallGeneration: 1, Name: "vda"}
+		}, "unknown", ""},
+		"a disk was begun": {func(s *agentv1.AgentState) {
+			s.InstallBootId, s.BegunDisk = "boot-1", &agentv1.BegunDisk{InstallGeneration: 2, Name: "vda", Serial: "S1"}
+		}, "/dev/vda", "S1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				t := f.t
+				f.host.prepare(t, initMessage(1, f.authority))
+				f.host.change(t, func(state *agentv1.AgentState) {
+					state.InstallGeneration, state.InstallAttempt, state.InstallRunning = 2, 3, true
+					c.change(state)
+				})
+				f.host.prepare(t, initMessage(2, f.authority))
+				f.start(t)
+				after(time.Minute)
+				if report := f.seen()[0].GetInstallReport(); report.GetDisk() != c.disk || report.GetDiskSerial() != c.serial {
+					t.Errorf("report: %v", report)
+				}
+				f.end(t)
+			})
+		})
+	}
+}

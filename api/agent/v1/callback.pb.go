@@ -1372,8 +1372,8 @@ type InstallReport struct {
 	Ok                bool                   `protobuf:"varint,3,opt,name=ok,proto3" json:"ok,omitempty"`
 	// One sentence on what went wrong; empty when ok.
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	// Path and serial of the disk that was written, if only in part (empty: nothing was), and how
-	// long it took in milliseconds.
+	// Path and serial of the disk that was written, if only in part, and how long it took in
+	// milliseconds. No path: nothing was written. "unknown": nobody knows whether anything was.
 	Disk         string `protobuf:"bytes,5,opt,name=disk,proto3" json:"disk,omitempty"`
 	DiskSerial   string `protobuf:"bytes,6,opt,name=disk_serial,json=diskSerial,proto3" json:"disk_serial,omitempty"`
 	DurationMs   int64  `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
