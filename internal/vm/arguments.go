@@ -24,11 +24,17 @@ const (
 func lockThread() { runtime.LockOSThread() }
 
 // firmwares are where Debian puts EFI for virtual machines: code, and the template of its
-// variables.
-var firmwares = [][2]string{
-	{"/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"},
-	{"/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"},
-}
+// variables. The variables of secureFirmwares have Microsoft's keys, and Secure Boot is on.
+var (
+	firmwares = [][2]string{
+		{"/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"},
+		{"/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"},
+	}
+	secureFirmwares = [][2]string{
+		{"/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"},
+		{"/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.ms.fd"},
+	}
+)
 
 // arguments returns QEMU's.
 func (m *Machine) arguments(ctx context.Context) ([]string, error) {
@@ -50,7 +56,7 @@ func (m *Machine) arguments(ctx context.Context) ([]string, error) {
 		clock = c.Clock.UTC().Format("2006-01-02T15:04:05")
 	}
 	args := []string{
-		"-name", plain(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-accel", accelerator, "-cpu", processor,
+		"-name", plain(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-machine", c.board(), "-accel", accelerator, "-cpu", processor,
 		"-m", fmt.Sprint(memory), "-smp", fmt.Sprint(cpus), "-rtc", "base=" + clock, "-device", "virtio-rng-pci",
 		"-chardev", "file,id=console,path=" + escape(m.ConsolePath()), "-serial", "chardev:console",
 		"-qmp", "unix:" + escape(m.path("qmp")) + ",server=on,wait=off",
@@ -109,19 +115,32 @@ func (m *Machine) behindPort(args []string) []string {
 	return append([]string{"-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d", m.rootPorts, m.rootPorts)}, args...)
 }
 
+// board is the kind of machine. Secure Boot needs system management mode, in which alone the
+// variables of the firmware can be written (OvmfPkg/README, "SMM support").
+func (c Config) board() string {
+	if c.SecureBoot {
+		return "q35,smm=on"
+	}
+	return "q35"
+}
+
 // firmware prepares EFI with variables of the machine's own.
 func (m *Machine) firmware() ([]string, error) {
-	for _, f := range firmwares {
+	candidates, secured := firmwares, []string(nil)
+	if m.config.SecureBoot {
+		candidates = secureFirmwares
+		secured = []string{"-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1"}
+	}
+	for _, f := range candidates {
 		if _, err := os.Stat(f[0]); err != nil {
 			continue
 		}
 		if err := copyFile(f[1], m.path("variables.fd")); err != nil {
 			return nil, fmt.Errorf("make the variables of the firmware: %w", err)
 		}
-		return []string{
-			"-drive", "if=pflash,format=raw,unit=0,readonly=on,file=" + f[0],
-			"-drive", "if=pflash,format=raw,unit=1,file=" + escape(m.path("variables.fd")),
-		}, nil
+		return append(secured,
+			"-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+f[0],
+			"-drive", "if=pflash,format=raw,unit=1,file="+escape(m.path("variables.fd"))), nil
 	}
 	return nil, errors.New("no EFI for virtual machines is here: run `make setup` (Debian: apt-get install ovmf)")
 }
@@ -173,6 +192,9 @@ func (m *Machine) network(ctx context.Context, n int, c Network) ([]string, erro
 	device := "virtio-net-pci,romfile=,netdev=" + id
 	if c.MAC != "" {
 		device += ",mac=" + c.MAC
+	}
+	if c.Speed != 0 {
+		device += fmt.Sprintf(",speed=%d,duplex=full", c.Speed)
 	}
 	if c.Switch != "" {
 		return []string{

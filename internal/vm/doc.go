@@ -1,10 +1,11 @@
 // Package vm runs virtual machines under QEMU: real kernels on emulated hardware, as the machines
 // of tests and of a demonstration.
 //
-// A Machine has disks that are files, a firmware (BIOS or UEFI), a serial console that is written
-// to a file, and a network of its own: QEMU's user-mode network, shut off from every other one.
-// Ports of the guest are forwarded to loopback of the host, and chosen ports of the host's
-// loopback are reached from the guest under GatewayAddress. Nothing else gets in or out.
+// A Machine has disks that are files, a firmware (BIOS, or UEFI with Secure Boot or without), a
+// serial console that is written to a file, and a network of its own: QEMU's user-mode network,
+// shut off from every other one. Ports of the guest are forwarded to loopback of the host, and
+// chosen ports of the host's loopback are reached from the guest under GatewayAddress. Nothing else
+// gets in or out.
 //
 // # States
 //

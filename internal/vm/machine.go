@@ -33,6 +33,8 @@ type Config struct {
 	// enough for the path of a Unix socket.
 	Dir      string
 	Firmware Firmware
+	// SecureBoot has UEFI start only what Microsoft's keys have signed, as Debian's shim is.
+	SecureBoot bool
 	// Memory in MiB and number of processors. Zero: 1024, and 1.
 	Memory, CPUs int
 	Disks        []Disk
@@ -72,6 +74,8 @@ type Disk struct {
 // Network is a network interface.
 type Network struct {
 	MAC string
+	// Speed in Mbit/s is told to the guest, with full duplex, as LACP needs it. Zero: nothing is told.
+	Speed int
 	// Address is the guest's, where it does not take the one that DHCP gives it.
 	Address string
 	// Forward maps ports of the guest to free ports of the host's loopback, which Machine.Port tells.

@@ -37,18 +37,20 @@ func TestNetworkIsCarriedOver(t *testing.T) {
 	}
 }
 
-// Networks that only another machine can offer: IPv6 alone, a VLAN, a bond, and a VLAN on a bond
-// whose members end in one bridge. The agent in memory connects through each.
+// Networks that only another machine can offer: IPv6 alone, a VLAN, a VLAN on a bond whose members
+// end in one bridge, and one on a bond that speaks LACP. The agent in memory connects through each.
 func TestNetworksBehindAPeer(t *testing.T) {
 	onDemand(t)
 	t.Parallel()
 	ctx := bounded(t, limit)
-	peer := bootPeer(t, ctx, 4)
+	peer := bootPeer(t, ctx, 6)
 	for _, c := range []struct {
 		name, words string
 		cables      []int
 		own, guest  string
 		setup       string
+		// then must be what the peer says to this when the agent has connected.
+		ask, then string
 	}{
 		{
 			name: "IPv6 alone", words: "test.address=fd00:9::2/64 test.gateway=fd00:9::1", cables: []int{0}, own: "fd00:9::1", guest: "fd00:9::2",
@@ -65,6 +67,15 @@ func TestNetworksBehindAPeer(t *testing.T) {
 			setup: "modprobe bridge && ip link add br0 type bridge && ip link set wan3 master br0 up && ip link set wan4 master br0 up && " +
 				"ip link set br0 up && ip link add link br0 name br0.200 type vlan id 200 && ip link set br0.200 up && ip address add 10.9.2.1/24 dev br0.200",
 		},
+		{
+			name: "VLAN on a bond with LACP", words: "test.cards=2 test.bond=802.3ad test.vlan=300 test.address=10.9.3.2/24 test.gateway=10.9.3.1",
+			cables: []int{4, 5}, own: "10.9.3.1", guest: "10.9.3.2",
+			setup: "modprobe bonding max_bonds=0 && ip link add lag type bond mode 802.3ad miimon 100 lacp_rate fast && ip link set wan5 master lag && " +
+				"ip link set wan6 master lag && ip link set lag up && ip link add link lag name lag.300 type vlan id 300 && ip link set lag.300 up && " +
+				"ip address add 10.9.3.1/24 dev lag.300",
+			ask:  `sed -n 's/^\tNumber of ports: /ports /p; s/^\tPartner Mac Address: /partner /p' /proc/net/bonding/lag`,
+			then: "ports 2\npartner 52:54:00:00:02:04\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := bounded(t, limit)
@@ -73,11 +84,16 @@ func TestNetworksBehindAPeer(t *testing.T) {
 			config := quick(t, vm.BIOS, c.words)
 			config.Networks = nil
 			for _, n := range c.cables {
-				config.Networks = append(config.Networks, vm.Network{MAC: fmt.Sprintf("52:54:00:00:02:%02x", n), Switch: peer.cable(n)})
+				config.Networks = append(config.Networks, vm.Network{MAC: fmt.Sprintf("52:54:00:00:02:%02x", n), Switch: peer.cable(n), Speed: 1000})
 			}
 			m := boot(t, config)
 			p := manageBehind(t, initializer.TakeoverKexec, port, peer.connect(t, ctx, c.own, c.guest, port), c.own, nil)
 			awaitCarried(t, ctx, p, m)
+			if c.ask != "" {
+				if got := shell(t, ctx, peer.host, c.ask); got != c.then {
+					t.Errorf("the peer says %q, want %q", got, c.then)
+				}
+			}
 		})
 	}
 }

@@ -29,7 +29,7 @@ func bootPeer(t *testing.T, ctx context.Context, cables int) *peer {
 	c.Name, c.Networks[0].MAC = "peer", "52:54:00:00:01:00"
 	p := &peer{dir: c.Dir}
 	for n := range cables {
-		c.Networks = append(c.Networks, vm.Network{MAC: fmt.Sprintf("52:54:00:00:01:%02x", n+1), Switch: p.cable(n), SwitchListen: true})
+		c.Networks = append(c.Networks, vm.Network{MAC: fmt.Sprintf("52:54:00:00:01:%02x", n+1), Switch: p.cable(n), SwitchListen: true, Speed: 1000})
 	}
 	p.machine = boot(t, c)
 	p.host = login(t, ctx, p.machine)

@@ -23,18 +23,21 @@ import (
 const limit = 40 * time.Minute
 
 // A stock Debian with OpenSSH is taken over by kexec, reports its hardware, gets an image by digest
-// on its only disk, boots it by itself, and is seen to be up.
+// on its only disk, boots it by itself, and is seen to be up. Under Secure Boot each kernel on the
+// way is one that Debian has signed, and keeps unsigned code out (lockdown).
 func TestFromStockToInstalled(t *testing.T) {
 	onDemand(t)
-	for _, firmware := range []vm.Firmware{vm.BIOS, vm.UEFI} {
-		t.Run(string(firmware), func(t *testing.T) {
+	for name, firmware := range map[string]vm.Firmware{"bios": vm.BIOS, "uefi": vm.UEFI, "secure boot": vm.UEFI} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, err := offered()
 			check(t, err)
 			ctx := bounded(t, limit)
 			port := freePort(t)
 			started := time.Now()
-			m := boot(t, stock(t, firmware, port, o.port))
+			c := stock(t, firmware, port, o.port)
+			c.SecureBoot = name == "secure boot"
+			m := boot(t, c)
 			awaitSSH(t, ctx, m)
 			t.Logf("%-38s %6.1f s, processors %6.1f s", "stock system lets in", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
 			booted, spent := time.Now(), m.ProcessorTime()
@@ -45,7 +48,7 @@ func TestFromStockToInstalled(t *testing.T) {
 			cost := awaitInstalled(t, ctx, p, m)
 			phases(t, ctx, p, booted, spent, cost)
 			t.Logf("%-38s %6.1f s, processors %6.1f s", "in all", time.Since(started).Seconds(), m.ProcessorTime().Seconds())
-			checkHardware(t, ctx, p, firmware)
+			checkHardware(t, ctx, p, c)
 			host := login(t, ctx, m)
 			if !strings.Contains(shell(t, ctx, host, "systemctl is-active ironherd-firstboot.service || true"), "inactive") {
 				t.Error("the unit that says that the system is up has not ended")
@@ -55,6 +58,10 @@ func TestFromStockToInstalled(t *testing.T) {
 			}
 			if firmware == vm.UEFI {
 				checkBootEntry(t, ctx, host)
+			}
+			lockdown := shell(t, ctx, host, "cat /sys/kernel/security/lockdown")
+			if strings.Contains(lockdown, "[none]") == c.SecureBoot {
+				t.Errorf("the kernel that was installed keeps unsigned code out as %q says", lockdown)
 			}
 		})
 	}
@@ -81,7 +88,7 @@ func TestFromQuickToInstalled(t *testing.T) {
 	check(t, err)
 	ctx := bounded(t, limit)
 	p, m, c := installedFromQuick(t, ctx, o, vm.UEFI, nil)
-	checkHardware(t, ctx, p, vm.UEFI)
+	checkHardware(t, ctx, p, c)
 	checkBootEntry(t, ctx, login(t, ctx, m))
 	m.Kill()
 	c.Firmware = vm.BIOS
@@ -270,13 +277,14 @@ func patient(c *config.Config) {
 }
 
 // checkHardware compares the report of the agent in memory with what QEMU was told.
-func checkHardware(t *testing.T, ctx context.Context, p *plane, firmware vm.Firmware) {
+func checkHardware(t *testing.T, ctx context.Context, p *plane, c vm.Config) {
 	t.Helper()
 	machine, err := p.machine(ctx)
 	check(t, err)
 	h, s := machine.GetHardware(), machine.GetHardware().GetSystem()
 	if s.GetVendor() != "Ironherd" || s.GetProduct() != "Test machine" || s.GetSerial() != "SN-0001" ||
-		!strings.EqualFold(s.GetUuid(), "11111111-2222-4333-8444-555555555555") || s.GetEfi() != (firmware == vm.UEFI) {
+		!strings.EqualFold(s.GetUuid(), "11111111-2222-4333-8444-555555555555") || s.GetEfi() != (c.Firmware == vm.UEFI) ||
+		(s.GetSecureBoot() == agentv1.SecureBoot_SECURE_BOOT_ENABLED) != c.SecureBoot {
 		t.Errorf("system: %v", s)
 	}
 	threads := int32(0)
