@@ -271,9 +271,9 @@ func (s *session) resumeInstall() error {
 	return nil
 }
 
-// mayHaveWritten returns the disk that an install which did not end has written, as its report names
-// it. An install goes on in memory, and what is recorded there is lost with the machine's memory:
-// after another boot nobody knows.
+// mayHaveWritten returns the disk that an install which did not end has written, as its report
+// names it. An install goes on in memory, and what is recorded there is lost with the machine's
+// memory: after another boot nobody knows.
 func (s *session) mayHaveWritten() (disk, serial string) {
 	begun := s.state.GetBegunDisk()
 	switch {

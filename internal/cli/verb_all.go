@@ -73,7 +73,8 @@ func (o *following) run(ctx context.Context) error {
 	return o.afterPlan(ctx, o.client, o.all, o.f.wait)
 }
 
-// again tells how to go on behind the last machine of the plans so far, with what is left of --limit.
+// again tells how to go on behind the last machine of the plans so far, with what is left of
+// --limit.
 func (o *following) again() string {
 	rest := ""
 	if o.f.limit > 0 {

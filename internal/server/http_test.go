@@ -205,8 +205,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// A browser asks for a token where it is told to. A program that calls the API by GET is answered as
-// by POST.
+// A browser asks for a token where it is told to. A program that calls the API by GET is answered
+// as by POST.
 func TestGuardAsksBrowsers(t *testing.T) {
 	t.Parallel()
 	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
