@@ -196,3 +196,44 @@ func TestLostInstallNamesItsDisk(t *testing.T) {
 		})
 	}
 }
+
+// An agent that installs tells how it goes on as often as the control plane lets it, and its
+// heartbeats come all the same.
+func TestProgressWaitsForThePaceOfTheControlPlane(t *testing.T) {
+	for name, c := range map[string]struct{ interval, progress, least, most int64 }{
+		"less often than each second": {30_000, 4_000, 4_000, 6_000},
+		"no less often than it beats": {5_000, 60_000, 5_000, 5_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				t := f.t
+				f.host.prepare(t, initMessage(1, f.authority))
+				data := append(image(), make([]byte, 3_000_000)...) // twenty seconds
+				f.options.HTTPClient = imageClient(data)
+				f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					response := &agentv1.HeartbeatResponse{NextIntervalMs: c.interval, ProgressIntervalMs: c.progress}
+					if n == 0 {
+						response.InstallRequest = installRequest(1, 1, data)
+					}
+					return response, nil
+				}
+				f.start(t)
+				after(19 * time.Second)
+				calls, told := f.seen(), 0
+				for i, call := range calls {
+					if call.GetInstallProgress().GetBytesDone() == 0 || calls[i-1].GetInstallProgress().GetBytesDone() == 0 {
+						continue
+					}
+					told++
+					if gap := call.at.Sub(calls[i-1].at).Milliseconds(); gap < c.least || gap > c.most {
+						t.Errorf("progress %d ms after the heartbeat before", gap)
+					}
+				}
+				if told == 0 {
+					t.Errorf("%d heartbeats with progress", told)
+				}
+				f.end(t)
+			})
+		})
+	}
+}

@@ -136,6 +136,10 @@ type session struct {
 	link    *link
 
 	interval time.Duration
+	// spoke is when the last heartbeat was begun. One that only tells of progress comes no sooner than
+	// progressInterval after it.
+	spoke            time.Time
+	progressInterval time.Duration
 	// failures and refusals count the calls in a row that failed, and that were refused.
 	failures, refusals int
 	// admitted tells that a heartbeat was answered.
@@ -217,6 +221,10 @@ func (s *session) run(ctx context.Context) error {
 			s.installEnded(ctx, report)
 			news = true
 		case <-s.jobProgressed():
+			if early := s.progressInterval - time.Since(s.spoke); early > 0 && s.failures == 0 {
+				timer.Reset(early) // never later than it was to be
+				continue
+			}
 			news = true
 		}
 		if news && s.failures > 0 { // the next attempt carries it
@@ -240,6 +248,7 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 		s.collect()
 	}
 	request := s.request()
+	s.spoke = time.Now()
 	response, err := s.link.heartbeat(ctx, request)
 	if s.options.Contact != nil {
 		s.options.Contact(err, status.Code(err) == codes.PermissionDenied)
@@ -253,6 +262,7 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	}
 	s.failures, s.refusals = 0, 0
 	s.setInterval(response.GetNextIntervalMs())
+	s.progressInterval = min(s.interval, time.Duration(response.GetProgressIntervalMs())*time.Millisecond)
 	if request.GetHardwareReport() != nil {
 		s.delivered, s.hardware = inventory.Digest(s.hardware), nil
 	}

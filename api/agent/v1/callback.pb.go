@@ -390,9 +390,12 @@ type HeartbeatResponse struct {
 	CancelInstall *CancelInstall `protobuf:"bytes,3,opt,name=cancel_install,json=cancelInstall,proto3" json:"cancel_install,omitempty"`
 	// Set when the agent is to give the machine back. Only an agent in memory is told: one in place
 	// is stopped over SSH. Repeated as long as it is wanted and the agent is heard.
-	LeaveMachine  *LeaveMachine `protobuf:"bytes,4,opt,name=leave_machine,json=leaveMachine,proto3" json:"leave_machine,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LeaveMachine *LeaveMachine `protobuf:"bytes,4,opt,name=leave_machine,json=leaveMachine,proto3" json:"leave_machine,omitempty"`
+	// The least number of milliseconds from a heartbeat to one that only tells how an install goes
+	// on. 0: the agent's own second.
+	ProgressIntervalMs int64 `protobuf:"varint,5,opt,name=progress_interval_ms,json=progressIntervalMs,proto3" json:"progress_interval_ms,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
@@ -451,6 +454,13 @@ func (x *HeartbeatResponse) GetLeaveMachine() *LeaveMachine {
 		return x.LeaveMachine
 	}
 	return nil
+}
+
+func (x *HeartbeatResponse) GetProgressIntervalMs() int64 {
+	if x != nil {
+		return x.ProgressIntervalMs
+	}
+	return 0
 }
 
 // LeaveMachine tells an agent in memory to restart the machine into the system on its disk. The
@@ -1658,12 +1668,13 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x14last_install_attempt\x18\t \x01(\x05R\x12lastInstallAttempt\x123\n" +
 	"\x04mode\x18\n" +
 	" \x01(\x0e2\x1f.ironherd.agent.v1.TakeoverModeR\x04mode\x12\x10\n" +
-	"\x03log\x18\v \x01(\tR\x03log\"\x98\x02\n" +
+	"\x03log\x18\v \x01(\tR\x03log\"\xca\x02\n" +
 	"\x11HeartbeatResponse\x12(\n" +
 	"\x10next_interval_ms\x18\x01 \x01(\x03R\x0enextIntervalMs\x12J\n" +
 	"\x0finstall_request\x18\x02 \x01(\v2!.ironherd.agent.v1.InstallRequestR\x0einstallRequest\x12G\n" +
 	"\x0ecancel_install\x18\x03 \x01(\v2 .ironherd.agent.v1.CancelInstallR\rcancelInstall\x12D\n" +
-	"\rleave_machine\x18\x04 \x01(\v2\x1f.ironherd.agent.v1.LeaveMachineR\fleaveMachine\"W\n" +
+	"\rleave_machine\x18\x04 \x01(\v2\x1f.ironherd.agent.v1.LeaveMachineR\fleaveMachine\x120\n" +
+	"\x14progress_interval_ms\x18\x05 \x01(\x03R\x12progressIntervalMs\"W\n" +
 	"\fLeaveMachine\x12/\n" +
 	"\x13takeover_generation\x18\x01 \x01(\x03R\x12takeoverGeneration\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"X\n" +

@@ -233,17 +233,20 @@ func (c *agentCache) takeWanted(a *agent) bool {
 	return wanted
 }
 
-// dropSilent forgets the agents that have not spoken for so long, and returns how many are left.
-func (c *agentCache) dropSilent(silent time.Duration) int {
+// dropSilent forgets the agents that have not spoken for so long, and returns how many are left,
+// and how many of those install.
+func (c *agentCache) dropSilent(silent time.Duration) (left, installing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, a := range c.agents {
 		if time.Since(a.verifiedAt) > silent && time.Since(a.heardAt) > silent {
 			delete(c.agents, id)
 			delete(c.unflushed, id)
+		} else if a.progress != nil {
+			installing++
 		}
 	}
-	return len(c.agents)
+	return len(c.agents), installing
 }
 
 func (c *agentCache) progress(id fleet.MachineID) *agentv1.InstallProgress {

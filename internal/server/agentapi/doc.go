@@ -58,6 +58,7 @@
 // streams and connections are bounded, and the calls of one agent are served one after the other.
 // Of the connections of one agent the newest four stay, and none for much longer than half a day.
 // The interval that agents are asked for grows with their number, so that the heartbeats of a
-// second stay below Config.HeartbeatsPerSecond. The BMDB is told the longest interval that an
-// agent may be following, and never declares silence below three of them.
+// second stay below Config.HeartbeatsPerSecond. An agent that installs also tells how it goes on,
+// about every second, or less often where so many do that it would be more. The BMDB is told the
+// longest interval that an agent may be following, and never declares silence below three of them.
 package agentapi

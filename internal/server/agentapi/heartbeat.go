@@ -47,8 +47,9 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
+	interval, progress := s.pace.next()
 	return &agentv1.HeartbeatResponse{
-		NextIntervalMs: s.pace.next().Milliseconds(), InstallRequest: order, CancelInstall: off, LeaveMachine: leave,
+		NextIntervalMs: interval.Milliseconds(), ProgressIntervalMs: progress.Milliseconds(), InstallRequest: order, CancelInstall: off, LeaveMachine: leave,
 	}, nil
 }
 

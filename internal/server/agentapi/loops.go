@@ -75,8 +75,8 @@ func (s *Server) alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	agents := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()))
-	s.pace.set(env.Policy.HeartbeatInterval, agents)
+	agents, installing := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()))
+	s.pace.set(env.Policy.HeartbeatInterval, agents, installing)
 	// Agents go by their own clocks: a clock of this host that is wrong says nothing of them.
 	now, err := s.db.Now(ctx)
 	if err != nil {
