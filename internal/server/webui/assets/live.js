@@ -84,16 +84,23 @@
       lost.hidden = false;
     }, 3000);
   };
-  // A stream that is refused is no lost connection, if there is an answer for the page.
+  // A stream that is refused is no lost connection, if there is an answer for the page. Whoever may
+  // not read it any more does not try again: it would not help, and each time is a refusal.
   const refused = async () => {
     if (fresh() && !lost.hidden) return;
     const page = await fetch(location.href, { cache: "no-store" }).catch(() => undefined);
     if (stream?.readyState === EventSource.OPEN) return;
-    if (!page?.ok) return miss();
+    const denied = page?.status === 401 || page?.status === 403;
+    if (!page?.ok && !denied) return miss();
     since = undefined;
     say("not live", "lost");
-    lost.textContent = "No live updates: too many live pages are open. This one is loaded anew once a minute.";
     lost.hidden = false;
+    if (denied) {
+      clearTimeout(again);
+      lost.textContent = "You are not let in any more: your token may have expired or been revoked. What you see is old; load the page anew to give another token.";
+      return;
+    }
+    lost.textContent = "No live updates: too many live pages are open. This one is loaded anew once a minute.";
     anew();
   };
   const drop = () => {

@@ -1,0 +1,23 @@
+package webui
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestScript: what the script must not lose. Nothing here runs it.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	script, err := assetFiles.ReadFile("assets/live.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, wanted := range map[string]string{
+		"who may not read any more has no lost connection": "denied = page?.status === 401 || page?.status === 403;\n    if (!page?.ok && !denied) return miss();",
+		"who may not read any more does not try again":     "if (denied) {\n      clearTimeout(again);",
+	} {
+		if !strings.Contains(string(script), wanted) {
+			t.Errorf("%s: the script lacks %q", what, wanted)
+		}
+	}
+}
