@@ -206,11 +206,23 @@ func (l machineList) matching() int64 {
 	return -1
 }
 
-// shown returns how many machines the page has, of how many.
+// countedIn returns how many machines are in a state; negative with a provider, because the control
+// plane counts those of all.
+func (l machineList) countedIn(s share) int64 {
+	if l.view.provider != "" {
+		return -1
+	}
+	return s.machines
+}
+
+// shown returns how many machines the page has, of how many where that is known.
 func (l machineList) shown() string {
 	n := int64(len(l.machines))
-	if all := l.matching(); all > n {
+	switch all := l.matching(); {
+	case all > n:
 		return fmt.Sprintf("%s of %s", grouped(n), grouped(all))
+	case all < 0 && (l.next != "" || l.view.token != ""):
+		return grouped(n) + " on this page"
 	}
 	return grouped(n)
 }

@@ -94,7 +94,7 @@ func filterBody(l machineList) templ.Component {
 		}
 		for _, s := range l.shares {
 			if s.machines > 0 || slices.Contains(l.view.wanted(), s.name) {
-				templ_7745c5c3_Err = chip(l.view.withToggled(s.name).url(), s.name, s.class, s.machines, slices.Contains(l.view.wanted(), s.name)).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = chip(l.view.withToggled(s.name).url(), s.name, s.class, l.countedIn(s), slices.Contains(l.view.wanted(), s.name)).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
