@@ -14,9 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// CountedAtMost is how far a summary counts what may be as much as the fleet: 10,000 means so many
-// or more. So what it costs to look at a fleet does not depend on how much is wrong with it.
-const CountedAtMost = 10_000
+// CountedAtMost is fleet.CountedAtMost: no statement of a summary counts further.
+const CountedAtMost = fleet.CountedAtMost
 
 // Summary is the fleet in figures.
 type Summary struct {

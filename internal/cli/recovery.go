@@ -48,7 +48,7 @@ func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	w.line("%s silent, %d in quarantine, of %d.", plural(count(fleet.StateSilent), "machine"), count(fleet.StateQuarantined), s.GetMachines())
 	for _, p := range s.GetProcesses() {
 		if p.GetProcess() == string(fleet.ProcessRecovery) {
-			w.line("Recovery is at work on %d, due on %d, and backs off on %d.", p.GetRunning(), p.GetDue(), p.GetBackingOff())
+			w.line("Recovery is at work on %d, due on %s, and backs off on %s.", p.GetRunning(), countedUp(p.GetDue()), countedUp(p.GetBackingOff()))
 		}
 	}
 }

@@ -67,7 +67,7 @@ func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 	var rows [][]string
 	for _, p := range s.GetProcesses() {
 		if p.GetRunning()+p.GetDue()+p.GetBackingOff() > 0 {
-			rows = append(rows, []string{p.GetProcess(), fmt.Sprint(p.GetRunning()), fmt.Sprint(p.GetDue()), fmt.Sprint(p.GetBackingOff())})
+			rows = append(rows, []string{p.GetProcess(), fmt.Sprint(p.GetRunning()), countedUp(p.GetDue()), countedUp(p.GetBackingOff())})
 		}
 	}
 	if len(rows) > 0 {

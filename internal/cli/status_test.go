@@ -26,6 +26,10 @@ func TestStatus(t *testing.T) {
 			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}},
 			PausedProviders: []*fleetv1.ProviderPause{{Provider: "metal", At: at(10, 0), Actor: "anna", Reason: "the bill."}},
 		},
+		"20000 machines: 20000 installed.\nNothing needs you.\n\nPROCESS   RUNNING  DUE     BACKING OFF\nrecovery  0        10000+  9999\nprobe     12000    3       10000+\n": {
+			Machines: 20000, States: []*fleetv1.StateCount{{State: "installed", Machines: 20000}},
+			Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 10000, BackingOff: 9999}, {Process: "probe", Running: 12000, Due: 3, BackingOff: 10000}},
+		},
 	} {
 		server := newFakeServer(t)
 		server.summary = summary

@@ -32,7 +32,7 @@ const (
 
 type GetSummaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Also compute how long each phase took. This reads the facts of every machine.
+	// Also compute how long each phase took. This reads the facts of up to 10,000 machines.
 	Phases        bool `protobuf:"varint,1,opt,name=phases,proto3" json:"phases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -76,12 +76,14 @@ func (x *GetSummaryRequest) GetPhases() bool {
 }
 
 type GetSummaryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
-	Processes     []*ProcessCount        `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
-	Machines      int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
-	Discrepancies int64                  `protobuf:"varint,4,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
-	// How long each phase took, over all machines that have passed it. Empty unless it was asked for.
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	States    []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
+	Processes []*ProcessCount        `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
+	Machines  int64                  `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
+	// Counted up to 10,000.
+	Discrepancies int64 `protobuf:"varint,4,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
+	// How long each phase took, over those of the newest 10,000 machines that have passed it. Empty
+	// unless it was asked for.
 	Phases []*PhaseDuration `protobuf:"bytes,5,rep,name=phases,proto3" json:"phases,omitempty"`
 	// What somebody should look at; empty: all is well.
 	Concerns []*Concern `protobuf:"bytes,6,rep,name=concerns,proto3" json:"concerns,omitempty"`
@@ -345,7 +347,8 @@ type Concern struct {
 	// The state, provider, process or role, a machine where one is named, or agent-api or
 	// operator-api for a certificate; empty for the others.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	// How many machines, providers or pieces of work.
+	// How many machines, providers or pieces of work. Discrepancies, work that is due, and machines
+	// whose work fails are counted up to 10,000.
 	Count int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	// What it is, in one clause.
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
@@ -1893,7 +1896,8 @@ type Provider struct {
 	// The configured limit, open intents included; 0: no limit.
 	MaxMachines int64 `protobuf:"varint,4,opt,name=max_machines,json=maxMachines,proto3" json:"max_machines,omitempty"`
 	// Creations whose outcome is not known yet.
-	OpenIntents   int64 `protobuf:"varint,5,opt,name=open_intents,json=openIntents,proto3" json:"open_intents,omitempty"`
+	OpenIntents int64 `protobuf:"varint,5,opt,name=open_intents,json=openIntents,proto3" json:"open_intents,omitempty"`
+	// Counted up to 10,000.
 	Discrepancies int64 `protobuf:"varint,6,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
 	// Pieces of capacity that are not used for a while.
 	Penalties  int64                  `protobuf:"varint,7,opt,name=penalties,proto3" json:"penalties,omitempty"`

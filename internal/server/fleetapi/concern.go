@@ -82,7 +82,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		}
 	}
 	if n := summary.Discrepancies; n > 0 {
-		all = append(all, &fleetv1.Concern{Kind: concernDiscrepancy, Count: int64(n), Text: counted(n, "discrepancy", "discrepancies")})
+		all = append(all, &fleetv1.Concern{Kind: concernDiscrepancy, Count: int64(n), Text: countedUp(n, "discrepancy", "discrepancies")})
 	}
 	for _, p := range summary.Processes {
 		if slices.Contains(summary.Missing, p.Process.Role()) {
@@ -94,7 +94,8 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Due > 0 && age > overdueAfter {
 			all = append(all, &fleetv1.Concern{
 				Kind: concernOverdue, Subject: string(p.Process), Count: int64(p.Due),
-				Text: fmt.Sprintf("%s is overdue for %s, %d are waiting: no loop does it, or it is busy", p.Process, words(age), p.Due),
+				Text: fmt.Sprintf("%s is overdue for %s, %s: no loop does it, or it is busy",
+					p.Process, words(age), countedUp(p.Due, "is waiting", "are waiting")),
 			})
 		}
 	}
@@ -188,7 +189,7 @@ func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
 		c := &fleetv1.Concern{Kind: concernRole, Subject: string(role), Count: 1}
 		if p := summary.OfRole(role); p.Due > 0 {
 			c.Count = int64(p.Due)
-			c.Text = nobody(role, fmt.Sprintf(": %s is due %s", p.Process, counted(p.Due, "time", "times")))
+			c.Text = nobody(role, fmt.Sprintf(": %s is due %s", p.Process, countedUp(p.Due, "time", "times")))
 		} else {
 			c.Text = nobody(role, ": many silent machines do not stop recovery, installs do not run out of time, and a new policy reaches no machine")
 		}
@@ -211,7 +212,7 @@ func refused(summary bmdb.Summary) []*fleetv1.Concern {
 	}
 	which := "a machine shows a host key that is not the known one, so no agent is started on it"
 	if n > 1 {
-		which = fmt.Sprintf("%d machines show host keys that are not the known ones, so no agent is started on them", n)
+		which = countedUp(n, "", "machines show host keys that are not the known ones, so no agent is started on them")
 	}
 	return []*fleetv1.Concern{{
 		Kind: concernHostKey, Subject: string(summary.FirstRefused), Count: int64(n),
@@ -228,7 +229,7 @@ func refusing(summary bmdb.Summary) []*fleetv1.Concern {
 	}
 	which := "a host does not let the control plane in, so no agent is started on it"
 	if n > 1 {
-		which = fmt.Sprintf("%d hosts do not let the control plane in, so no agent is started on them", n)
+		which = countedUp(n, "", "hosts do not let the control plane in, so no agent is started on them")
 	}
 	return []*fleetv1.Concern{{
 		Kind: concernRefusal, Subject: string(summary.FirstRefusing), Count: int64(n),
@@ -245,7 +246,7 @@ func unasked(summary bmdb.Summary) []*fleetv1.Concern {
 	}
 	which := "an installed system cannot be asked whether it is up"
 	if n > 1 {
-		which = fmt.Sprintf("%d installed systems cannot be asked whether they are up, the first", n)
+		which = countedUp(n, "", "installed systems cannot be asked whether they are up, the first")
 	}
 	return []*fleetv1.Concern{{
 		Kind: concernUnasked, Subject: string(summary.FirstUnasked), Count: int64(n),
@@ -351,6 +352,14 @@ func counted(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+// countedUp is counted for what is counted up to bmdb.CountedAtMost.
+func countedUp(n int, one, many string) string {
+	if n < bmdb.CountedAtMost {
+		return counted(n, one, many)
+	}
+	return fmt.Sprintf("%d or more %s", n, many)
 }
 
 // words returns a duration in its largest unit.

@@ -16,9 +16,10 @@ func TestSystemsThatCannotBeAsked(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	const tail = "what is shown was found before; `ironherd machine explain m1` says why"
 	for n, want := range map[int]string{
-		0: "",
-		1: "an installed system cannot be asked whether it is up since 11:00:00 UTC: " + tail,
-		7: "7 installed systems cannot be asked whether they are up, the first since 11:00:00 UTC: " + tail,
+		0:                  "",
+		1:                  "an installed system cannot be asked whether it is up since 11:00:00 UTC: " + tail,
+		7:                  "7 installed systems cannot be asked whether they are up, the first since 11:00:00 UTC: " + tail,
+		bmdb.CountedAtMost: "10000 or more installed systems cannot be asked whether they are up, the first since 11:00:00 UTC: " + tail,
 	} {
 		got := ""
 		for _, c := range unasked(bmdb.Summary{At: now, Unasked: n, FirstUnasked: "m1", UnaskedSince: now.Add(-time.Hour)}) {

@@ -2,8 +2,10 @@ package webui
 
 import (
 	"context"
+	"slices"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
@@ -154,11 +156,21 @@ func (o overview) attention() int64 {
 	return n
 }
 
+// bounded says whether a part of attention was counted no further than the control plane counts.
+func (o overview) bounded() bool {
+	return o.disagreements() == fleet.CountedAtMost || slices.ContainsFunc(o.summary.GetConcerns(), func(c *fleetv1.Concern) bool {
+		return c.GetKind() != "state" && c.GetCount() == fleet.CountedAtMost
+	})
+}
+
 func (o overview) title() string {
 	if o.summary.GetRecoveryHold() != nil {
 		return "recovery is stopped"
 	}
-	if n := o.attention(); n > 0 {
+	switch n := o.attention(); {
+	case n > 0 && o.bounded():
+		return grouped(n) + "+ to look at"
+	case n > 0:
 		return grouped(n) + " to look at"
 	}
 	return countOf(o.summary.GetMachines(), "machine", "machines")

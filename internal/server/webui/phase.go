@@ -6,6 +6,9 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
 
+// phaseSample is of how many of the newest machines the control plane computes phases.
+const phaseSample = 10_000
+
 // phaseBar is one phase with its percentiles in hundredths of the bar's width. All phases have one
 // scale, so that it can be seen which of them takes the time.
 type phaseBar struct {

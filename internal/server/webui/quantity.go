@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // grouped writes a count with a thin space between thousands.
@@ -23,15 +25,17 @@ func grouped(n int64) string {
 	return sign + out.String()
 }
 
-// countedAtMost is as far as the API counts what is due or backing off.
-const countedAtMost = 10_000
-
-// boundedCount writes such a count.
+// boundedCount writes what the API counts up to fleet.CountedAtMost.
 func boundedCount(n int64) string {
-	if n < countedAtMost {
-		return grouped(n)
+	return grouped(n) + plus(n)
+}
+
+// plus is what follows a figure that came of such a count.
+func plus(n int64) string {
+	if n < fleet.CountedAtMost {
+		return ""
 	}
-	return grouped(n) + "+"
+	return "+"
 }
 
 // countOf writes a count with its noun.

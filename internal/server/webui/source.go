@@ -37,9 +37,9 @@ func newSource(client fleetv1connect.FleetServiceClient, opts live.Options) *sou
 	return s
 }
 
-// Computing phases reads the facts of every machine, and what sessions hold is looked for in every
-// machine. Both are asked for more rarely where that takes long, so that this page never causes
-// more than a twentieth of one core's work with either.
+// Computing phases reads the facts of thousands of machines, and what sessions hold is looked for
+// in every machine. Both are asked for more rarely where that takes long, so that this page never
+// causes more than a twentieth of one core's work with either.
 const (
 	phaseInterval = 2 * time.Second
 	costlyShare   = 20
