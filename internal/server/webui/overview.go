@@ -27,7 +27,7 @@ const discrepanciesShown = 100
 type overview struct {
 	summary       *fleetv1.GetSummaryResponse
 	providers     []*fleetv1.Provider
-	sessions      []*fleetv1.Session
+	sessions      live.Answer[[]*fleetv1.Session]
 	discrepancies []*fleetv1.Discrepancy
 	shares        []share
 }
@@ -44,7 +44,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			o.sessions, err = s.sessions.Value(ctx)
+			o.sessions, err = s.sessions.Answer(ctx) // they fail for themselves: see paced
 			return err
 		},
 		func(ctx context.Context) error {
@@ -63,7 +63,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 		live.Section("processes", "card half", processesBody(o.summary.GetProcesses())),
 		live.Section("phases", "card half", phasesBody(phaseBars(o.summary.GetPhases()))),
 		live.Section("providers", "card", providersBody(o.providers)),
-		live.Section("sessions", "card", sessionsBody(o.sessions)),
+		live.Section("sessions", "card", sessionsBody(o.sessions.Value, o.sessions.Err)),
 	}}, nil
 }
 

@@ -48,7 +48,7 @@ const (
 )
 
 // paced returns a question of which an older answer does for costlyShare as long as it took, and an
-// older failure likewise.
+// older failure likewise. So a view must not fail with it: all else may be answered again by then.
 func paced[T any](ask func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
 	var last T
 	var failed error

@@ -1,0 +1,88 @@
+package webui
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+)
+
+// sessionsFailOnce is a client whose first answer about sessions after it is told so is a failure,
+// which takes some seconds.
+type sessionsFailOnce struct {
+	fleetv1connect.FleetServiceClient
+	fail chan struct{}
+}
+
+func (s sessionsFailOnce) ListSessions(ctx context.Context, r *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
+	select {
+	case <-s.fail:
+		time.Sleep(4 * time.Second)
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer"))
+	default:
+		return s.FleetServiceClient.ListSessions(ctx, r)
+	}
+}
+
+// TestSessionsThatFailOnce: what is asked for rarely fails for itself. The rest of the overview
+// goes on, and says nothing of an outage while that failure stands.
+func TestSessionsThatFailOnce(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"sessions were known": true, "none were": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				stub := smallFleet()
+				client := sessionsFailOnce{inBubble(stub), make(chan struct{}, 1)}
+				if !known {
+					client.fail <- struct{}{}
+				}
+				v := watch(t, New(client, Options{}), "/live/")
+				defer v.leave()
+				if known {
+					pass(2 * time.Second)
+					v.events(t)
+					client.fail <- struct{}{}
+				}
+				pass(6 * time.Second)
+				shown := lastSwaps(t, v)
+				if strings.Contains(shown["notice"], "does not answer") {
+					t.Errorf("sessions alone failed, and the page says: %s", shown["notice"])
+				}
+				if html := shown["sessions"]; !strings.Contains(html, "the database does not answer") || strings.Contains(html, "No component is alive") ||
+					strings.Contains(html, "cp-1") != known {
+					t.Errorf("sessions are shown as: %s", html)
+				}
+				stub.change(func() { stub.summary.Machines++ })
+				pass(time.Second)
+				if got := v.swapped(t); !slices.Equal(got, []string{"fleet"}) {
+					t.Errorf("a machine more, and %v was sent", got)
+				}
+				pass(time.Minute)
+				if html := lastSwaps(t, v)["sessions"]; !strings.Contains(html, "cp-1") || strings.Contains(html, "the database does not answer") {
+					t.Errorf("they are answered again, and shown as: %s", html)
+				}
+			})
+		})
+	}
+}
+
+// lastSwaps returns the newest content of each element that was sent since the last call.
+func lastSwaps(t *testing.T, v *viewer) map[string]string {
+	t.Helper()
+	shown := map[string]string{}
+	for _, e := range v.events(t) {
+		for _, s := range e.Swaps {
+			shown[s.ID] = s.HTML
+		}
+	}
+	return shown
+}
