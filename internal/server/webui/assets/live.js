@@ -53,10 +53,16 @@
   });
 
   // Loads the page anew, where swapping elements is not enough: at most once a minute, because behind
-  // one address there may be servers of two versions.
-  const fresh = () => Date.now() - Number(sessionStorage.getItem("anew") || 0) < 60000;
+  // one address there may be servers of two versions. Whatever comes too early waits, and is left to
+  // the next stream where there is none then: the browser would show an error in the page's place.
+  let later;
+  const rest = () => Number(sessionStorage.getItem("anew") || 0) + 60000 - Date.now();
   const anew = () => {
-    if (fresh()) return;
+    clearTimeout(later);
+    if (rest() > 0) {
+      later = setTimeout(() => { if (stream?.readyState === EventSource.OPEN) anew(); }, rest());
+      return;
+    }
     sessionStorage.setItem("anew", String(Date.now()));
     location.reload();
   };
@@ -65,7 +71,8 @@
   const link = document.getElementById("link"), lost = document.getElementById("lost");
   let stream, watchdog, again, since;
   const say = (text, state) => { if (link) { link.textContent = text; link.dataset.state = state; } };
-  const tell = () => document.querySelector("#notice .banner") ? say("no answer", "lost") : say("live", "live");
+  const tell = () => document.querySelector("#notice .banner") ? say("no answer", "lost")
+    : waiting.size ? say("paused: text is selected", "paused") : say("live", "live");
   const alive = now => {
     skew = now - Date.now();
     since = undefined;
@@ -87,7 +94,7 @@
   // A stream that is refused is no lost connection, if there is an answer for the page. Whoever may
   // not read it any more does not try again: it would not help, and each time is a refusal.
   const refused = async () => {
-    if (fresh() && !lost.hidden) return;
+    if (rest() > 0 && !lost.hidden) return;
     const page = await fetch(location.href, { cache: "no-store" }).catch(() => undefined);
     if (stream?.readyState === EventSource.OPEN) return;
     const denied = page?.status === 401 || page?.status === 403;
