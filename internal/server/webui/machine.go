@@ -25,7 +25,7 @@ func (machineView) tab() string    { return "machines" }
 func (v machineView) unknown() problem {
 	return problem{
 		Title: "No machine is known as “" + v.ref + "”",
-		Text:  "It may have been released, or the name is not complete. A machine can be named by:",
+		Text:  "A machine can be named by:",
 		Hints: []string{
 			"its ID, or at least the first 4 characters of it that no other machine has",
 			"its host name",

@@ -30,7 +30,8 @@ func refusal(v view, err error) (int, problem) {
 	told := problem{Text: sentence(reason(err)), Hints: v.unknown().Hints}
 	switch connect.CodeOf(err) {
 	case connect.CodeNotFound:
-		return http.StatusNotFound, v.unknown()
+		told.Title, told.Text = v.unknown().Title, told.Text+" "+v.unknown().Text
+		return http.StatusNotFound, told
 	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
 		told.Title = "The control plane does not understand this request"
 		return http.StatusBadRequest, told
@@ -64,10 +65,7 @@ func outageOf(v view, a live.Answer[*live.Content]) *outage {
 		return nil
 	}
 	o := &outage{since: a.Failing, seen: a.At, why: reason(a.Err)}
-	status, p := refusal(v, a.Err)
+	status, _ := refusal(v, a.Err)
 	o.gone, o.refused = status == http.StatusNotFound, status != 0 && status != http.StatusNotFound
-	if o.gone {
-		o.why = p.Title
-	}
 	return o
 }

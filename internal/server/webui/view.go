@@ -25,7 +25,7 @@ type view interface {
 	tab() string
 	// load asks the control plane.
 	load(ctx context.Context, s *source) (*live.Content, error)
-	// unknown is what is said when the control plane knows no such thing.
+	// unknown is what is said when the control plane knows no such thing; its own words come first.
 	unknown() problem
 }
 
