@@ -155,7 +155,7 @@ func Needed(needs map[string]token.Role, path string) token.Role {
 }
 
 // Guard serves only callers whose role covers what the path needs by the table. It refuses the
-// others before it reads anything of the body.
+// others without a look at the body.
 func Guard(needs map[string]token.Role, next http.Handler) http.Handler {
 	refusals := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,8 @@
 //     and are renewed long before they expire without a connection being closed.
 //   - A caller is trusted for the Unix socket or for a token, and for nothing else: an address says
 //     nothing, because proxies speak for others. What the caller's role does not cover is refused
-//     before the body is read.
+//     without a look at the body. Over HTTP/2 the answer waits for the body, within bounds, because
+//     an answer that comes before looks cut off to some.
 //   - Whoever is not admitted holds little memory and few descriptors, and keeps nobody out who is.
 //     A refused call does not cut others on the same connection.
 //   - No credential, header or query string is ever logged.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -115,6 +116,26 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 	}
 }
 
+// restBytes and restPatience bound what is read of a request once its answer is made: more than
+// requests have, and longer than they take.
+const (
+	restBytes    = 256 << 10
+	restPatience = 5 * time.Second
+)
+
+// readRest reads the rest of an HTTP/2 request that a handler has left, and throws it away. An
+// answer to a request that has not come whole ends with a reset of its stream, and curl, for one,
+// takes that for an answer that was cut off. Over HTTP/1, net/http does the same.
+func readRest(w http.ResponseWriter, r *http.Request, body io.Reader) {
+	if r.ProtoMajor != 2 || body == http.NoBody {
+		return
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(restPatience)); err != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, body, restBytes) // whoever sends more, or nothing, is reset
+}
+
 // wrap bounds the body, turns a panic into an error of that request alone, and logs the request:
 // method, path, status and time; never a header, a query or a body.
 func (h *HTTP) wrap(stopping atStop) http.Handler {
@@ -126,7 +147,8 @@ func (h *HTTP) wrap(stopping atStop) http.Handler {
 			defer done()
 		}
 		recorder := &statusRecorder{ResponseWriter: w}
-		r.Body = http.MaxBytesReader(w, r.Body, h.options.MaxBody)
+		body := r.Body
+		r.Body = http.MaxBytesReader(w, body, h.options.MaxBody)
 		defer func() {
 			if v := recover(); v != nil {
 				if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
@@ -142,6 +164,7 @@ func (h *HTTP) wrap(stopping atStop) http.Handler {
 				slog.Int("status", recorder.status), slog.Duration("took", time.Since(start)), slog.String("remote", r.RemoteAddr))
 		}()
 		h.handler.ServeHTTP(recorder, r)
+		readRest(w, r, body)
 	})
 }
 
