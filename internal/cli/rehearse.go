@@ -280,7 +280,13 @@ func rehearsalTable(w *screen, r rehearsed) {
 		w.line("Not everything was well in the end: %s", r.Left)
 	}
 	w.line("Machines: %s", inWords(r.Machines, "none"))
-	w.line("Restarts: %s", inWords(r.Restarts, "none"))
+	restarts := slices.Clone(r.Restarts)
+	for i := range restarts {
+		if restarts[i].Name == "installed" { // the agent restarts a machine into what it has installed
+			restarts[i].Name = "after an install"
+		}
+	}
+	w.line("Restarts: %s", inWords(restarts, "none"))
 	for _, p := range r.Providers {
 		w.line("Calls of %s: %s; at most %d in one second", p.Provider, inWords(p.Calls, "none"), p.PeakPerSecond)
 	}

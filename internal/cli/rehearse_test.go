@@ -84,7 +84,7 @@ func TestRehearse(t *testing.T) {
 		!strings.Contains(r.stderr, "not everything was well in the end: 1 machine waits for somebody: 1 silent") {
 		t.Fatalf("exit code %d, %q", r.code, r.stderr)
 	}
-	for _, want := range []string{"tenth-fails", "nothing goes on by itself any more\n", "and 1 machine waits for somebody: 1 silent.", "3 available, 1 silent", "Restarts: none", "Calls of rack:"} {
+	for _, want := range []string{"1m0s  the agents of a tenth of the machines die, and half of these machines hang\n", "nothing goes on by itself any more\n", "and 1 machine waits for somebody: 1 silent.", "3 available, 1 silent", "Restarts: none", "Calls of rack:"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the answer has no %q:\n%s", want, r.stdout)
 		}

@@ -213,7 +213,7 @@ func (c *controller) kill(lasts time.Duration) {
 	}
 	c.dead = true
 	w.trace("%s is killed", c.name)
-	w.note("%s is killed", c.name)
+	w.note("control plane %s is killed", c.name)
 	w.after(0, func() {
 		for _, st := range slices.Clone(c.strands) { // what they wait for fails at once
 			if w.cancel(st.wake) || !st.over {
@@ -228,7 +228,7 @@ func (c *controller) kill(lasts time.Duration) {
 			w.after(10*time.Second, again)
 			return
 		}
-		w.note("%s is started again", c.name)
+		w.note("control plane %s is started again", c.name)
 	}
 	w.after(max(lasts, time.Second), again)
 }
@@ -241,7 +241,7 @@ func (c *controller) suspend(lasts time.Duration) {
 	}
 	c.pausedUntil = w.now.Add(lasts)
 	w.trace("%s stands still for %s", c.name, lasts)
-	w.note("%s stands still for %s", c.name, lasts)
+	w.note("control plane %s stands still for %s", c.name, lasts)
 	w.after(lasts, func() {
 		late := c.late
 		c.late = nil

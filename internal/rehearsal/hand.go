@@ -17,7 +17,7 @@ func (w *world) insist(e Event, d *device, after time.Duration, try func() (done
 		w.trace("what follows %s: %s", e.What, errorKind(err))
 		if err != nil && err.Error() != told {
 			told = err.Error()
-			w.refused("what follows "+string(e.What), d, err)
+			w.refused(tellings[e.What].asked, d, err)
 		}
 		if !done {
 			w.after(time.Minute, again)
@@ -97,7 +97,7 @@ func (w *world) pauseProviders(lasts time.Duration) {
 		s := p.base()
 		if err := w.db.PauseProvider(w.ctx, person, s.name, reason); err != nil {
 			w.trace("%s is not paused: %s", s.name, errorKind(err))
-			w.note("%s of %s comes to nothing: %s", AskPause, s.name, w.anonymous(err.Error()))
+			w.note("%s of %s comes to nothing: %s", tellings[AskPause].asked, s.name, w.anonymous(err.Error()))
 			continue
 		}
 		paused := w.now

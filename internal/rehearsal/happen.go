@@ -12,7 +12,7 @@ import (
 // happen begins a fault, or asks for something in a person's name.
 func (w *world) happen(e Event) {
 	w.trace("event: %s", e)
-	w.note("%s", e.words())
+	w.tell(e.told())
 	switch e.What {
 	case Crash, Pause:
 		w.disturb(e)
@@ -73,7 +73,7 @@ func (w *world) last(e Event) {
 			return
 		}
 		w.active = slices.Delete(slices.Clone(w.active), i, i+1)
-		w.note("%s is over", e.What)
+		w.tell(tellings[e.What].ends)
 		if e.What == StaleList {
 			for _, p := range w.providers {
 				p.base().stale = nil
@@ -132,6 +132,7 @@ func (h *host) strike(what What) {
 
 // powerLoss takes the power from some machines for a while.
 func (w *world) powerLoss(e Event, hit func(*device) bool) {
+	w.after(e.For, func() { w.tell(tellings[e.What].ends) })
 	for _, p := range w.providers {
 		for _, d := range slices.Clone(p.base().devices) {
 			h := d.host
@@ -156,7 +157,7 @@ const person, reason = "operator", "rehearsed"
 func (w *world) ask(e Event, d *device) {
 	machine, err := w.lookUp(d)
 	if err != nil {
-		w.refused(string(e.What), d, err)
+		w.refused(tellings[e.What].asked, d, err)
 		return
 	}
 	request := *cmp.Or(w.setup.Providers[d.source.number].Provisioner.Install, w.setup.install(person))
@@ -199,7 +200,7 @@ func (w *world) ask(e Event, d *device) {
 	}
 	w.trace("%s of %s: %s", e.What, w.name(string(machine)), errorKind(err))
 	if err != nil {
-		w.refused(string(e.What), d, err)
+		w.refused(tellings[e.What].asked, d, err)
 	}
 	if err == nil && e.What != AskMaintained { // which takes nothing from anybody
 		w.watch.void(machine)

@@ -78,7 +78,10 @@ func newHost(w *world, d *device, n int) *host {
 func (h *host) bootID() string { return fmt.Sprintf("boot-%s-%d", h.device.id, h.boots) }
 
 // reachable reports whether anything answers there.
-func (h *host) reachable() bool { return h.powered && h.up && !h.hangs && !h.dead && !h.diskLost }
+func (h *host) reachable() bool { return h.powered && h.up && h.comes() }
+
+// comes says whether it boots by itself once it has power.
+func (h *host) comes() bool { return !h.hangs && !h.dead && !h.diskLost }
 
 // halt ends everything that runs there.
 func (h *host) halt() {

@@ -118,8 +118,12 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 			return w.unanswered(d.host, r)
 		}
 	case fleet.StateUnreachable:
-		if d != nil && d.host.reachable() {
+		switch {
+		case d == nil:
+		case d.host.reachable():
 			return "answers"
+		case w.plan.Lead && d.host.comes():
+			return "is on its way"
 		}
 	case fleet.StateQuarantined, fleet.StateFailed:
 		if d == nil || !d.host.sick {
@@ -148,7 +152,7 @@ func (w *world) unwell(row bmdb.MachineRow) string {
 // nobody will ever find that, and then it counts as unwatched.
 func (w *world) unanswered(h *host, r fleet.Record) string {
 	switch {
-	case !h.hangs && !h.dead && !h.diskLost:
+	case h.comes():
 		return "is not up"
 	case lifecycle.Watched(r):
 		return "does not answer, and that is not found yet"

@@ -171,14 +171,9 @@ func (p Plan) Validate() error {
 	return nil
 }
 
-// String tells the event in one clause.
+// String tells the event in one clause, for whoever reads the trace.
 func (e Event) String() string {
-	return e.At.String() + " " + e.words()
-}
-
-// words is the event without its instant.
-func (e Event) words() string {
-	text := string(e.What)
+	text := e.At.String() + " " + string(e.What)
 	if e.Target > 0 {
 		text += fmt.Sprintf(" of %d", e.Target)
 	}

@@ -352,7 +352,7 @@ func (w *watch) released(d *device) {
 // restarted sees a host restart.
 func (w *watch) restarted(h *host, why string) {
 	w.restarts[why]++
-	w.world.note("machine of %s restarts: %s", h.device.source.name, why)
+	w.world.note("a machine of %s %s", h.device.source.name, restartWords[why])
 }
 
 // handedOut sees an attempt that was handed out.
@@ -431,5 +431,5 @@ func (w *watch) installed(h *host, in *install) {
 	acks := w.ack(machine)
 	acks.ups = append(acks.ups, in.id)
 	w.judgeNow(machine)
-	w.world.note("machine of %s runs what was installed", h.device.source.name)
+	w.world.note("a machine of %s runs what was installed", h.device.source.name)
 }
