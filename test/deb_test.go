@@ -256,8 +256,8 @@ func TestSampleConfiguration(t *testing.T) {
 	if err := os.WriteFile(whole, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := process.Run(bounded(t, time.Minute), ironherd, "config", "check", whole)
-	if want := whole + " is right: 1 provider, 9 roles\n"; code != 0 || stderr != want {
-		t.Errorf("%d, %q, want %q\n%s", code, stderr, want, text)
+	code, stdout, stderr := process.Run(bounded(t, time.Minute), ironherd, "config", "check", whole)
+	if want := whole + " is right: 1 provider, 9 roles\n"; code != 0 || stdout != want {
+		t.Errorf("%d, %q, %q, want %q\n%s", code, stdout, stderr, want, text)
 	}
 }

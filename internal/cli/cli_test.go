@@ -58,8 +58,8 @@ func TestHostKeyIsAccepted(t *testing.T) {
 		!strings.Contains(r.stdout, "\nSHA256:AAAA  installed system  ") || !strings.Contains(r.stdout, "\nSHA256:BBBB  refused  ") {
 		t.Errorf("got %d, %q, %q", r.code, r.stdout, r.stderr)
 	}
-	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:BBBB", "--reason", "r"); r.code != 0 || r.stderr != "herd-0001 is known by SHA256:BBBB now\n" {
-		t.Errorf("got %d, %q", r.code, r.stderr)
+	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:BBBB", "--reason", "r"); r.code != 0 || r.stdout != "herd-0001 is known by SHA256:BBBB now\n" {
+		t.Errorf("got %d, %q, %q", r.code, r.stdout, r.stderr)
 	}
 	if r := h.run(t, "machine", "host-key", "accept", "herd-0001", "SHA256:CCCC", "--reason", "r"); r.code != 2 || r.stderr != "ironherd: no such key was refused\n" {
 		t.Errorf("another one: %d, %q", r.code, r.stderr)
@@ -126,8 +126,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine show unavailable", 7, ""},
 		{"machine show invalid_argument", 2, ""},
 		{"machine install", 2, "name the machines to install"},
-		{"machine install x --yes", 2, "--reason, --yes, --provider, --state, --location, --label, --limit, --after and --output belong to --reinstall and --cancel"},
-		{"machine install x -o json", 2, "--reason, --yes, --provider, --state, --location, --label, --limit, --after and --output belong to --reinstall and --cancel"},
+		{"machine install x --yes", 2, "--reason, --yes, --provider, --state, --location, --label, --limit and --after belong to --reinstall and --cancel"},
 		{"machine install x --image debian-13 --root-disk smallest,largest", 2, "--root-disk: smallest and largest contradict each other: give one of them"},
 		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud", 2, "--nocloud says how the file of --first-boot is given: name one"},
 		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud --nocloud-user-data", 2, "--nocloud and --nocloud-user-data contradict each other"},
@@ -326,8 +325,8 @@ func TestInstallWaits(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)
 	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100", "--kexec"}, installArgs...)...)
-	if r.code != 0 || r.stdout != "" {
-		t.Errorf("got %d, %q", r.code, r.stdout)
+	if want := "herd-0001: install generation 2 is wanted\n"; r.code != 0 || r.stdout != want {
+		t.Errorf("got %d, %q, want %q", r.code, r.stdout, want)
 	}
 	golden(t, "machine_install.txt", r.stderr)
 	got := h.installs[0]
@@ -357,9 +356,13 @@ func TestPartlyDone(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)
 	r := h.run(t, "machine", "retry", "herd-0001", "not_found")
-	want := "herd-0001: agent-start does not wait in backoff any more\nnot_found: no machine is named \"not_found\"\n"
-	if r.code != 6 || r.stderr != want {
-		t.Errorf("some failed: got %d, %q", r.code, r.stderr)
+	done, missed := "herd-0001: agent-start does not wait in backoff any more\n", "not_found: no machine is named \"not_found\"\n"
+	if r.code != 6 || r.stdout != done || r.stderr != missed {
+		t.Errorf("some failed: got %d, %q, %q", r.code, r.stdout, r.stderr)
+	}
+	r = h.run(t, append([]string{"machine", "install", "not_found", "herd-0001"}, installArgs...)...)
+	if r.code != 6 || r.stdout != "herd-0001: install generation 2 is wanted\n" || r.stderr != missed {
+		t.Errorf("some installs failed: got %d, %q, %q", r.code, r.stdout, r.stderr)
 	}
 	r = h.run(t, "machine", "retry", "not_found", "not_found")
 	if r.code != 3 || strings.Count(r.stderr, "\n") != 2 {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -20,8 +21,24 @@ func (a *app) configCommand() *cobra.Command {
 	return group("config", "Check a configuration", a.configCheckCommand())
 }
 
+// checkedConfig is what config check prints.
+type checkedConfig struct {
+	File      string        `yaml:"file"`
+	Faults    []configFault `yaml:"faults"`
+	Providers []string      `yaml:"providers"`
+	Roles     []string      `yaml:"roles"`
+}
+
+// configFault is config.Fault as it is printed.
+type configFault struct {
+	Source  string `yaml:"source"`
+	Line    int    `yaml:"line"`
+	Key     string `yaml:"key"`
+	Problem string `yaml:"problem"`
+}
+
 func (a *app) configCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file and report every fault at once",
 		Long: `Check loads the configuration as "ironherd serve" would, the environment included, and reports all that is wrong, each with its line
@@ -29,21 +46,47 @@ and what would be right. It reads the lists of hosts that are files, too: "ironh
 those hosts out, and "ironherd provider show" says why. It asks for a token that counts where other hosts reach the operator API, which
 "ironherd serve" does not, because tokens expire. It starts nothing and asks nobody. Without FILE, it checks what
 "ironherd serve" would use. Root can read what the user of the service cannot, so run it as that user.`,
-		Example: `  ironherd config check /etc/ironherd/ironherd.yaml`,
-		Args:    exactly,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				a.configFile = args[0]
-			}
-			loaded, err := a.loadConfigFrom(config.Sources{Contents: true})
-			if err != nil {
-				return err
-			}
-			a.note("%s is right: %s, %s", a.configFile, plural(len(loaded.Providers), "provider"), plural(len(loaded.Roles), "role"))
-			a.noteOwner(loaded.Dir)
-			return nil
-		},
+		Example: `  ironherd config check /etc/ironherd/ironherd.yaml
+  ironherd config check /etc/ironherd/ironherd.yaml -o json`,
+		Args: exactly,
 	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			a.configFile = args[0]
+		}
+		loaded, err := a.loadConfigFrom(config.Sources{Contents: true})
+		result := checkedConfig{File: a.configFile, Faults: []configFault{}, Providers: []string{}, Roles: []string{}}
+		if err != nil {
+			return a.printFaults(*output, result, err)
+		}
+		for _, p := range loaded.Providers {
+			result.Providers = append(result.Providers, p.Name)
+		}
+		for _, r := range loaded.Roles {
+			result.Roles = append(result.Roles, string(r))
+		}
+		err = a.say(*output, result, "%s is right: %s, %s", a.configFile, plural(len(loaded.Providers), "provider"), plural(len(loaded.Roles), "role"))
+		a.noteOwner(loaded.Dir)
+		return err
+	}
+	return cmd
+}
+
+// printFaults returns the failure of a check, and prints its faults where they are not for people,
+// who are told them as a failure.
+func (a *app) printFaults(f format, result checkedConfig, failed error) error {
+	faults, ok := errors.AsType[config.Faults](failed)
+	if !ok || f == formatTable {
+		return failed
+	}
+	for _, one := range faults {
+		result.Faults = append(result.Faults, configFault{Source: one.Source, Line: one.Line, Key: one.Key, Problem: one.Problem})
+	}
+	if err := a.print(f, result, nil); err != nil {
+		return err
+	}
+	return failed
 }
 
 // noteOwner tells root that the control plane is somebody else's, who may not be able to read what

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -39,7 +40,7 @@ func TestRootChecksForAnother(t *testing.T) {
 	}
 	check := func(when, want string) {
 		t.Helper()
-		if r := run(t, nil, "config", "check", file); r.code != 0 || r.stdout != "" || r.stderr != right+want {
+		if r := run(t, nil, "config", "check", file); r.code != 0 || r.stdout != right || r.stderr != want {
 			t.Errorf("%s: %d, %q, %q, want %q", when, r.code, r.stdout, r.stderr, right+want)
 		}
 	}
@@ -56,5 +57,39 @@ func TestRootChecksForAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(fmt.Sprintf("it is %d's", uid), want)
+	}
+}
+
+// TestConfigCheckInFull: what is right, or each fault, for programs. People are told the faults,
+// too.
+func TestConfigCheckInFull(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		content string
+		code    int
+		stderr  string
+	}{
+		"config_check.json": {
+			"agent_api: {endpoint: 'herd.example:1'}\ninitializer: {agent_executable: /dev/null}\nroles: [janitor]\nproviders:\n" +
+				"  - {name: rack, kind: static, static: {path: hosts.yaml}}\n", 0, "",
+		},
+		"config_check_faults.json": {
+			"initializer: {agent_executable: /dev/null}\nroles: [janitr]\n", 2,
+			"ironherd: FILE:1: agent_api.endpoint must be set",
+		},
+	} {
+		file := filepath.Join(dir, strings.TrimSuffix(name, ".json")+".yaml")
+		if err := os.WriteFile(file, []byte(test.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "hosts.yaml"), []byte("hosts: []\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, nil, "config", "check", file, "-o", "json")
+		if stderr := strings.ReplaceAll(r.stderr, file, "FILE"); r.code != test.code || !strings.HasPrefix(stderr, test.stderr) || (stderr == "") != (test.stderr == "") {
+			t.Errorf("%s: %d, %q", name, r.code, stderr)
+		}
+		golden(t, name, strings.ReplaceAll(r.stdout, file, "FILE"))
 	}
 }

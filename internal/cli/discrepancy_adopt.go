@@ -22,13 +22,14 @@ as every other machine: an agent is started on it, which ends what runs there wh
 marked as installed instead, and left alone. While the provider is paused there is no pass.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy adopt metal dev-16 --installed --reason "made after the backup, serves the shop"
-  ironherd discrepancy adopt metal dev-17 --reason "made by hand"`,
+  ironherd discrepancy adopt metal dev-17 --reason "made by hand"
+  ironherd discrepancy adopt metal dev-18 --reason "made by hand" -o json`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
 	cmd.Flags().BoolVar(&installed, "installed", false, "an operating system runs there that is to be left alone")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
@@ -47,11 +48,9 @@ marked as installed instead, and left alone. While the provider is paused there 
 				}
 			}
 			if p := response.GetPaused(); p != nil {
-				a.note("%s of %s is taken in%s when %s is resumed. %s", args[1], args[0], words, args[0], paused(p))
-				return nil
+				return a.say(*output, response, "%s of %s is taken in%s when %s is resumed. %s", args[1], args[0], words, args[0], paused(p))
 			}
-			a.note("%s of %s is taken in%s with the next pass", args[1], args[0], words)
-			return nil
+			return a.say(*output, response, "%s of %s is taken in%s with the next pass", args[1], args[0], words)
 		})
 	}
 	return cmd

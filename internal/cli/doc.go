@@ -2,7 +2,8 @@
 //
 // It promises:
 //
-//   - Data goes to standard output, everything else (progress, notes, errors) to standard error.
+//   - Data, and what was done, go to standard output; everything else (progress, notes, errors)
+//     goes to standard error.
 //   - Every failure is told in one clear sentence that names the thing and, where there is one, the
 //     remedy; and by its exit code: 0 done, 1 failed, 2 bad usage or input, 3 not found, 4 not
 //     allowed, 5 conflict, 6 partly done, 7 unreachable or timed out, 130 interrupted.

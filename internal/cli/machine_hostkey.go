@@ -56,22 +56,23 @@ func (a *app) hostKeyAcceptCommand() *cobra.Command {
 		Long: `Accept makes the key that was refused the one that the machine is known by. Compare the fingerprint with what the machine's console
 or its provider says: accepting the key of somebody in between hands them the machine.`,
 		Example: `  ironherd machine host-key show herd-0007
-  ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q --reason "reinstalled by hand"`,
+  ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q --reason "reinstalled by hand"
+  ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q --reason "reinstalled by hand" -o json`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.AcceptHostKey(ctx, &fleetv1.AcceptHostKeyRequest{Machine: args[0], Fingerprint: args[1], Reason: reason})
-			if err == nil {
-				a.note("%s is known by %s now", args[0], args[1])
+			request := &fleetv1.AcceptHostKeyRequest{Machine: args[0], Fingerprint: args[1], Reason: reason}
+			if _, err := client.AcceptHostKey(ctx, request); err != nil {
+				return err
 			}
-			return err
+			return a.say(*output, request, "%s is known by %s now", args[0], args[1])
 		})
 	}
 	return cmd

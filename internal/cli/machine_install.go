@@ -55,6 +55,7 @@ Both want --reason, and can select machines by --provider, --state, --location a
   ironherd machine install herd-0007 --image … --digest … --root-disk serial=S4EVNX0R123456 --reinstall --reason "new release"
   ironherd machine install herd-0007 --image debian-13 --erase --seen-up ssh --watch --wait
   ironherd machine install herd-0007 --image debian-13 --erase --seen-up http://{address}:8080/healthz
+  ironherd machine install herd-0007 herd-0008 --image debian-13 --erase -o json
   ironherd machine install herd-0007 --cancel --reason "the wrong image"`,
 		ValidArgsFunction: a.completeMachines,
 	}
@@ -87,8 +88,8 @@ Both want --reason, and can select machines by --provider, --state, --location a
 		if len(args) == 0 {
 			return fleet.Errorf(fleet.KindInvalid, "name the machines to install")
 		}
-		if f.reason != "" || f.yes || f.selects() || *f.output != formatTable {
-			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --label, --limit, --after and --output belong to --reinstall and --cancel")
+		if f.reason != "" || f.yes || f.selects() {
+			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --label, --limit and --after belong to --reinstall and --cancel")
 		}
 		timeout := f.timeout
 		request, err := o.request()
@@ -100,7 +101,7 @@ Both want --reason, and can select machines by --provider, --state, --location a
 			limit = confirmTimeout
 		}
 		return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
-			return a.install(ctx, client, args, request, o.wait)
+			return a.install(ctx, client, args, request, f, o.wait)
 		})
 	}
 	return cmd
@@ -141,36 +142,45 @@ func (a *app) reinstallOrCancel(cmd *cobra.Command, o installOptions, f *verbFla
 	return a.carryOut(cmd, request, f)
 }
 
-// install requests all installs before it waits for any, so that they run side by side.
-func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, wait bool) error {
-	generations := map[string]int64{}
-	ask := func(ctx context.Context, machine string) error {
+// wantedInstalls is what machine install prints.
+type wantedInstalls struct {
+	Machines []wantedInstall `yaml:"machines"`
+}
+
+type wantedInstall struct {
+	Machine    string `yaml:"machine"`
+	Generation int64  `yaml:"installGeneration"`
+}
+
+// install requests all installs, and prints that, before it waits for any: they run side by side.
+func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, f *verbFlags, wait bool) error {
+	var begun wantedInstalls
+	missed := forEach(ctx, a, machines, asTyped, func(ctx context.Context, machine string) error {
 		request := &fleetv1.InstallMachineRequest{
 			Machine: machine, Image: wanted.GetImage(), ImageName: wanted.GetImageName(), RootDisk: wanted.GetRootDisk(),
 			FirstBootData: wanted.GetFirstBootData(), SeenUp: wanted.GetSeenUp(), SeenUpCa: wanted.GetSeenUpCa(), Watch: wanted.GetWatch(), Kexec: wanted.GetKexec(),
 		}
 		response, err := client.InstallMachine(ctx, request)
-		if err != nil {
-			return err
+		if err == nil {
+			begun.Machines = append(begun.Machines, wantedInstall{machine, response.GetInstallGeneration()})
 		}
-		generations[machine] = response.GetInstallGeneration()
-		a.note("%s: install generation %d is wanted", machine, generations[machine])
-		return nil
-	}
-	asked := forEach(ctx, a, machines, asTyped, ask)
-	if !wait || len(generations) == 0 {
-		return asked
-	}
-	var begun []string
-	for _, m := range machines {
-		if _, ok := generations[m]; ok {
-			begun = append(begun, m)
-		}
-	}
-	err := forEach(ctx, a, begun, asTyped, func(ctx context.Context, machine string) error {
-		return a.waitInstalled(ctx, client, machine, machine, generations[machine])
+		return err
 	})
-	return afterWaiting(ctx, asked, err)
+	if len(begun.Machines) == 0 {
+		return missed
+	}
+	if err := a.print(*f.output, begun, func(w *screen) {
+		for _, m := range begun.Machines {
+			w.line("%s: install generation %d is wanted", m.Machine, m.Generation)
+		}
+	}); err != nil || !wait {
+		return cmp.Or(err, missed)
+	}
+	name := func(m wantedInstall) string { return m.Machine }
+	err := forEach(ctx, a, begun.Machines, name, func(ctx context.Context, m wantedInstall) error {
+		return a.waitInstalled(ctx, client, m.Machine, m.Machine, m.Generation)
+	})
+	return afterWaiting(ctx, missed, err)
 }
 
 // pollInterval is how often a waiting command asks.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -19,13 +20,14 @@ func (a *app) machineRetryCommand() *cobra.Command {
 		Long: `Retry forgets the backoff of machines, so that what failed is tried again at once instead of later, unless something else holds it back:
 machine explain tells that.`,
 		Example: `  ironherd machine retry herd-0007
-  ironherd machine retry herd-0007 herd-0008 --process agent-start`,
+  ironherd machine retry herd-0007 herd-0008 --process agent-start
+  ironherd machine retry herd-0007 -o json`,
 		Args:              oneOrMore("MACHINE"),
 		ValidArgsFunction: a.completeMachines,
 	}
 	cmd.Flags().StringVar(&process, "process", "", "only this process ("+strings.Join(processNames(), ", ")+"); empty: all")
 	_ = cmd.RegisterFlagCompletionFunc("process", cobra.FixedCompletions(processNames(), cobra.ShellCompDirectiveNoFileComp))
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if process != "" {
 			if !slices.Contains(processNames(), process) {
@@ -33,22 +35,41 @@ machine explain tells that.`,
 			}
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			return forEach(ctx, a, args, asTyped, func(ctx context.Context, machine string) error {
-				return a.retry(ctx, client, machine, process)
+			var done retried
+			failed := forEach(ctx, a, args, asTyped, func(ctx context.Context, machine string) error {
+				response, err := client.RetryMachine(ctx, &fleetv1.RetryMachineRequest{Machine: machine, Process: process})
+				if err == nil {
+					done.Machines = append(done.Machines, retriedMachine{machine, append([]string{}, response.GetProcesses()...)})
+				}
+				return err
 			})
+			return cmp.Or(a.printRetried(*output, done), failed)
 		})
 	}
 	return cmd
 }
 
-func (a *app) retry(ctx context.Context, client fleetClient, machine, process string) error {
-	request := &fleetv1.RetryMachineRequest{Machine: machine, Process: process}
-	response, err := client.RetryMachine(ctx, request)
-	if err != nil {
-		return err
+// retried is what machine retry prints.
+type retried struct {
+	Machines []retriedMachine `yaml:"machines"`
+}
+
+type retriedMachine struct {
+	Machine string `yaml:"machine"`
+	// Processes whose backoff was forgotten.
+	Processes []string `yaml:"processes"`
+}
+
+// printRetried prints what was done, if anything was.
+func (a *app) printRetried(f format, done retried) error {
+	if len(done.Machines) == 0 {
+		return nil
 	}
-	a.note("%s: %s", machine, endedBackoffs(response.GetProcesses()))
-	return nil
+	return a.print(f, done, func(w *screen) {
+		for _, m := range done.Machines {
+			w.line("%s: %s", m.Machine, endedBackoffs(m.Processes))
+		}
+	})
 }
 
 // endedBackoffs says what does not wait in backoff any more. Something else may hold it back.

@@ -63,6 +63,11 @@ func (a *app) print(f format, value any, table func(w *screen)) error {
 	return a.write(out.Bytes())
 }
 
+// say prints what was done: in a sentence, else the value in full.
+func (a *app) say(f format, value any, sentence string, args ...any) error {
+	return a.print(f, value, func(w *screen) { w.line(sentence, args...) })
+}
+
 func (a *app) write(out []byte) error {
 	if _, err := a.env.Stdout.Write(out); err != nil {
 		return fmt.Errorf("write the answer: %w", err)

@@ -20,22 +20,23 @@ func (a *app) providerPauseCommand() *cobra.Command {
 		Long: `Pause keeps new machines from being created at the provider, and changes of its list from being looked for, until ironherd provider resume.
 It counts at once: of a pass that is under way, only the creations that the provider has been asked for already come to their end. The
 machines that are there are looked after as before.`,
-		Example:           `  ironherd provider pause metal --reason "the bill"`,
+		Example: `  ironherd provider pause metal --reason "the bill"
+  ironherd provider pause metal --reason "the bill" -o json`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.PauseProvider(ctx, &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason})
-			if err == nil {
-				a.note("%s is paused; ironherd provider resume %s --reason WHY ends that", args[0], args[0])
+			request := &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason}
+			if _, err := client.PauseProvider(ctx, request); err != nil {
+				return err
 			}
-			return err
+			return a.say(*output, request, "%s is paused; ironherd provider resume %s --reason WHY ends that", args[0], args[0])
 		})
 	}
 	return cmd
@@ -44,24 +45,25 @@ machines that are there are looked after as before.`,
 func (a *app) providerResumeCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:               "resume PROVIDER",
-		Short:             "Let machines be created at a paused provider again",
-		Example:           `  ironherd provider resume metal --reason "paid"`,
+		Use:   "resume PROVIDER",
+		Short: "Let machines be created at a paused provider again",
+		Example: `  ironherd provider resume metal --reason "paid"
+  ironherd provider resume metal --reason "paid" -o json`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.ResumeProvider(ctx, &fleetv1.ResumeProviderRequest{Provider: args[0], Reason: reason})
-			if err == nil {
-				a.note("%s is not paused any more", args[0])
+			request := &fleetv1.ResumeProviderRequest{Provider: args[0], Reason: reason}
+			if _, err := client.ResumeProvider(ctx, request); err != nil {
+				return err
 			}
-			return err
+			return a.say(*output, request, "%s is not paused any more", args[0])
 		})
 	}
 	return cmd
@@ -78,14 +80,15 @@ capacity that failed may be used again. What a released machine had stays out of
 be used again, also where a machine was released, and everything else stays as it is: the next pass may create a machine on it, or take the
 host in again, and it is looked after as every other machine. ironherd provider show PROVIDER names what is kept out.`,
 		Example: `  ironherd provider retry metal --reason "the quota was raised"
-  ironherd provider retry rack --capacity node3,node4 --reason "the other team has given them back"`,
+  ironherd provider retry rack --capacity node3,node4 --reason "the other team has given them back"
+  ironherd provider retry metal -o json`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringSliceVar(&capacities, "capacity", nil, "let this capacity be used again, and do nothing else; may be given more than once")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history (required with --capacity)")
 	_ = cmd.RegisterFlagCompletionFunc("capacity", a.completeKeptOut)
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		named := cmd.Flags().Changed("capacity")
 		if named {
@@ -98,18 +101,20 @@ host in again, and it is looked after as every other machine. ironherd provider 
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			response, err := client.RetryProvider(ctx, &fleetv1.RetryProviderRequest{Provider: args[0], Reason: reason, Capacities: capacities})
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case named:
-				a.note("%s: %s of capacity ended; its next pass may use %s", args[0], penalties(response.GetPenalties()), strings.Join(capacities, ", "))
-				return nil
 			}
-			a.note("%s: %s; %s of capacity ended", args[0], endedBackoffs(response.GetProcesses()), penalties(response.GetPenalties()))
-			if kept := response.GetKept(); kept > 0 {
-				a.note("What was released stays kept out (%d): %s uses one again, and ironherd provider show %s names all", kept, retryCapacity(args[0]), args[0])
-			}
-			return nil
+			ended := penalties(response.GetPenalties()) + " of capacity ended"
+			return a.print(*output, response, func(w *screen) {
+				if named {
+					w.line("%s: %s; its next pass may use %s", args[0], ended, strings.Join(capacities, ", "))
+					return
+				}
+				w.line("%s: %s; %s", args[0], endedBackoffs(response.GetProcesses()), ended)
+				if kept := response.GetKept(); kept > 0 {
+					w.line("What was released stays kept out (%d): %s uses one again, and ironherd provider show %s names all", kept, retryCapacity(args[0]), args[0])
+				}
+			})
 		})
 	}
 	return cmd
@@ -127,22 +132,23 @@ the configuration of every control plane before: one that starts with it has it 
 of hosts takes its hosts in as new machines, also where it has another name now, and does with them what it is configured for; what was bought is
 a discrepancy until it is adopted. Where a provider was renamed, give it its old name again instead.`,
 		Example: `  ironherd machine forget --provider oldlab --reason "the lab is closed"
-  ironherd provider forget oldlab --reason "the lab is closed"`,
+  ironherd provider forget oldlab --reason "the lab is closed"
+  ironherd provider forget oldlab --reason "the lab is closed" -o json`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history (required)")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.ForgetProvider(ctx, &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason})
-			if err == nil {
-				a.note("%s is forgotten; ironherd provider history %s tells what was done there", args[0], args[0])
+			request := &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason}
+			if _, err := client.ForgetProvider(ctx, request); err != nil {
+				return err
 			}
-			return err
+			return a.say(*output, request, "%s is forgotten; ironherd provider history %s tells what was done there", args[0], args[0])
 		})
 	}
 	return cmd

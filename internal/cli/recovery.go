@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -74,13 +73,14 @@ func (a *app) recoveryPauseCommand() *cobra.Command {
 		Short: "Stop it: nothing is rebooted, power-cycled or reinstalled by recovery",
 		Long: `Pause stops recovery for the whole fleet: no machine is rebooted, power-cycled, reinstalled or quarantined by it. Agents are started as
 before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume.`,
-		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"`,
-		Args:    exactly,
+		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"
+  ironherd recovery pause --reason "the switch of rack 4 is replaced" -o json`,
+		Args: exactly,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for everybody who asks (required)")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h; it goes on by itself then")
 	cmd.Flags().StringVar(&at, "until", "", "when it goes on by itself, such as 2026-11-22T18:00:00Z")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkReason(reason); err != nil {
 			return err
@@ -91,14 +91,16 @@ before, and what people ask for is done. It ends by itself with --for or --until
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			response, err := client.PauseRecovery(ctx, &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end.until, Lasts: end.lasts})
-			switch until := cmp.Or(response.GetUntil(), end.until); {
-			case err != nil:
-			case until != nil:
-				a.note("Recovery is stopped until %s; ironherd recovery resume ends that before", instant(until))
-			default:
-				a.note("Recovery is stopped; ironherd recovery resume ends that")
+			if err != nil {
+				return err
 			}
-			return err
+			if response.Until == nil { // an older control plane does not tell
+				response.Until = end.until
+			}
+			if response.GetUntil() != nil {
+				return a.say(*output, response, "Recovery is stopped until %s; ironherd recovery resume ends that before", instant(response.GetUntil()))
+			}
+			return a.say(*output, response, "Recovery is stopped; ironherd recovery resume ends that")
 		})
 	}
 	return cmd
@@ -111,18 +113,19 @@ func (a *app) recoveryResumeCommand() *cobra.Command {
 		Short: "Let recovery go on",
 		Long: `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once. One that was made because
 policy.recovery_per_hour is spent ends by itself; with a higher limit, resume ends it, too.`,
-		Example: `  ironherd recovery resume --reason "the listener is back"`,
-		Args:    exactly,
+		Example: `  ironherd recovery resume --reason "the listener is back"
+  ironherd recovery resume --reason "the listener is back" -o json`,
+		Args: exactly,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history of the providers")
-	timeout := timeoutFlag(cmd, defaultTimeout, timeoutUsage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			_, err := client.ResumeRecovery(ctx, &fleetv1.ResumeRecoveryRequest{Reason: reason})
-			if err == nil {
-				a.note("Recovery goes on")
+			request := &fleetv1.ResumeRecoveryRequest{Reason: reason}
+			if _, err := client.ResumeRecovery(ctx, request); err != nil {
+				return err
 			}
-			return err
+			return a.say(*output, request, "Recovery goes on")
 		})
 	}
 	return cmd

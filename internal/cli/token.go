@@ -133,22 +133,26 @@ func tokenTable(w *screen, tokens []listedToken) {
 }
 
 func (a *app) tokenRevokeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "revoke NAME",
-		Short:   "Take a token back",
-		Long:    `Revoke takes a token out of the file. It does not count from the next call on, for a control plane that runs, too.`,
-		Example: `  ironherd token revoke ada`,
-		Args:    exactly,
-		RunE: func(_ *cobra.Command, args []string) error {
-			file, err := a.loadTokensFile()
-			if err != nil {
-				return err
-			}
-			if err := token.Revoke(file, args[0]); err != nil {
-				return err
-			}
-			a.note("token %s does not count any more", args[0])
-			return nil
-		},
+	cmd := &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "Take a token back",
+		Long:  `Revoke takes a token out of the file. It does not count from the next call on, for a control plane that runs, too.`,
+		Example: `  ironherd token revoke ada
+  ironherd token revoke ada -o json`,
+		Args: exactly,
 	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		file, err := a.loadTokensFile()
+		if err != nil {
+			return err
+		}
+		if err := token.Revoke(file, args[0]); err != nil {
+			return err
+		}
+		return a.say(*output, struct {
+			Name string `yaml:"name"`
+		}{args[0]}, "token %s does not count any more", args[0])
+	}
+	return cmd
 }

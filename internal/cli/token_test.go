@@ -57,11 +57,15 @@ func TestTokens(t *testing.T) {
 	if r := run(t, nil, "token", "create", "ada", "--role", "viewer", "--config", file); r.code != 5 || r.stdout != "" {
 		t.Errorf("a name that is taken: %d, %q", r.code, r.stdout+r.stderr)
 	}
-	if r := run(t, nil, "token", "revoke", "ada", "--config", file); r.code != 0 || r.stderr != "token ada does not count any more\n" {
-		t.Errorf("%d, %q", r.code, r.stderr)
+	if r := run(t, nil, "token", "revoke", "ada", "--config", file, "-o", "json"); r.code != 0 || r.stdout != "{\n  \"name\": \"ada\"\n}\n" {
+		t.Errorf("%d, %q, %q", r.code, r.stdout, r.stderr)
 	}
 	if r := run(t, nil, "token", "revoke", "ada", "--config", file); r.code != 3 {
 		t.Errorf("twice: %d, %q", r.code, r.stderr)
+	}
+	run(t, nil, "token", "create", "bob", "--role", "viewer", "--config", file)
+	if r := run(t, nil, "token", "revoke", "bob", "--config", file); r.code != 0 || r.stdout != "token bob does not count any more\n" {
+		t.Errorf("%d, %q, %q", r.code, r.stdout, r.stderr)
 	}
 }
 

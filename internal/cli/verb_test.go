@@ -294,8 +294,8 @@ func TestHolds(t *testing.T) {
 		{"discrepancy", "adopt", "metal", "dev-9", "--reason", "made by hand"},
 		{"machine", "host-key", "accept", "herd-0007", "SHA256:BBBB", "--reason", "reinstalled"},
 	} {
-		if r := h.run(t, args...); r.code != 0 || r.stderr == "" {
-			t.Errorf("%v: %d, %q", args, r.code, r.stderr)
+		if r := h.run(t, args...); r.code != 0 || r.stdout == "" || r.stderr != "" {
+			t.Errorf("%v: %d, %q, %q", args, r.code, r.stdout, r.stderr)
 		}
 	}
 	for _, args := range [][]string{{"provider", "history", "metal"}, {"provider", "history", "metal", "--passes"}} {
@@ -317,16 +317,16 @@ func TestHolds(t *testing.T) {
 		t.Errorf("asked for %q", h.holds)
 	}
 	if r, want := h.run(t, "provider", "retry", "metal"), "metal: provision does not wait in backoff any more; 2 penalties of capacity ended\n"+
-		"What was released stays kept out (2): ironherd provider retry metal --capacity ID --reason WHY uses one again, and ironherd provider show metal names all\n"; r.stderr != want {
-		t.Errorf("told %q, want %q", r.stderr, want)
+		"What was released stays kept out (2): ironherd provider retry metal --capacity ID --reason WHY uses one again, and ironherd provider show metal names all\n"; r.stdout != want {
+		t.Errorf("told %q, want %q", r.stdout, want)
 	}
 	if r, want := h.run(t, "provider", "retry", "rack", "--capacity", "node4", "--reason", "ours again"),
-		"rack: 1 penalty of capacity ended; its next pass may use node4\n"; r.stderr != want {
-		t.Errorf("told %q, want %q", r.stderr, want)
+		"rack: 1 penalty of capacity ended; its next pass may use node4\n"; r.stdout != want {
+		t.Errorf("told %q, want %q", r.stdout, want)
 	}
 	if r, want := h.run(t, "discrepancy", "adopt", "metal", "dev-9", "--installed", "--reason", "in use"),
-		"dev-9 of metal is taken in as installed with the next pass\n"; r.code != 0 || r.stderr != want {
-		t.Errorf("told %q, want %q", r.stderr, want)
+		"dev-9 of metal is taken in as installed with the next pass\n"; r.code != 0 || r.stdout != want {
+		t.Errorf("told %q, want %q", r.stdout, want)
 	}
 	asked := len(h.holds)
 	for _, args := range [][]string{{"--capacity", "node4"}, {"--capacity", "", "--reason", "ours again"}} {
@@ -338,16 +338,16 @@ func TestHolds(t *testing.T) {
 		t.Errorf("completion: %q", r.stdout)
 	}
 	// It is told when it ends by the clock of the control plane.
-	if r := h.run(t, "recovery", "pause", "--reason", "the switch", "--for", "1h"); r.stderr !=
+	if r := h.run(t, "recovery", "pause", "--reason", "the switch", "--for", "1h"); r.stdout !=
 		"Recovery is stopped until 2026-11-21 11:00:00Z; ironherd recovery resume ends that before\n" {
-		t.Errorf("an hour: %d, %q", r.code, r.stderr)
+		t.Errorf("an hour: %d, %q", r.code, r.stdout)
 	}
-	if r := h.run(t, "provider", "pause", "metal", "--reason", "the bill"); r.stderr != "metal is paused; ironherd provider resume metal --reason WHY ends that\n" {
-		t.Errorf("a pause: %d, %q", r.code, r.stderr)
+	if r := h.run(t, "provider", "pause", "metal", "--reason", "the bill"); r.stdout != "metal is paused; ironherd provider resume metal --reason WHY ends that\n" {
+		t.Errorf("a pause: %d, %q", r.code, r.stdout)
 	}
 	if r := h.run(t, "discrepancy", "adopt", "metal", "dev-paused", "--reason", "made by hand"); r.code != 0 ||
-		!strings.Contains(r.stderr, "dev-paused of metal is taken in when metal is resumed. metal is paused by anna since 2026-11-21 10:00:00Z: the bill.") {
-		t.Errorf("at a paused provider: %d, %q", r.code, r.stderr)
+		!strings.Contains(r.stdout, "dev-paused of metal is taken in when metal is resumed. metal is paused by anna since 2026-11-21 10:00:00Z: the bill.") {
+		t.Errorf("at a paused provider: %d, %q", r.code, r.stdout)
 	}
 	r := run(t, nil, "__complete", "--server", h.url, "provider", "pause", "")
 	if !strings.Contains(r.stdout, "metal\tequinix\n") {
