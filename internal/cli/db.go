@@ -95,18 +95,18 @@ not be in use: stop the control plane first.`,
 			return err
 		}
 		waits := restored.Evidence != "" && !restored.Accepted
-		if waits || *output != formatTable {
-			if err := a.print(*output, restored, func(w *screen) { goesOnTable(w, restored.GoesOn) }); err != nil {
-				return err
+		err = a.print(*output, restored, func(w *screen) {
+			switch {
+			case waits:
+				goesOnTable(w, restored.GoesOn)
+			case restored.Accepted:
+				w.line("%s counts from now on (it looked restored or copied: %s)", loaded.Database, restored.Evidence)
+			default:
+				w.line("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
 			}
-		}
-		switch {
-		case restored.Accepted:
-			a.note("%s counts from now on (it looked restored or copied: %s)", loaded.Database, restored.Evidence)
-			return nil
-		case restored.Evidence == "":
-			a.note("%s does not look restored or copied: nothing was to be accepted", loaded.Database)
-			return nil
+		})
+		if err != nil || !waits {
+			return err
 		}
 		return fleet.Errorf(fleet.KindConflict, "nothing is accepted yet (%s): what is listed above would go on; if all of it is still wanted, give --yes",
 			restored.Evidence)
@@ -135,29 +135,38 @@ func goesOnTable(w *screen, goesOn []daemon.Withheld) {
 	}
 }
 
+// migrated is what db migrate prints.
+type migrated struct {
+	Database string `yaml:"database"`
+	// From and To are versions of the schema; they are the same where nothing was to be done.
+	From int64 `yaml:"from"`
+	To   int64 `yaml:"to"`
+}
+
 func (a *app) dbMigrateCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database's schema to the version that this program needs",
 		Long: `On the embedded database "ironherd serve" does it, too, when it starts: use it to do so beforehand, or to see that it goes well. On
 PostgreSQL only this command does it, for an empty database as well; the control planes of the version before may go on meanwhile.`,
 		Example: `  ironherd db migrate --config /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := a.loadConfig(nil)
-			if err != nil {
-				return err
-			}
-			from, to, err := daemon.Migrate(cmd.Context(), loaded)
-			if err != nil {
-				return err
-			}
-			if from == to {
-				a.note("%s has schema version %d already", loaded.Database, to)
-			} else {
-				a.note("%s was brought from schema version %d to %d", loaded.Database, from, to)
-			}
-			return nil
-		},
 	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		loaded, err := a.loadConfig(nil)
+		if err != nil {
+			return err
+		}
+		from, to, err := daemon.Migrate(cmd.Context(), loaded)
+		if err != nil {
+			return err
+		}
+		result := migrated{Database: loaded.Database.String(), From: from, To: to}
+		if from == to {
+			return a.say(*output, result, "%s has schema version %d already", loaded.Database, to)
+		}
+		return a.say(*output, result, "%s was brought from schema version %d to %d", loaded.Database, from, to)
+	}
+	return cmd
 }

@@ -53,15 +53,22 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	backup := filepath.Join(dir, "backup.db")
-	if r := run(t, nil, "db", "backup", backup, "--config", file); r.code != 0 {
-		t.Fatalf("%d, %q", r.code, r.stderr)
+	if r := run(t, nil, "db", "migrate", "--config", file); r.code != 0 || r.stderr != "" || !strings.Contains(r.stdout, " has schema version ") {
+		t.Fatalf("%d, %q, %q", r.code, r.stdout, r.stderr)
 	}
+	printed := func(of ...string) string {
+		t.Helper()
+		r := run(t, nil, append(of, "--config", file, "-o", "json")...)
+		if r.code != 0 || r.stderr != "" {
+			t.Fatalf("%d, %q", r.code, r.stderr)
+		}
+		return strings.ReplaceAll(r.stdout, dir, "DIR")
+	}
+	golden(t, "db_backup.json", printed("db", "backup", backup))
 	if err := os.RemoveAll(filepath.Dir(made)); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, nil, "db", "restore", backup, "--config", file); r.code != 0 {
-		t.Fatalf("%d, %q", r.code, r.stderr)
-	}
+	golden(t, "db_restore.json", printed("db", "restore", backup))
 	r := run(t, nil, "db", "accept-restore", "--config", file)
 	if r.code == 0 || !strings.Contains(r.stderr, "nothing is accepted yet") || !strings.Contains(r.stderr, "give --yes") {
 		t.Errorf("%d, %q", r.code, r.stderr)
@@ -73,7 +80,7 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if r := run(t, nil, "db", "accept-restore", "--config", file, "-o", "json"); !strings.Contains(r.stdout, `"goesOn": [`) {
 		t.Errorf("as JSON it shows %s", r.stdout)
 	}
-	if r := run(t, nil, "db", "accept-restore", "--config", file, "--yes"); r.code != 0 || !strings.Contains(r.stderr, "counts from now on") {
-		t.Errorf("%d, %q", r.code, r.stderr)
+	if r := run(t, nil, "db", "accept-restore", "--config", file, "--yes"); r.code != 0 || r.stderr != "" || !strings.Contains(r.stdout, "counts from now on") {
+		t.Errorf("%d, %q, %q", r.code, r.stdout, r.stderr)
 	}
 }

@@ -46,7 +46,8 @@ network disks are written only by name.
 
 With --reinstall, what is on the disk is destroyed: a plan is shown first, see ironherd plan confirm, or give --yes. With --cancel, the install
 that was asked for last is called off: the agent is told to stop, if it has begun. As soon as anything was written, what the disk holds is
-undefined; machine explain says which it is. A reinstall that wrote nothing brings the installed system back. Calling off the install of one machine is done at once all the same: the writing is to stop now.
+undefined; machine explain says which it is. A reinstall that wrote nothing brings the installed system back. Calling off the install of one
+machine is done at once all the same: the writing is to stop now.
 Both want --reason, and can select machines by --provider, --state, --location and --label.`,
 		Example: `  ironherd machine install herd-0007 --image debian-13 --grow --erase --wait
   ironherd machine install herd-0007 --image https://images.example/debian.raw.zst --digest sha256:… --erase --wait
@@ -91,12 +92,11 @@ Both want --reason, and can select machines by --provider, --state, --location a
 		if f.reason != "" || f.yes || f.selects() {
 			return fleet.Errorf(fleet.KindInvalid, "--reason, --yes, --provider, --state, --location, --label, --limit and --after belong to --reinstall and --cancel")
 		}
-		timeout := f.timeout
 		request, err := o.request()
 		if err != nil {
 			return err
 		}
-		limit := *timeout
+		limit := *f.timeout
 		if limit == 0 && !o.wait {
 			limit = confirmTimeout
 		}

@@ -31,7 +31,7 @@ func (a *app) maintenanceBeginCommand() *cobra.Command {
 itself with --for or --until, else with ironherd machine maintenance end. An install that its agent works at goes on, and restarts the machine: the
 plan says so, and wants a confirmation; ironherd machine install --cancel ends it.`,
 		example: `  ironherd machine maintenance begin herd-0007 --for 2h --reason "swap a disk"
-  ironherd machine maintenance begin herd-0007 --until 2026-11-22T18:00:00Z --reason "move to rack 9"`,
+  ironherd machine maintenance begin herd-0007 --until $(date -u -d tomorrow +%FT18:00:00Z) --reason "move to rack 9"`,
 	}, func(request *fleetv1.CreatePlanRequest) error {
 		end, err := endOf(cmd, lasts, at)
 		request.Until, request.Lasts = end.until, end.lasts

@@ -90,17 +90,18 @@ before, and what people ask for is done. It ends by itself with --for or --until
 			return err
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.PauseRecovery(ctx, &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end.until, Lasts: end.lasts})
+			request := &fleetv1.PauseRecoveryRequest{Reason: reason, Until: end.until, Lasts: end.lasts}
+			response, err := client.PauseRecovery(ctx, request)
 			if err != nil {
 				return err
 			}
-			if response.Until == nil { // an older control plane does not tell
-				response.Until = end.until
+			if response.GetUntil() != nil { // an older control plane does not tell
+				request.Until = response.GetUntil()
 			}
-			if response.GetUntil() != nil {
-				return a.say(*output, response, "Recovery is stopped until %s; ironherd recovery resume ends that before", instant(response.GetUntil()))
+			if request.GetUntil() != nil {
+				return a.say(*output, request, "Recovery is stopped until %s; ironherd recovery resume ends that before", instant(request.GetUntil()))
 			}
-			return a.say(*output, response, "Recovery is stopped; ironherd recovery resume ends that")
+			return a.say(*output, request, "Recovery is stopped; ironherd recovery resume ends that")
 		})
 	}
 	return cmd
