@@ -121,3 +121,58 @@ func TestAProviderThatHangsLeavesSlotsToTheOthers(t *testing.T) {
 		}
 	})
 }
+
+// views counts how often the BMDB is asked what it knows of a provider.
+type views struct{ atomic.Int32 }
+
+// Transaction implements bmdb.Observer, as the following do.
+func (v *views) Transaction(kind string, _ time.Duration, _ int, _ error) {
+	if kind == "view provider" {
+		v.Add(1)
+	}
+}
+
+func (*views) Outcome(fleet.Process, string, time.Duration) {}
+
+func (*views) Happened(bmdb.Happening, string) {}
+
+// TestWhatIsGoneCostsNoSecondRead: of the machines that a list lacks, only those that are not known
+// to be gone have the BMDB read once more.
+func TestWhatIsGoneCostsNoSecondRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		seen, fake := new(views), shepherdtest.NewFakeProvider(2)
+		db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{Observer: seen})
+		ids := shepherdtest.Seed(t, db, source, fake, 2)
+		look := func(when string, want int32) bmdb.ProviderView {
+			t.Helper()
+			before := seen.Load()
+			_, view, err := shepherd.Source[struct{}]{Name: source, Provider: fake}.Look(t.Context(), db, fake.List)
+			if reads := seen.Load() - before; err != nil || reads != want {
+				t.Errorf("%s, the BMDB is read %d times, want %d: %v", when, reads, want, err)
+			}
+			return view
+		}
+		look("while all are listed", 1)
+		fake.Change(fake.Devices()[0].ID, func(*provider.Entry) bool { return false })
+		view := look("while nobody knows what became of one", 2)
+		time.Sleep(time.Minute) // until a pass is due
+		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "test", Host: "test", Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessUpdate, Providers: []fleet.ProviderName{source}, Limit: 1})
+		if err != nil || len(claim.Works) != 1 {
+			t.Fatalf("claimed %d passes, %v", len(claim.Works), err)
+		}
+		for _, m := range view.Machines {
+			if m.ID == ids[0] {
+				err = claim.Works[0].Note(t.Context(), bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		look("while that one is known to be gone", 1)
+	})
+}
