@@ -147,6 +147,8 @@ func (c Config) Validate() error {
 		{"provisioning", c.Durations.Provisioning},
 		{"boot", c.Durations.Boot},
 		{"power off", c.Durations.PowerOff},
+		{"power on", c.Durations.PowerOn},
+		{"reboot", c.Durations.Reboot},
 		{"deprovisioning", c.Durations.Deprovisioning},
 	} {
 		check(d.Min >= 0 && (d.Max == 0 || d.Max >= d.Min), "duration %s: its maximum is below its minimum", d.name)
@@ -177,8 +179,9 @@ type Durations struct {
 	Queued, Provisioning Range
 	// Boot is from power-on (or reset) until the operating system answers.
 	Boot Range
-	// PowerOff is from the request until the machine is off.
-	PowerOff Range
+	// PowerOff is from the request until the machine is off, PowerOn until it begins to boot, and
+	// Reboot until it is reset. A reboot that takes no time has happened when it is answered.
+	PowerOff, PowerOn, Reboot Range
 	// Deprovisioning is from the deletion of a device until its hardware can be provisioned again.
 	Deprovisioning Range
 }
@@ -191,6 +194,8 @@ func DemoDurations() Durations {
 		Provisioning:   Range{2500 * time.Millisecond, 5 * time.Second},
 		Boot:           Range{time.Second, 2 * time.Second},
 		PowerOff:       Range{500 * time.Millisecond, time.Second},
+		PowerOn:        Range{200 * time.Millisecond, 400 * time.Millisecond},
+		Reboot:         Range{200 * time.Millisecond, 400 * time.Millisecond},
 		Deprovisioning: Range{2 * time.Second, 4 * time.Second},
 	}
 }

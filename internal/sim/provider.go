@@ -24,7 +24,7 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 		Slot: w.slot, Hardware: w, State: state, Logger: w.cfg.Logger,
 		Durations: equinixapi.Durations{
 			Queued: w.cfg.span(d.Queued), Provisioning: w.cfg.span(d.Provisioning), PowerOff: w.cfg.span(d.PowerOff),
-			Deprovisioning: w.cfg.span(d.Deprovisioning),
+			PowerOn: w.cfg.span(d.PowerOn), Reboot: w.cfg.span(d.Reboot), Deprovisioning: w.cfg.span(d.Deprovisioning),
 		},
 		Commit: func(changes ...equinixapi.Change) error {
 			batch := make([]journal.Change, len(changes))
@@ -34,13 +34,24 @@ func (w *World) providerConfig(state map[string][]byte) equinixapi.Config {
 			return w.journal.Append(batch...)
 		},
 		Disturb:          w.disturb,
-		LoseReply:        func() bool { _, ok := w.faults.Fire(fault.LostReply); return ok },
-		FailProvisioning: func() bool { _, ok := w.faults.Fire(fault.ProvisionFail); return ok },
-		Shuffle:          func() bool { _, ok := w.faults.Fire(fault.ListOrder); return ok },
+		LoseReply:        w.happens(fault.LostReply),
+		FailProvisioning: w.happens(fault.ProvisionFail),
+		FailReinstall:    w.happens(fault.ReinstallFail),
+		Shuffle:          w.happens(fault.ListOrder),
+		Forbid:           w.happens(fault.GoneIs403),
+		NameLate:         w.happens(fault.ReservationNamesLate),
 		Stale:            w.lasts(fault.StaleGet),
 		Early:            w.lasts(fault.ListEarly),
 		Steal:            w.lasts(fault.CapacityStolen),
 		Vanish:           w.lasts(fault.DeviceVanishes),
+	}
+}
+
+// happens returns what asks for a fault.
+func (w *World) happens(kind fault.Kind) func() bool {
+	return func() bool {
+		_, ok := w.faults.Fire(kind)
+		return ok
 	}
 }
 

@@ -66,28 +66,72 @@ func (a *API) act(id string, q actionRequest) error {
 		if d.State != stateInactive {
 			return unprocessable("Device must be powered off")
 		}
-		return a.begin(id, statePoweringOn, taskPowerOn, "Power on operation queued", Span{})
+		return a.begin(id, statePoweringOn, taskPowerOn, "Power on operation queued", a.cfg.Durations.PowerOn)
 	case "reinstall":
 		return a.reinstall(d, q)
 	}
 	return unprocessable("Type is not included in the list")
 }
 
-// reboot resets the machine first: the answer promises that this has happened.
+// reboot resets the machine, first where that takes no time: then the answer promises that it has
+// happened. Else it is reset later, and whoever asks sees an active device meanwhile.
 func (a *API) reboot(d *device, rescue bool) error {
 	if d.State != stateActive {
 		return unprocessable("Device must be powered on")
 	}
-	if err := a.cfg.Hardware.Reset(d.ID, rescue); err != nil {
-		a.cfg.Logger.Error("machine could not be reset", slog.String("device", d.ID), slog.Any("err", err))
-		return err
+	takes := a.duration(a.cfg.Durations.Reboot, "reboot", a.counters.Events)
+	if takes == 0 {
+		if err := a.reset(d.ID, rescue); err != nil {
+			return err
+		}
 	}
-	_, err := a.change(d.ID, func(d *device) error {
+	d, err := a.change(d.ID, func(d *device) error {
 		a.addEvent(d, "power.200", "Reboot operation queued", true)
 		a.addEvent(d, "power.203", "Device rebooted", false)
+		if takes > 0 {
+			d.Reboot = &reboot{Due: now().Add(takes), Rescue: rescue}
+		}
 		return nil
 	})
+	if err == nil {
+		a.rebootLater(d)
+	}
 	return err
+}
+
+func (a *API) reset(id string, rescue bool) error {
+	err := a.cfg.Hardware.Reset(id, rescue)
+	if err != nil {
+		a.cfg.Logger.Error("machine could not be reset", slog.String("device", id), slog.Any("err", err))
+	}
+	return err
+}
+
+// rebootLater resets a machine when its reboot is due, unless another action has come in between.
+// Before Start it does nothing, because Start calls it, too. The caller holds the lock.
+func (a *API) rebootLater(d *device) {
+	if d.Reboot == nil || a.spawn == nil {
+		return
+	}
+	id, asked := d.ID, d.Reboot
+	a.spawn(func(ctx context.Context) {
+		if !until(ctx, asked.Due) {
+			return
+		}
+		_ = a.locked(func() error {
+			if d := a.devices[id]; d == nil || d.Reboot != asked {
+				return nil
+			}
+			if err := a.reset(id, asked.Rescue); err != nil {
+				return err
+			}
+			_, err := a.change(id, func(d *device) error {
+				d.Reboot = nil
+				return nil
+			})
+			return err
+		})
+	})
 }
 
 // begin puts a device into a transitional state.
@@ -95,7 +139,7 @@ func (a *API) begin(id, state, kind, what string, takes Span) error {
 	_, err := a.change(id, func(d *device) error {
 		a.addEvent(d, "power.200", what, true)
 		a.addEvent(d, "power.201", "Power operation started", false)
-		d.State = state
+		d.State, d.Reboot = state, nil
 		d.Task = &task{Kind: kind, Due: now().Add(a.duration(takes, kind, a.counters.Events))}
 		return nil
 	})
@@ -127,6 +171,7 @@ func (a *API) reinstall(d *device, q actionRequest) error {
 			d.IPXEScriptURL = q.IPXEScriptURL
 		}
 		d.Generation++
+		d.WillFail, d.Reboot = happens(a.cfg.FailReinstall), nil
 		d.From = now()
 		d.To = d.From.Add(a.duration(a.cfg.Durations.Provisioning, "reinstall", d.Number*1000+d.Generation))
 		d.Task = &task{Kind: taskReinstall, Due: d.To}
@@ -173,6 +218,11 @@ func (a *API) perform(ctx context.Context, id string) {
 			return
 		}
 		if d.WillFail {
+			if d.Task.Kind == taskReinstall { // what ran there ends all the same
+				if err := a.cfg.Hardware.PowerOff(ctx, id); err != nil && ctx.Err() == nil {
+					a.cfg.Logger.Error("machine stays on", slog.String("device", id), slog.Any("err", err))
+				}
+			}
 			if until(ctx, d.To) {
 				a.failed(id)
 			}
@@ -190,6 +240,9 @@ func (a *API) perform(ctx context.Context, id string) {
 			a.addEvent(d, "power.202", "Device powered off", false)
 		}
 	case taskPowerOn:
+		if !until(ctx, d.Task.Due) {
+			return
+		}
 		err = a.cfg.Hardware.PowerOn(ctx, id)
 		finish = func(d *device) {
 			d.State = stateActive

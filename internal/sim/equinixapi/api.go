@@ -54,12 +54,18 @@ type Config struct {
 	// State is what Commit was given so far, by key.
 	State map[string][]byte
 	// Disturb is asked once for each request that carries the right token; LoseReply after each
-	// creation that succeeded; FailProvisioning at each creation. Shuffle is asked for each page of a
-	// list, and says whether that list comes in no order unless the caller sorts. Each may be nil.
+	// creation that succeeded; FailProvisioning at each creation, and FailReinstall at each reinstall.
+	// Shuffle is asked for each page of a list, and says whether that list comes in no order unless
+	// the caller sorts. Each may be nil.
 	Disturb          func() Disturbance
 	LoseReply        func() bool
 	FailProvisioning func() bool
+	FailReinstall    func() bool
 	Shuffle          func() bool
+	// Forbid is asked at each request for a device that is gone, and says whether that is answered
+	// with 403 instead of 404; NameLate at each end of a device on a reservation, and says whether the
+	// reservation names the device until it is free again. Each may be nil.
+	Forbid, NameLate func() bool
 	// Stale is asked at each GET of a device, which then answers what was true that long ago; Early at
 	// each page of reservations, which are provisionable there that long before they are; Steal at
 	// each creation on a named reservation, which somebody else's device takes first; Vanish at each
@@ -121,8 +127,9 @@ type Drive struct {
 // Span is a duration between Min and Max; the seed decides.
 type Span struct{ Min, Max time.Duration }
 
-// Durations says how long things take.
-type Durations struct{ Queued, Provisioning, PowerOff, Deprovisioning Span }
+// Durations says how long things take. A reboot takes its time from the answer until the machine is
+// reset; without one, it is reset before the answer.
+type Durations struct{ Queued, Provisioning, PowerOff, PowerOn, Reboot, Deprovisioning Span }
 
 // Hardware is what devices are made of. Calls for one device come one at a time, except Reset and
 // Remove. All are idempotent: after a kill they may come again.
@@ -223,6 +230,7 @@ func (a *API) Start(ctx context.Context) {
 			a.start(d.ID)
 		}
 		a.vanishLater(d)
+		a.rebootLater(d)
 	}
 }
 
@@ -300,6 +308,8 @@ const (
 	tooMany  = "Too many requests, please try again later"
 	ohSnap   = "Oh snap, something went wrong! We've logged the error and will take a look - please reach out to us if you continue having trouble."
 	notFound = "Not found"
+	// forbidden is also the answer of older versions of the API for a device that is gone.
+	forbidden = "You are not authorized to view this device"
 )
 
 var wrongToken = obj{"error": "Invalid authentication token"}

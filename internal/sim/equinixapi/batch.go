@@ -63,7 +63,7 @@ func (a *API) createBatches(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	if a.cfg.LoseReply != nil && a.cfg.LoseReply() {
+	if happens(a.cfg.LoseReply) {
 		panic(http.ErrAbortHandler) // the connection is cut
 	}
 	v := viewOf(r)

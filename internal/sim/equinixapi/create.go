@@ -187,7 +187,7 @@ func (a *API) newDevice(project string, q *createRequest) (*device, error) {
 	if d.BillingCycle == "" {
 		d.BillingCycle = "hourly"
 	}
-	d.WillFail = a.cfg.FailProvisioning != nil && a.cfg.FailProvisioning()
+	d.WillFail = happens(a.cfg.FailProvisioning)
 	d.From = d.Created.Add(a.duration(a.cfg.Durations.Queued, "queued", d.Number))
 	d.To = d.From.Add(a.duration(a.cfg.Durations.Provisioning, "provisioning", d.Number))
 	d.Task = &task{Kind: taskProvision, Due: d.To}

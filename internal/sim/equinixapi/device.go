@@ -37,7 +37,7 @@ func (a *API) createDevice(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	if a.cfg.LoseReply != nil && a.cfg.LoseReply() {
+	if happens(a.cfg.LoseReply) {
 		panic(http.ErrAbortHandler) // the connection is cut
 	}
 	// What is answered is the moment of creation, however little time is spent in the queue.

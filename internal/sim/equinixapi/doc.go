@@ -4,13 +4,16 @@
 // moves devices through their states; what a device is made of is behind the Hardware interface. It
 // answers over HTTP as the real service did, with its quirks: paging links without the path prefix,
 // references as bare hrefs unless included, 503 as the business answer "no reservation is free".
-// Where Config.Shuffle says so, lists come in no order. What a request asks for is honoured or
-// refused: no query parameter and no include is ignored.
+// Where Config says so, lists come in no order, and what is gone is answered with 403, or is named
+// by its reservation still. What a request asks for is honoured or refused: no query parameter and
+// no include is ignored.
 //
 //	POST ─► queued ─► provisioning ─► active ─► powering_off ─► inactive ─► powering_on ─► active
 //	                       │            │└─ reinstalling ─► active
 //	                       ▼            └─ DELETE ─► gone at once; its hardware is free after
 //	                     failed                      deprovisioning
+//
+// A reinstall that fails ends as failed, too. A reboot is no state: the device stays active.
 //
 // The API passes every change to Config.Commit before it answers, and before anybody can see the
 // change. An error of Commit is a 500 and changes nothing. State is a set of immutable values under

@@ -41,6 +41,13 @@ func (h *hardware) call(format string, args ...any) {
 	h.calls = append(h.calls, fmt.Sprintf(format, args...))
 }
 
+// did returns what the machines were told, in order.
+func (h *hardware) did() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.calls)
+}
+
 func (h *hardware) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore time.Time) error {
 	timer := time.NewTimer(time.Until(notBefore))
 	defer timer.Stop()

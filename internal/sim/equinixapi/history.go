@@ -40,6 +40,10 @@ func (a *API) forget(devices []*device, extra ...Change) (err error) {
 			slot = *old
 		}
 		slot.FreeAt = at.Add(a.duration(a.cfg.Durations.Deprovisioning, "deprovisioning", d.Number))
+		slot.Named = ""
+		if d.Reservation != "" && happens(a.cfg.NameLate) {
+			slot.Named = d.ID
+		}
 		gone, slots[d.Slot] = append(gone, g), &slot
 		changes = append(changes, Change{Key: "device/" + d.ID}, put("gone/"+d.ID, g), put("slot/"+strconv.Itoa(d.Slot), &slot))
 	}

@@ -3,6 +3,7 @@ package equinixapi
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 )
 
@@ -12,6 +13,23 @@ func asked(fault func() time.Duration) time.Duration {
 		return 0
 	}
 	return fault()
+}
+
+// happens asks for a fault, which may not be configured.
+func happens(fault func() bool) bool { return fault != nil && fault() }
+
+// ofDevice answers 403 for a device that is gone, where that fault happens.
+func (a *API) ofDevice(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		a.mu.RLock()
+		gone := a.gone[r.PathValue("id")] != nil
+		a.mu.RUnlock()
+		if gone && happens(a.cfg.Forbid) {
+			writeErrors(w, http.StatusForbidden, forbidden)
+			return
+		}
+		next(w, r)
+	}
 }
 
 // asOf returns the device as it was at an earlier instant, as far as that is remembered; false when

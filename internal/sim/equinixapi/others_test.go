@@ -180,3 +180,146 @@ func TestATokenIsRevoked(t *testing.T) {
 		t.Errorf("afterwards %d", code)
 	}
 }
+
+// active creates a device on a reservation, and waits until it is active.
+func (r *rig) active(reservation string) (id string) {
+	r.t.Helper()
+	code, id := r.createOn(reservation)
+	if code != http.StatusCreated {
+		r.t.Fatalf("create: %d", code)
+	}
+	for r.device(id).State != "active" {
+		time.Sleep(time.Second)
+	}
+	return id
+}
+
+func (r *rig) act(id, action string) (code int) {
+	return r.ask("POST", "/metal/v1/devices/"+id+"/actions", `{"type":"`+action+`"}`, nil)
+}
+
+// TestWhatIsGoneMayBeForbidden: whatever is asked of it, but not its history; and nothing else.
+func TestWhatIsGoneMayBeForbidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.Forbid = func() bool { return true } })
+		defer func() { r.stop() }()
+		id := r.active(r.reservations()[0].ID)
+		path := "/metal/v1/devices/" + id
+		if code := r.ask("DELETE", path, "", nil); code != http.StatusNoContent {
+			t.Fatalf("the device is not deleted: %d", code)
+		}
+		r.stop()
+		r.start() // what is gone is remembered
+		var said struct{ Errors []string }
+		for _, code := range []int{
+			r.ask("GET", path, "", &said), r.ask("DELETE", path, "", nil), r.ask("PUT", path, `{}`, nil), r.ask("GET", path+"/userdata", "", nil),
+			r.act(id, "reboot"),
+		} {
+			if code != http.StatusForbidden || !slices.Equal(said.Errors, []string{"You are not authorized to view this device"}) {
+				t.Errorf("%d, %q", code, said.Errors)
+			}
+		}
+		if code := r.ask("GET", path+"/events", "", nil); code != http.StatusOK {
+			t.Errorf("its history: %d", code)
+		}
+		if code := r.ask("GET", "/metal/v1/devices/"+r.reservations()[0].ID, "", nil); code != http.StatusNotFound {
+			t.Errorf("what never was: %d", code)
+		}
+	})
+}
+
+// TestAReservationNamesWhatIsGone until it is free again, by its reference alone.
+func TestAReservationNamesWhatIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		late := true
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.NameLate = func() bool { return late } })
+		defer func() { r.stop() }()
+		wanted := r.reservations()[0].ID
+		get := func() (one reservationShown) {
+			r.ask("GET", "/metal/v1/hardware-reservations/"+wanted+"?include=device", "", &one)
+			return one
+		}
+		for range 2 {
+			id := r.active(wanted)
+			r.ask("DELETE", "/metal/v1/devices/"+id, "", nil)
+			time.Sleep(239 * time.Second)
+			for _, one := range []reservationShown{get(), r.reservations()[0]} {
+				if one.Provisionable || (one.Device != nil) != late || late && one.Device.Href != "/metal/v1/devices/"+id {
+					t.Errorf("while it is wiped: %+v", one)
+				}
+			}
+			time.Sleep(2 * time.Second)
+			if one := get(); !one.Provisionable || one.Device != nil {
+				t.Errorf("afterwards: %+v", one)
+			}
+			late = false
+		}
+	})
+}
+
+// TestAReinstallFails: what ran there has ended, and the device stays as failed.
+func TestAReinstallFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *equinixapi.Config) { slowly(c); c.FailReinstall = func() bool { return true } })
+		defer func() { r.stop() }()
+		id := r.active(r.reservations()[0].ID)
+		if code := r.act(id, "reinstall"); code != http.StatusAccepted {
+			t.Fatalf("reinstall: %d", code)
+		}
+		synctest.Wait()
+		if d := r.device(id); d.State != "reinstalling" {
+			t.Errorf("it is %s", d.State)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if d := r.device(id); d.State != "failed" || !slices.Equal(r.hardware.did(), []string{"deploy 1", "off"}) {
+			t.Errorf("it is %s, the machine did %v", d.State, r.hardware.did())
+		}
+		if code := r.act(id, "reinstall"); code != http.StatusUnprocessableEntity {
+			t.Errorf("once more: %d", code)
+		}
+	})
+}
+
+// TestRebootAndPowerOnTakeTime: a reboot that has not begun outlives the process, and is dropped
+// where the device is turned off first.
+func TestRebootAndPowerOnTakeTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *equinixapi.Config) {
+			slowly(c)
+			c.Durations.Reboot, c.Durations.PowerOn = equinixapi.Span{Min: 30 * time.Second}, equinixapi.Span{Min: 11 * time.Second}
+		})
+		defer func() { r.stop() }()
+		id := r.active(r.reservations()[0].ID)
+		did := func(when, state string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if d := r.device(id); d.State != state || !slices.Equal(r.hardware.did(), append([]string{"deploy 1"}, want...)) {
+				t.Errorf("%s: it is %s, the machine did %v", when, d.State, r.hardware.did())
+			}
+		}
+		if code := r.act(id, "reboot"); code != http.StatusAccepted {
+			t.Fatalf("reboot: %d", code)
+		}
+		time.Sleep(29 * time.Second)
+		did("a reboot has not begun", "active")
+		r.stop()
+		r.start()
+		time.Sleep(2 * time.Second)
+		did("a reboot", "active", "reset false")
+		r.act(id, "reboot")
+		time.Sleep(time.Second)
+		r.act(id, "power_off")
+		time.Sleep(time.Minute)
+		did("turned off", "inactive", "reset false", "off")
+		r.act(id, "power_on")
+		time.Sleep(10 * time.Second)
+		did("being turned on", "powering_on", "reset false", "off")
+		time.Sleep(2 * time.Second)
+		did("turned on", "active", "reset false", "off", "on")
+	})
+}

@@ -67,7 +67,7 @@ func arrange[T any](a *API, r *http.Request, items []T, fields map[string]func(T
 	if err := oneOf("sort_direction", strings.ToLower(direction), "asc", "desc"); direction != "" && err != nil {
 		return err
 	}
-	if a.cfg.Shuffle != nil && a.cfg.Shuffle() {
+	if happens(a.cfg.Shuffle) {
 		a.mu.Lock()
 		seed := a.shuffle.Uint64()
 		a.mu.Unlock()

@@ -52,15 +52,20 @@ type reservation struct {
 	slot                 int
 	project              string
 	device               *device
+	named                string // a device that is gone, and that the reservation still names
 	provisionable, spare bool
 }
 
 // reservationAt looks at a reservation. The caller holds the lock.
 func (a *API) reservationAt(slot int, at time.Time) reservation {
-	return reservation{
+	r := reservation{
 		slot: slot, project: a.reservationProject(slot), device: a.devices[a.bySlot[slot]],
 		provisionable: a.provisionable(slot, at), spare: a.spare(slot),
 	}
+	if s := a.slots[slot]; s != nil && r.device == nil && !a.slotFree(slot, at) {
+		r.named = s.Named
+	}
+	return r
 }
 
 func (a *API) renderReservation(r reservation, v view) obj {
@@ -77,6 +82,9 @@ func (a *API) renderReservation(r reservation, v view) obj {
 		"metro":    a.embedMetro(place, v),
 		"project":  v.ref("project", projectHref(r.project), a.renderProjectOf(r.project)),
 		"device":   nil,
+	}
+	if r.named != "" {
+		o["device"] = hrefTo(deviceHref(r.named)) // nothing more is known of it
 	}
 	if r.device != nil {
 		o["device"] = hrefTo(deviceHref(r.device.ID))

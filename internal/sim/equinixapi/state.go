@@ -67,6 +67,8 @@ type device struct {
 	Events []event `json:"events,omitempty"`
 	// Vanishes is when it is gone without anybody having asked; nil: never.
 	Vanishes *time.Time `json:"vanishes,omitempty"`
+	// Reboot is the one that is asked for and has not begun. It is no task: the device stays active.
+	Reboot *reboot `json:"reboot,omitempty"`
 
 	// before is the device as it was before its newest change, as far as that is remembered. It is no
 	// part of the value.
@@ -79,6 +81,12 @@ type device struct {
 type task struct {
 	Kind string    `json:"kind"`
 	Due  time.Time `json:"due"`
+}
+
+// reboot resets a machine when it is due.
+type reboot struct {
+	Due    time.Time `json:"due"`
+	Rescue bool      `json:"rescue,omitempty"`
 }
 
 // The kinds of task.
@@ -121,8 +129,10 @@ type project struct {
 
 // slotState is what a slot remembers beyond the device in it.
 type slotState struct {
-	// FreeAt is when its deprovisioning ends.
+	// FreeAt is when its deprovisioning ends. Until then its reservation names the device Named, if
+	// any, which is gone.
 	FreeAt time.Time `json:"free_at,omitzero"`
+	Named  string    `json:"named,omitempty"`
 	// Project that the reservation was moved to, and whether a spare was activated.
 	Project   string `json:"project,omitempty"`
 	Activated bool   `json:"activated,omitempty"`

@@ -20,28 +20,31 @@ type Kind string
 
 // The kinds.
 const (
-	LostReply       Kind = "lost-reply"
-	LostRequest     Kind = "lost-request"
-	Throttled       Kind = "429"
-	ThrottledBare   Kind = "429-bare"
-	Internal        Kind = "500"
-	BadGateway      Kind = "502"
-	Slow            Kind = "slow"
-	ListOrder       Kind = "list-order"
-	StaleGet        Kind = "stale-get"
-	ListEarly       Kind = "list-early"
-	TokenRevoked    Kind = "token-revoked"
-	CapacityStolen  Kind = "capacity-stolen"
-	DeviceVanishes  Kind = "device-vanishes"
-	ProvisionFail   Kind = "provision-fail"
-	UserDataIgnored Kind = "user-data-ignored"
-	SSHRefused      Kind = "ssh-refused"
-	SSHDropped      Kind = "ssh-dropped"
-	AgentStart      Kind = "agent-start"
-	HostHangs       Kind = "host-hangs"
-	HostFrozen      Kind = "host-frozen"
-	HostDiskLost    Kind = "host-disk-lost"
-	HostDies        Kind = "host-dies"
+	LostReply            Kind = "lost-reply"
+	LostRequest          Kind = "lost-request"
+	Throttled            Kind = "429"
+	ThrottledBare        Kind = "429-bare"
+	Internal             Kind = "500"
+	BadGateway           Kind = "502"
+	Slow                 Kind = "slow"
+	ListOrder            Kind = "list-order"
+	StaleGet             Kind = "stale-get"
+	ListEarly            Kind = "list-early"
+	GoneIs403            Kind = "gone-is-403"
+	ReservationNamesLate Kind = "reservation-names-late"
+	TokenRevoked         Kind = "token-revoked"
+	CapacityStolen       Kind = "capacity-stolen"
+	DeviceVanishes       Kind = "device-vanishes"
+	ProvisionFail        Kind = "provision-fail"
+	ReinstallFail        Kind = "reinstall-fail"
+	UserDataIgnored      Kind = "user-data-ignored"
+	SSHRefused           Kind = "ssh-refused"
+	SSHDropped           Kind = "ssh-dropped"
+	AgentStart           Kind = "agent-start"
+	HostHangs            Kind = "host-hangs"
+	HostFrozen           Kind = "host-frozen"
+	HostDiskLost         Kind = "host-disk-lost"
+	HostDies             Kind = "host-dies"
 )
 
 // Description says what a kind is.
@@ -75,6 +78,8 @@ var kinds = []Description{
 	{ListOrder, 0, "page of devices, reservations or projects", "the list comes in a random order, unless the request sorts it"},
 	{StaleGet, 2 * time.Second, "GET of a device", "it answers what was true DURATION ago, while lists are up to date: 404 of a new device, an earlier state"},
 	{ListEarly, 2 * time.Second, "page of reservations", "it says that what is being removed can be used again, DURATION before that is so"},
+	{GoneIs403, 0, "request for a device that is gone", "403 instead of 404, as if it were somebody else's"},
+	{ReservationNamesLate, 0, "end of a device on a reservation", "the reservation names the device until it can be used again"},
 	{TokenRevoked, 5 * time.Second, aRequest, "the token does not count: this request and all others get 401 for DURATION"},
 	{
 		CapacityStolen, 5 * time.Second, "creation of a device on a named reservation",
@@ -82,6 +87,7 @@ var kinds = []Description{
 	},
 	{DeviceVanishes, 5 * time.Second, aCreation, "it is gone DURATION after its provisioning, as if somebody had deleted it"},
 	{ProvisionFail, 0, aCreation, "its provisioning fails: on a reservation it stays as failed, else it vanishes"},
+	{ReinstallFail, 0, "reinstall of a device", "it fails: on a reservation the device stays as failed, else it vanishes"},
 	{UserDataIgnored, 0, anInstallation, "its image ignores the user data, so that it makes an SSH host key of its own"},
 	{SSHRefused, 0, aConnection, "it is reset as it is accepted"},
 	{SSHDropped, 100 * time.Millisecond, aConnection, "it is reset after DURATION"},
