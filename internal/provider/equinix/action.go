@@ -80,7 +80,7 @@ func (p *Provider) powerOnAgain(ctx context.Context, id fleet.ProviderID) error 
 	wait := firstLook
 	for deadline := time.Now().Add(offPatience); ; wait = min(2*wait, longestLook) {
 		device, err := p.getDevice(ctx, string(id))
-		switch {
+		switch err = p.judge(ctx, string(id), err); {
 		case err != nil:
 			return fmt.Errorf("the device was being turned off: %w", err)
 		case device.State == "inactive":
@@ -110,10 +110,32 @@ func (p *Provider) Reinstall(ctx context.Context, id fleet.ProviderID) error {
 
 // act asks for an action on a device. The API refuses an action when the device is already what the
 // action would make of it. So after a refusal for its state, act asks for the state; one of done is
-// success.
+// success. After a refusal that may mean that the device is gone, it asks whether it is.
 func (p *Provider) act(
 	ctx context.Context, verb string, id fleet.ProviderID,
-	ask func(packngo.DeviceService) (*packngo.Response, error), done ...string,
+	call func(packngo.DeviceService) (*packngo.Response, error), done ...string,
+) error {
+	err := p.ask(ctx, verb, id, call)
+	forbidden := fleet.KindOf(err) == fleet.KindForbidden
+	if !forbidden && (fleet.KindOf(err) != fleet.KindConflict || len(done) == 0) {
+		return err
+	}
+	device, unknown := p.getDevice(ctx, string(id))
+	unknown = p.judge(ctx, string(id), unknown)
+	switch {
+	case fleet.KindOf(unknown) == fleet.KindNotFound:
+		return unknown
+	case unknown != nil || forbidden:
+		return err // it says more than the other does
+	case slices.Contains(done, device.State):
+		return nil
+	}
+	return fmt.Errorf("%w; it is %s", err, printable(device.State))
+}
+
+// ask makes one call about a device.
+func (p *Provider) ask(
+	ctx context.Context, verb string, id fleet.ProviderID, call func(packngo.DeviceService) (*packngo.Response, error),
 ) error {
 	if err := checkID("device", string(id)); err != nil {
 		return err
@@ -123,28 +145,15 @@ func (p *Provider) act(
 	if err != nil {
 		return err
 	}
-	response, err := ask(client.Devices)
-	err = stateError(classify(what, response, err))
-	if fleet.KindOf(err) != fleet.KindConflict || len(done) == 0 {
-		return err
-	}
-	device, unknown := p.getDevice(ctx, string(id))
-	switch {
-	case fleet.KindOf(unknown) == fleet.KindNotFound:
-		return unknown
-	case unknown != nil:
-		return err // it says more than the other does
-	case slices.Contains(done, device.State):
-		return nil
-	}
-	return fmt.Errorf("%w; it is %s", err, printable(device.State))
+	response, err := call(client.Devices)
+	return stateError(classify(what, response, err))
 }
 
 // Release deletes a device. One that is gone already, or is being deleted, was released: the API
 // refuses a DELETE that the transport has repeated because the first reply was lost. So after a
 // refusal, Release asks what became of the device.
 func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
-	err := p.act(ctx, "delete", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+	err := p.ask(ctx, "delete", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
 		return devices.Delete(string(id), true)
 	})
 	switch fleet.KindOf(err) {

@@ -20,7 +20,7 @@ import (
 	"github.com/ironherd/ironherd/internal/sim/equinixapi"
 )
 
-// hardware is machines that do at once what they are told, and remember it.
+// hardware is machines that do what they are told when they are told to, and remember it.
 type hardware struct {
 	mu   sync.Mutex
 	seen map[string]providertest.Seen
@@ -37,7 +37,12 @@ func (h *hardware) see(device string, change func(*providertest.Seen)) error {
 
 func start(seen *providertest.Seen) { seen.On, seen.Starts = true, seen.Starts+1 }
 
-func (h *hardware) Deploy(_ context.Context, d equinixapi.Deployment, _ time.Time) error {
+func (h *hardware) Deploy(ctx context.Context, d equinixapi.Deployment, notBefore time.Time) error {
+	select {
+	case <-time.After(time.Until(notBefore)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	return h.see(d.Device, func(seen *providertest.Seen) {
 		start(seen)
 		seen.Installs++
@@ -74,9 +79,18 @@ const free = 5
 
 func newSimulated(t *testing.T) *simulated {
 	t.Helper()
+	s := simulate(t, func(*equinixapi.Config) {})
+	server := httptest.NewServer(s.api)
+	t.Cleanup(server.Close)
+	s.provide(server.URL, provider.Options{})
+	return s
+}
+
+// simulate starts a simulated API that is as change says.
+func simulate(t *testing.T, change func(*equinixapi.Config)) *simulated {
+	t.Helper()
 	s := &simulated{t: t, hardware: hardware{seen: make(map[string]providertest.Seen)}}
-	var err error
-	s.api, err = equinixapi.New(equinixapi.Config{
+	config := equinixapi.Config{
 		Seed: 1, Token: apiToken, Reservations: free, Hardware: &s.hardware, MaxPerPage: 2, Logger: slog.New(slog.DiscardHandler),
 		Plans:  []equinixapi.Plan{{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32}},
 		Commit: func(...equinixapi.Change) error { return nil },
@@ -100,25 +114,31 @@ func newSimulated(t *testing.T) *simulated {
 			s.loseReply = false
 			return lose
 		},
-	})
-	if err != nil {
+	}
+	change(&config)
+	var err error
+	if s.api, err = equinixapi.New(config); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	s.api.Start(ctx)
-	server := httptest.NewServer(s.api)
 	t.Cleanup(func() {
-		server.Close()
 		cancel()
 		s.api.Wait()
 	})
-	config := testConfig(t, server.URL+equinixapi.Prefix)
-	config.Project, config.OperatingSystem = s.api.ProjectID(), "debian_13"
-	if s.provider, err = New(config, provider.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.provider.CloseIdleConnections)
 	return s
+}
+
+// provide makes the provider, which finds the API there.
+func (s *simulated) provide(url string, options provider.Options) {
+	s.t.Helper()
+	config := testConfig(s.t, url+equinixapi.Prefix)
+	config.Project, config.OperatingSystem = s.api.ProjectID(), "debian_13"
+	var err error
+	if s.provider, err = New(config, options); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(s.provider.CloseIdleConnections)
 }
 
 // ask asks the API beneath the provider.

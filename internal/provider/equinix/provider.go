@@ -23,10 +23,11 @@
 //   - An action on a device (reboot, power, reinstall) is asked for once. The API refuses one that
 //     would change nothing; then the device's state says whether the refusal matters. A DELETE may
 //     be repeated by the transport: after a refusal, Release asks whether the device is gone.
-//   - A refusal (403) to show a device may mean that the project does not have it any more. A whole
-//     list of the project's devices, begun after the refusal, tells; without one, it stays
-//     Forbidden, or, of a release, Temporary. Such a list is made for all devices together, with a
-//     minute between two; one that takes longer than the question answers the next one.
+//   - A refusal (403) to show a device may mean that the project does not have it any more. So may
+//     one to act on it; then the device is asked for. A whole list of the project's devices, begun
+//     after the refusal to show it, tells; without one, it stays Forbidden, or, of a release,
+//     Temporary. Such a list is made for all devices together, with a minute between two; one that
+//     takes longer than the question answers the next one.
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //
