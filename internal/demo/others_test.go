@@ -53,11 +53,21 @@ func until(ctx context.Context, yes func() (bool, error)) error {
 }
 
 // TestADeviceVanishes: the control plane says so, and makes no other in its place until a person
-// has looked.
+// has looked, whatever the API answers for what is gone.
 func TestADeviceVanishes(t *testing.T) {
 	t.Parallel()
+	for name, more := range map[string]string{"404": "", "403": ",gone-is-403=100%"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			vanishes(t, "device-vanishes=#1:500ms"+more)
+		})
+	}
+}
+
+func vanishes(t *testing.T, faults string) {
+	t.Helper()
 	o := options(t)
-	o.Machines, o.Faults = 3, "device-vanishes=#1:500ms"
+	o.Machines, o.Faults = 3, faults
 	run(t, o, func(ctx context.Context, _ *demo.Demo, client fleetv1connect.FleetServiceClient) error {
 		var found *fleetv1.Discrepancy
 		err := until(ctx, func() (bool, error) {

@@ -51,8 +51,8 @@ func onTheWire(t *testing.T, seed uint64, machines, perPage int) {
 	b.config.MaxMachines, b.config.ChunkSize = machines, max(b.config.ChunkSize, machines/5)
 	b.config.CreateRate = fleet.Rate{Every: 10 * time.Millisecond, Burst: 1}
 	b.config.SettlingTime, b.config.Penalty = 2*time.Minute, 5*time.Minute
-	w := newWire(t, seed, machines, perPage)
-	b.provider = w.provider(t)
+	w := newWire(t, seed, machines, perPage, nil)
+	b.provider = w.provider(t, w)
 	b.restart()
 	for pass := 0; w.faulty || len(b.view().Machines) < machines || len(b.view().Intents) > 0; pass++ {
 		if pass > 100 {
@@ -117,11 +117,11 @@ type wire struct {
 	killIn int
 }
 
-func newWire(t *testing.T, seed uint64, machines, perPage int) *wire {
+// newWire starts an API that is as change says; nil: one that takes no time.
+func newWire(t *testing.T, seed uint64, machines, perPage int, change func(*equinixapi.Config)) *wire {
 	t.Helper()
-	w := &wire{random: rand.New(rand.NewPCG(seed, 0)), faulty: true, killIn: -1}
-	var err error
-	w.api, err = equinixapi.New(equinixapi.Config{
+	w := &wire{random: rand.New(rand.NewPCG(seed, 0)), faulty: change == nil, killIn: -1}
+	config := equinixapi.Config{
 		Seed: seed, Token: "a-long-token", Reservations: machines, Hardware: hardware{}, Logger: slog.New(slog.DiscardHandler), MaxPerPage: perPage,
 		Plans:  []equinixapi.Plan{{Slug: "c3.small.x86", CPUs: 1, CPU: "Xeon", MemoryGB: 32}},
 		Commit: func(...equinixapi.Change) error { return nil },
@@ -135,8 +135,12 @@ func newWire(t *testing.T, seed uint64, machines, perPage int) *wire {
 		Disturb:   w.disturb,
 		Shuffle:   func() bool { return true },
 		LoseReply: func() bool { return w.count(25, &w.lost) },
-	})
-	if err != nil {
+	}
+	if change != nil {
+		change(&config)
+	}
+	var err error
+	if w.api, err = equinixapi.New(config); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -183,7 +187,8 @@ func (w *wire) RoundTrip(request *http.Request) (response *http.Response, err er
 	return recorder.Result(), nil
 }
 
-func (w *wire) provider(t *testing.T) provider.Provider {
+// provider returns one that reaches the API through a transport.
+func (w *wire) provider(t *testing.T, transport http.RoundTripper) *equinix.Provider {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("a-long-token\n"), 0o600); err != nil {
@@ -193,7 +198,7 @@ func (w *wire) provider(t *testing.T) provider.Provider {
 	config.APIURL, config.TokenFile, config.Project = "http://api.localhost"+equinixapi.Prefix, token, w.api.ProjectID()
 	config.SSHKeyLabel, config.SSHPublicKey = "ironherd", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJoeVyVxbaMmrJKsZLEzWh9YgbGbwnoGNdwbmE/Z3MKc"
 	config.DevicePrefix, config.OperatingSystem, config.Spacing = "fleet-", "debian_13", 10*time.Millisecond
-	p, err := equinix.New(config, provider.Options{HTTP: w})
+	p, err := equinix.New(config, provider.Options{HTTP: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
