@@ -6,7 +6,8 @@
 //
 // The area is looked for on the disk that the root file system is on, or on those of its RAID, and
 // nowhere else. A system without one was not installed by a control plane; it has nothing to do,
-// which is no error.
+// which is no error. Nor has one whose disk holds something else than the install has recorded that
+// wrote the area: it came there by other means.
 //
 // The host key that the install has brought becomes the system's: both files of it, and then sshd
 // is told. A run that was cut short in the midst of that is made up for by the next one.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,11 +19,17 @@ import (
 
 // find returns what the first-boot area of a disk of the root file system says, and the kernel name
 // of that disk; nil where none of them has one. No other disk is read: what lies there is of
-// another install, and may have come with a recycled disk, a USB stick or a LUN.
-func find(root string) (*agentv1.FirstBoot, string, error) {
+// another install, and may have come with a recycled disk, a USB stick or a LUN. Nor is an area
+// believed that is of what was on the disk before, unless this system has begun with its first
+// boot: since then it may have changed its partitions.
+func find(options Options, begun bool) (*agentv1.FirstBoot, string, error) {
 	var problems []error
-	for _, name := range rootDisks(root) {
-		first, err := read(filepath.Join(root, "dev", strings.ReplaceAll(name, "!", "/")))
+	for _, name := range rootDisks(options.Root) {
+		first, replaced, err := read(filepath.Join(options.Root, "dev", strings.ReplaceAll(name, "!", "/")))
+		if replaced && !begun {
+			options.Logger.Warn("the first-boot area is of an install that the disk does not hold any more; it is not used", slog.String("disk", name))
+			continue
+		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
@@ -33,32 +40,35 @@ func find(root string) (*agentv1.FirstBoot, string, error) {
 	return nil, "", errors.Join(problems...)
 }
 
-// read returns what the first-boot area of a disk says; nil where it has none, or none that is
-// whole.
-func read(path string) (*agentv1.FirstBoot, error) {
+// read returns what the first-boot area of a disk says, and whether it is of what was there before;
+// nil where it has none, or none that is whole.
+func read(path string) (first *agentv1.FirstBoot, replaced bool, err error) {
 	disk, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { _ = disk.Close() }()
 	size, err := disk.Seek(0, io.SeekEnd)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	offset := install.FirstBootOffset(size)
 	if offset < 0 {
-		return nil, nil
+		return nil, false, nil
 	}
 	area := make([]byte, install.MaxFirstBootArea)
 	n, err := disk.ReadAt(area, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, false, err
 	}
-	first, err := install.DecodeFirstBoot(area[:n])
+	first, err = install.DecodeFirstBoot(area[:n])
 	if err != nil || first.GetToken().GetMachineId() == "" {
-		return nil, nil //nolint:nilerr // whatever lies there, it is not for us
+		return nil, false, nil //nolint:nilerr // whatever lies there, it is not for us
 	}
-	return first, nil
+	if replaced, err = install.Replaced(disk, size, first); err != nil {
+		return nil, false, err
+	}
+	return first, replaced, nil
 }
 
 // rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID;

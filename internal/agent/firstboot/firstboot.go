@@ -56,13 +56,13 @@ func Run(ctx context.Context, options Options) error {
 		options.Logger.Info("the first boot was done before")
 		return nil
 	}
-	first, disk, err := find(options.Root)
+	first, disk, err := find(options, before || isThere(filepath.Join(options.Root, ranFile)))
 	if err != nil {
 		return err
 	}
 	if first == nil {
 		// The next boot looks again: an image may be booted, to be changed, before it is installed.
-		options.Logger.Info("the disk of the root file system has no first-boot area: this system was not installed by a control plane",
+		options.Logger.Info("the disk of the root file system has no first-boot area for it: this system was not installed by a control plane",
 			slog.Any("disks", rootDisks(options.Root)))
 		return nil
 	}

@@ -73,6 +73,17 @@ func stillHolds(recorded, now *agentv1.DiskContent) bool {
 	return len(recorded.GetPartitions()) > 0
 }
 
+// Replaced says whether a disk is known to hold something else by now than what the install has
+// recorded that wrote its first-boot area: an area stays there when the disk is given to another
+// use. Of an install that recorded no partitions that is not known.
+func Replaced(disk io.ReaderAt, size int64, first *agentv1.FirstBoot) (bool, error) {
+	if len(first.GetContent().GetPartitions()) == 0 {
+		return false, nil
+	}
+	now, err := contentOf(disk, size)
+	return err == nil && !stillHolds(first.GetContent(), now), err
+}
+
 // diskEnds are the beginning and the end of a disk: its first MiB and a little more, and its last
 // MiB.
 type diskEnds struct {

@@ -45,7 +45,8 @@
 // image that reaches into the block is refused.
 //
 // The area stays there when the disk is given to another use. So it has what the disk held when the
-// install ended, and is believed only while the disk holds that: see stillHolds.
+// install ended, and is believed only while the disk holds that: see stillHolds, and Replaced for
+// the first boot.
 //
 // # Record of an install that has begun
 //
