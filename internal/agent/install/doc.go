@@ -26,9 +26,10 @@
 // answers after all. What it was writing of that at the time, it wipes again, as one does whose
 // last writes fail. A machine that loses its power in between may boot it.
 //
-// When the disk is wiped, there is nothing to go back to. So a server that goes away then is waited
-// for until the time of the install is up, and meanwhile the progress says so. A panic fails the
-// install like any other error, because the agent may be the first process of the machine.
+// When the disk is wiped, there is nothing to go back to. So a server that goes away then, or
+// sends a file of another length, as a page of maintenance is, is waited for until the time of the
+// install is up, and meanwhile the progress says so. A panic fails the install like any other
+// error, because the agent may be the first process of the machine.
 //
 // Once the disk is wiped, fetching, decompressing, hashing and writing overlap, over a fixed number
 // of buffers. What is written to a device does not go through the kernel's cache, and several

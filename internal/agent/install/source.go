@@ -374,20 +374,28 @@ func (s *source) accept(response *http.Response, stall *time.Timer) error {
 }
 
 // acceptWhole takes a response that starts at the beginning: the first one, or that of a server
-// that knows no ranges, whose bytes up to the offset are dropped.
+// that knows no ranges, whose bytes up to the offset are dropped. A length that does not fit is of
+// a page of whatever stands in front of the server, or of an image that is being replaced.
 func (s *source) acceptWhole(response *http.Response, stall *time.Timer) error {
 	length := response.ContentLength // -1: it does not say
 	if s.offset == 0 {
 		s.length = length
 		return nil
 	}
-	if length >= 0 && s.length >= 0 && length != s.length {
-		return s.changed()
+	switch {
+	case length < 0:
+	case s.length < 0 && length < s.offset:
+		return s.misfit(length, fmt.Sprintf("at least %d", s.offset))
+	case s.length >= 0 && length != s.length:
+		return s.misfit(length, strconv.FormatInt(s.length, 10))
 	}
-	s.length = max(s.length, length)
 	// Dropping them may take as long as it took to read them.
 	_, err := io.CopyN(io.Discard, moving{response.Body, stall}, s.offset)
 	return err
+}
+
+func (s *source) misfit(length int64, wanted string) error {
+	return &refusedError{"download " + s.safeURL, fmt.Errorf("the server sent a file of %d bytes, and the image has %s", length, wanted)}
 }
 
 func (s *source) changed() error {
@@ -437,7 +445,7 @@ type permanentError struct{ message string }
 func (e *permanentError) Error() string { return e.message }
 
 // refusedError is that a server answers, and does not give what it was asked for. A repetition may
-// get it: files are away while a mirror is brought up to date.
+// get it: files are away while a mirror is brought up to date, and pages stand in for them.
 type refusedError struct {
 	doing  string
 	answer error
