@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,9 +16,9 @@ import (
 // networkConfig returns the network of the old system as cloud-init's network-config of version 2,
 // which is that of netplan: nil where that network had no static address, nor any that stands on a
 // VLAN or a bond, because then the image's own way, which is DHCP, is as good. What DHCP or a
-// router gave is left to them. Interfaces with hardware are told by MAC address, and have the names
-// that they had. An error beside a network-config, or beside none that is needed, says what is left
-// out.
+// router gave is left to them, but for the metric of a default route of IPv4, where others have
+// one. Interfaces with hardware are told by MAC address, and have the names that they had. An
+// error beside a network-config, or beside none that is needed, says what is left out.
 func networkConfig(n *agentv1.Network) ([]byte, error) {
 	c := &netplan{servers: map[string][]string{}, network: &agentv1.Network{
 		Links: slices.Clone(n.GetLinks()), Routes: n.GetRoutes(), ResolvConf: n.GetResolvConf(),
@@ -222,11 +223,19 @@ func (c *netplan) addresses(link *agentv1.NetworkLink) {
 			static = append(static, fmt.Sprintf("%q", a.GetPrefix()))
 		}
 	}
-	if dynamic, _ := given(link, false); dynamic {
+	dhcp4, _ := given(link, false)
+	metric, matters := c.leaseMetric(link)
+	if dhcp4 {
 		c.line(2, "dhcp4: true")
+		if matters {
+			c.line(2, "dhcp4-overrides: {route-metric: %d}", metric)
+		}
 	}
 	if _, alone := given(link, true); alone {
 		c.line(2, "dhcp6: true")
+		if dhcp4 && matters { // netplan refuses metrics that differ
+			c.line(2, "dhcp6-overrides: {route-metric: %d}", metric)
+		}
 	}
 	if len(static) > 0 {
 		c.line(2, "addresses: [%s]", strings.Join(static, ", "))
@@ -240,6 +249,33 @@ func (c *netplan) addresses(link *agentv1.NetworkLink) {
 	if domains := c.domains(); len(domains) > 0 {
 		c.line(3, "search: [%s]", strings.Join(domains, ", "))
 	}
+}
+
+// leaseMetric returns the metric of the default route of IPv4 that DHCP brings on a link, and
+// whether it matters, because another link may have such a route. A lease may bring one that the
+// old system did not have: it comes behind all others.
+func (c *netplan) leaseMetric(link *agentv1.NetworkLink) (metric int64, matters bool) {
+	for _, other := range c.network.GetLinks() {
+		dhcp4, _ := given(other, false)
+		matters = matters || dhcp4 && other.GetName() != link.GetName()
+	}
+	own, last := int64(-1), int64(-1)
+	for _, r := range c.network.GetRoutes() {
+		if destination(r) != "0.0.0.0/0" || !c.wanted[r.GetLink()] {
+			continue
+		}
+		metric := int64(uint32(r.GetMetric()))
+		switch last = max(last, metric); {
+		case r.GetLink() != link.GetName():
+			matters = true
+		case own < 0 || metric < own:
+			own = metric
+		}
+	}
+	if own < 0 {
+		return min(last+100, math.MaxUint32), matters && last >= 0
+	}
+	return own, matters
 }
 
 // NameServers returns the name servers of a network that are none of its own addresses: another
