@@ -10,12 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -34,12 +32,6 @@ const (
 	statePath  = "/var/lib/ironherd-agent/state"
 	// seedPath is where it finds randomness of the old system.
 	seedPath = "/ironherd/seed"
-	// sessionWait is how long a jump waits for the end of the session that the takeover came by.
-	// It looks every sessionPoll.
-	sessionWait = 10 * time.Second
-	sessionPoll = 50 * time.Millisecond
-	// farewell is what the last packets of that session get to leave the machine.
-	farewell = 200 * time.Millisecond
 	// maxContactLog is how much of its log an agent in memory sends with its first heartbeat.
 	maxContactLog = 8 << 10
 )
@@ -131,160 +123,6 @@ func publicRoots(root string, init *agentv1.TakeoverInit) (roots []byte, warning
 
 // Unload implements takeover.Kexec.
 func (hostKexec) Unload() { _ = kexec.Unload() }
-
-// Leave implements takeover.Kexec.
-func (k hostKexec) Leave(ctx context.Context) error {
-	return startProcess(ctx, k.env, "jump", fmt.Sprintf("--after=%d", sessionServer()))
-}
-
-// jumpForInstall jumps, so that the agent in memory fulfils the request that is recorded as
-// running. It returns only when that fails.
-func (k hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, state *agentv1.AgentState, request *agentv1.InstallRequest) error {
-	next := proto.CloneOf(state)
-	var err error
-	if next.PendingInstall, err = proto.Marshal(request); err != nil {
-		return fmt.Errorf("encode the request: %w", err)
-	}
-	warnings, err := k.Load(ctx, next)
-	if err != nil {
-		return err
-	}
-	for _, warning := range warnings {
-		k.env.Logger.Warn("the jump for an install has a warning", attemptOf(request), slog.String("warning", warning))
-	}
-	if ctx.Err() != nil {
-		unloadOwn(store, state.GetInit(), kexec.Unload)
-		return context.Cause(ctx)
-	}
-	return leap(store, state.GetInit())
-}
-
-// leap records the jump and jumps. After an error its kernel is not loaded any more.
-func leap(store *takeover.Store, init *agentv1.TakeoverInit) error {
-	err := recordedJump(store, init, "/", kexec.Jump, rebootKernel)
-	unloadOwn(store, init, kexec.Unload)
-	return err
-}
-
-// unloadOwn unloads the kernel of a jump that does not take place. The machine has room for one,
-// whoever loaded it: that of a newer takeover, which loads it before it writes its state, stays.
-func unloadOwn(store *takeover.Store, init *agentv1.TakeoverInit, unload func() error) {
-	state, err := store.Load()
-	if err == nil && !takeover.InCharge(state, init) && state.GetInit().GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC {
-		return
-	}
-	_ = unload()
-}
-
-// recordedJump jumps from the host below root. A jump that left the old system as it was is no
-// record: the next restart, whenever it comes, is no return from memory.
-func recordedJump(store *takeover.Store, init *agentv1.TakeoverInit, root string, jump func() error, restart func(root string) error) error {
-	bootID, err := takeover.BootID(root)
-	if err == nil {
-		err = store.RecordJump(init, bootID)
-	}
-	if err != nil {
-		return fmt.Errorf("record the jump: %w", err)
-	}
-	err = restartReadOnly(jump(), restart)
-	if errors.Is(err, kexec.ErrReadOnly) {
-		return err
-	}
-	if forget := store.ForgetJump(init); forget != nil {
-		return errors.Join(err, fmt.Errorf("forget the jump: %w", forget))
-	}
-	return err
-}
-
-// restartReadOnly restarts a machine whose jump has failed after it made the disks read-only: the
-// old system cannot go on with disks that it may not write. It returns the error of a jump that
-// left the disks alone.
-func restartReadOnly(jump error, restart func(root string) error) error {
-	if !errors.Is(jump, kexec.ErrReadOnly) {
-		return jump
-	}
-	return errors.Join(jump, restart("/"))
-}
-
-// sessionServer returns the process that serves the SSH session of this one: the parent of the
-// leader of its session. 0: there is none.
-func sessionServer() int {
-	leader, err := unix.Getsid(0)
-	if err != nil {
-		return 0
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", leader))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name before it may hold anything
-	fields := strings.Fields(rest)
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil || parent <= 1 {
-		return 0
-	}
-	return parent
-}
-
-// jump is the process that waits for the end of the session and jumps. It holds the place of the
-// agent meanwhile, so that a newer takeover ends it.
-func jump(ctx context.Context, env Env, after, readyFd int) int {
-	logger := env.options().Logger
-	err := waitAndLeap(ctx, env, after, readyFd)
-	logger.Error("the jump did not take place", slog.Any("err", err))
-	return exitFailed
-}
-
-func waitAndLeap(ctx context.Context, env Env, after, readyFd int) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	hostLock, err := takeover.LockHost(env.Root, stop)
-	if err != nil {
-		_ = reportReady(readyFd, err.Error())
-		return err
-	}
-	defer hostLock.Release()
-	store := takeover.NewStore(env.Root)
-	state, err := store.Load()
-	if err != nil {
-		_ = reportReady(readyFd, err.Error())
-		return err
-	}
-	if err := reportReady(readyFd, readyWord); err != nil {
-		return err
-	}
-	awaitEnd(ctx, "/proc", after)
-	if ctx.Err() != nil || store.Superseded(state.GetInit()) {
-		unloadOwn(store, state.GetInit(), kexec.Unload)
-		return takeover.ErrSuperseded
-	}
-	return leap(store, state.GetInit())
-}
-
-// awaitEnd waits until the process has ended, but not for ever. It looks again and again, because
-// kernels before 5.3 cannot tell.
-func awaitEnd(ctx context.Context, proc string, pid int) {
-	path := filepath.Join(proc, strconv.Itoa(pid))
-	for waited := time.Duration(0); pid > 0 && waited < sessionWait && ctx.Err() == nil; waited += sessionPoll {
-		if _, err := os.Stat(path); err != nil {
-			break
-		}
-		pause(ctx, sessionPoll)
-	}
-	pause(ctx, farewell)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // inMemory says whether this process is the first one of a system in memory.
 func inMemory(env Env) bool {
