@@ -28,14 +28,36 @@ const (
 	farewell = 200 * time.Millisecond
 )
 
-// Leave implements takeover.Kexec.
-func (k hostKexec) Leave(ctx context.Context) error {
-	return startProcess(ctx, k.env, "jump", fmt.Sprintf("--after=%d", sessionServer()))
+// Leave implements takeover.Kexec. What it starts jumps only after answered(true).
+func (k *hostKexec) Leave(ctx context.Context) error {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = theirs.Close() }()
+	err = startProcess(ctx, k.env, theirs, "jump", fmt.Sprintf("--after=%d", sessionServer()), fmt.Sprintf("--answer-fd=%d", givenFD))
+	if err != nil {
+		return errors.Join(err, ours.Close())
+	}
+	k.answer = ours
+	return nil
+}
+
+// answered says whether the response of the takeover was written. A process that ends without it,
+// because nobody reads any more, has not written it either.
+func (k *hostKexec) answered(written bool) {
+	if k.answer == nil {
+		return
+	}
+	if written {
+		_, _ = k.answer.Write([]byte{1})
+	}
+	_ = k.answer.Close()
 }
 
 // jumpForInstall jumps, so that the agent in memory fulfils the request that is recorded as
 // running. It returns only when that fails.
-func (k hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, state *agentv1.AgentState, request *agentv1.InstallRequest) error {
+func (k *hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, state *agentv1.AgentState, request *agentv1.InstallRequest) error {
 	next := proto.CloneOf(state)
 	var err error
 	if next.PendingInstall, err = proto.Marshal(request); err != nil {
@@ -125,39 +147,76 @@ func sessionServer() int {
 	return parent
 }
 
-// jump is the process that waits for the end of the session and jumps. It holds the place of the
-// agent meanwhile, so that a newer takeover ends it.
-func jump(ctx context.Context, env Env, after, readyFd int) int {
+// jump is the process that waits for the end of the session and jumps.
+func jump(ctx context.Context, env Env, j jumper) int {
 	logger := env.options().Logger
-	err := waitAndLeap(ctx, env, after, readyFd)
+	j.root, j.leap, j.unload = env.Root, leap, kexec.Unload
+	err := j.run(ctx)
 	logger.Error("the jump did not take place", slog.Any("err", err))
 	return exitFailed
 }
 
-func waitAndLeap(ctx context.Context, env Env, after, readyFd int) error {
+// jumper holds the place of the agent until it jumps, so that a newer takeover ends it.
+type jumper struct {
+	root string
+	// after is the process that serves the session; 0: there is none.
+	after int
+	// ready and answer are the file descriptors on which it says that it waits, and hears that the
+	// response of the takeover was written.
+	ready, answer int
+	leap          func(*takeover.Store, *agentv1.TakeoverInit) error
+	unload        func() error
+}
+
+func (j jumper) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	hostLock, err := takeover.LockHost(env.Root, stop)
+	hostLock, err := takeover.LockHost(j.root, stop)
 	if err != nil {
-		_ = reportReady(readyFd, err.Error())
+		_ = reportReady(j.ready, err.Error())
 		return err
 	}
 	defer hostLock.Release()
-	store := takeover.NewStore(env.Root)
+	store := takeover.NewStore(j.root)
 	state, err := store.Load()
 	if err != nil {
-		_ = reportReady(readyFd, err.Error())
+		_ = reportReady(j.ready, err.Error())
 		return err
 	}
-	if err := reportReady(readyFd, readyWord); err != nil {
+	if err := reportReady(j.ready, readyWord); err != nil {
 		return err
 	}
-	awaitEnd(ctx, "/proc", after)
-	if ctx.Err() != nil || store.Superseded(state.GetInit()) {
-		unloadOwn(store, state.GetInit(), kexec.Unload)
-		return takeover.ErrSuperseded
+	written := awaitAnswer(ctx, j.answer)
+	if written {
+		awaitEnd(ctx, "/proc", j.after)
 	}
-	return leap(store, state.GetInit())
+	switch {
+	case ctx.Err() != nil || store.Superseded(state.GetInit()):
+		err = takeover.ErrSuperseded
+	case !written:
+		err = errUnanswered
+	default:
+		return j.leap(store, state.GetInit())
+	}
+	unloadOwn(store, state.GetInit(), j.unload)
+	return err
+}
+
+// errUnanswered is why a system is not ended for an agent that no control plane would admit.
+var errUnanswered = errors.New("nobody has taken the response of the takeover, so no control plane knows the agent's key")
+
+// awaitAnswer says whether the response of the takeover was written: not where its end of the pipe
+// closes without a word.
+func awaitAnswer(ctx context.Context, fd int) bool {
+	_ = unix.SetNonblock(fd, true) // without that nothing ends the reading
+	file := os.NewFile(uintptr(fd), "answer")
+	if file == nil {
+		return false
+	}
+	defer func() { _ = file.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(1, 0)) })()
+	n, _ := file.Read(make([]byte, 1))
+	return n == 1
 }
 
 // awaitEnd waits until the process has ended, but not for ever. It looks again and again, because

@@ -10,14 +10,19 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/inventory"
 )
 
-// lookLimit is how long a jump for an install waits for what the disks hold.
-const lookLimit = time.Minute
+const (
+	// lookLimit is how long a jump for an install waits for what the disks hold.
+	lookLimit = time.Minute
+	// takeoverLook is how long a takeover waits for that: the control plane waits for its answer, for
+	// initializer.execute_timeout, which is a minute.
+	takeoverLook = 15 * time.Second
+)
 
 // refusal returns the report of an install that a disk of this machine forbids; nil: none is known
 // to. The install in memory would refuse for the same reason, but the system that runs would have
 // ended for nothing.
 func (j *job) refusal(ctx context.Context, options install.Options) *agentv1.InstallReport {
-	return inTime(ctx, options.Busy, func() *agentv1.InstallReport {
+	return inTime(ctx, lookLimit, options.Busy, func() *agentv1.InstallReport {
 		disks, err := inventory.Disks(options.Root)
 		if err != nil {
 			return nil
@@ -27,10 +32,18 @@ func (j *job) refusal(ctx context.Context, options install.Options) *agentv1.Ins
 	})
 }
 
+// lookFor returns how long the jump of that state waits for what the disks hold.
+func lookFor(state *agentv1.AgentState) time.Duration {
+	if len(state.GetPendingInstall()) > 0 {
+		return lookLimit
+	}
+	return takeoverLook
+}
+
 // disksBefore returns the disks of the machine for who is to find the same ones in memory; none
 // where they cannot be read in time.
-func disksBefore(ctx context.Context, root string) []*agentv1.BlockDevice {
-	disks := inTime(ctx, new(atomic.Bool), func() []*agentv1.BlockDevice {
+func disksBefore(ctx context.Context, root string, limit time.Duration) []*agentv1.BlockDevice {
+	disks := inTime(ctx, limit, new(atomic.Bool), func() []*agentv1.BlockDevice {
 		disks, err := inventory.Disks(root)
 		if err != nil {
 			return nil
@@ -43,10 +56,10 @@ func disksBefore(ctx context.Context, root string) []*agentv1.BlockDevice {
 	return disks
 }
 
-// inTime returns what look finds. It returns nothing when that takes longer than lookLimit, when
+// inTime returns what look finds. It returns nothing when that takes longer than the limit, when
 // ctx ends, when look panics, and while an earlier look has not ended: the install in memory looks
 // again, so nothing here may keep the jump from taking place.
-func inTime[T any](ctx context.Context, busy *atomic.Bool, look func() T) (none T) {
+func inTime[T any](ctx context.Context, limit time.Duration, busy *atomic.Bool, look func() T) (none T) {
 	if !busy.CompareAndSwap(false, true) {
 		return none
 	}
@@ -57,7 +70,7 @@ func inTime[T any](ctx context.Context, busy *atomic.Bool, look func() T) (none 
 		busy.Store(false)
 		found <- seen
 	}()
-	timer := time.NewTimer(lookLimit)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case seen := <-found:

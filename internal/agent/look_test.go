@@ -168,13 +168,13 @@ func TestALookEndsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		busy, hung := new(atomic.Bool), make(chan struct{})
-		refused := &agentv1.InstallReport{HeldInstallGeneration: 5}
+		state, refused := &agentv1.AgentState{PendingInstall: []byte{1}}, &agentv1.InstallReport{HeldInstallGeneration: 5}
 		hang := func() *agentv1.InstallReport { <-hung; return refused }
 		find := func() *agentv1.InstallReport { return refused }
 		check := func(ctx context.Context, what string, look func() *agentv1.InstallReport, want *agentv1.InstallReport, takes time.Duration) {
 			t.Helper()
 			begun := time.Now()
-			if got := inTime(ctx, busy, look); got != want || time.Since(begun) != takes {
+			if got := inTime(ctx, lookFor(state), busy, look); got != want || time.Since(begun) != takes {
 				t.Errorf("%s: %v after %s", what, got, time.Since(begun))
 			}
 			synctest.Wait()
@@ -184,11 +184,16 @@ func TestALookEndsInTime(t *testing.T) {
 		check(off, "called off", hang, nil, time.Second)
 		hung <- struct{}{}
 		synctest.Wait()
-		check(t.Context(), "a disk that hangs", hang, nil, lookLimit)
+		check(t.Context(), "a disk that hangs", hang, nil, time.Minute)
 		check(t.Context(), "it hangs still", find, nil, 0)
 		close(hung)
 		synctest.Wait()
 		check(t.Context(), "a fault", func() *agentv1.InstallReport { panic("a byte that nobody expected") }, nil, 0)
 		check(t.Context(), "a disk that answers", find, refused, 0)
+		// A control plane waits a minute for the answer of a takeover, which has more to do.
+		hung, state = make(chan struct{}), new(agentv1.AgentState)
+		check(t.Context(), "a takeover of a disk that hangs", hang, nil, 15*time.Second)
+		close(hung)
+		synctest.Wait()
 	})
 }

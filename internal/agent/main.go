@@ -62,9 +62,17 @@ type Env struct {
 	// ends. It must not wait for run. Nil: run becomes a process of its own, this executable's `run`,
 	// which must find the same Root.
 	Detach func(run func(ctx context.Context))
+	// kexec takes the machine over into memory. Nil: by the machine's own kernel, where this is real.
+	kexec intoMemory
 	// Logger is where the long-lived part logs. Nil: a file of bounded size,
 	// /var/log/ironherd-agent.log below Root.
 	Logger *slog.Logger
+}
+
+// intoMemory is told after a takeover whether its response was written.
+type intoMemory interface {
+	takeover.Kexec
+	answered(written bool)
 }
 
 // options are those of Run in this environment.
@@ -74,7 +82,7 @@ func (e Env) options() Options {
 	}
 	options := Options{Root: e.Root, Version: e.Version, Logger: e.Logger, Reboot: e.Reboot}
 	if e.real() {
-		options.jumpForInstall = hostKexec{e}.jumpForInstall
+		options.jumpForInstall = (&hostKexec{env: e}).jumpForInstall
 	}
 	return options
 }
@@ -98,7 +106,8 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	form, readyFd, after, machine, generation := "text", 0, 0, "", int64(0)
+	form, readyFd, machine, generation := "text", 0, "", int64(0)
+	var waits jumper
 	var directories []string
 	switch command {
 	case "inventory":
@@ -117,8 +126,9 @@ func Main(ctx context.Context, args []string, env Env) int {
 			return nil
 		})
 	case "jump": // of hostKexec alone
-		flags.IntVar(&readyFd, "ready-fd", 0, "")
-		flags.IntVar(&after, "after", 0, "")
+		flags.IntVar(&waits.ready, "ready-fd", 0, "")
+		flags.IntVar(&waits.answer, "answer-fd", 0, "")
+		flags.IntVar(&waits.after, "after", 0, "")
 	case "takeover", "firstboot", "version":
 	case "help", "-h", "--help":
 		_, _ = io.WriteString(env.Stdout, usage)
@@ -138,7 +148,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 	case "run":
 		return run(ctx, env, readyFd)
 	case "jump":
-		return jump(ctx, env, after, readyFd)
+		return jump(ctx, env, waits)
 	case "takeover":
 		return takeOver(ctx, env)
 	case "leave":
@@ -180,19 +190,24 @@ func leave(ctx context.Context, env Env, machine string, generation int64, direc
 func takeOver(ctx context.Context, env Env) int {
 	options := takeover.Options{
 		Root: env.Root, Version: env.Version,
-		Start:     func(ctx context.Context) error { return startProcess(ctx, env, "run") },
+		Start:     func(ctx context.Context) error { return startProcess(ctx, env, nil, "run") },
 		LastWords: func() *agentv1.LastWords { return pid1.ReadLastWords(env.Root) },
 	}
 	if env.Detach != nil {
 		options.Start = func(ctx context.Context) error { return startInside(ctx, env) }
 	}
-	if env.real() {
-		options.Kexec = hostKexec{env}
+	kexec := env.kexec
+	if kexec == nil && env.real() {
+		kexec = &hostKexec{env: env}
 	}
+	options.Kexec = kexec
 	response := takeover.Run(ctx, env.Stdin, options)
 	data, err := proto.Marshal(response)
 	if err == nil {
 		_, err = env.Stdout.Write(data)
+	}
+	if kexec != nil {
+		kexec.answered(err == nil)
 	}
 	if failure := response.GetFailure(); failure != nil {
 		_, _ = fmt.Fprintf(env.Stderr, "ironherd-agent: %s\n", failure.GetMessage())

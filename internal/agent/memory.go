@@ -43,10 +43,14 @@ var rootFiles = []string{
 }
 
 // hostKexec takes over the machine that this process runs on.
-type hostKexec struct{ env Env }
+type hostKexec struct {
+	env Env
+	// answer is where what Leave has started waits for the response of the takeover.
+	answer *os.File
+}
 
 // Load implements takeover.Kexec.
-func (hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error) {
+func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error) {
 	carried, warnings, err := network.Capture()
 	if err != nil {
 		return nil, err
@@ -81,7 +85,7 @@ func (hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings 
 	}
 	warnings = append(warnings, plan.Warnings...)
 	resident := residentState(state, warnings)
-	resident.DisksBefore = disksBefore(ctx, "/")
+	resident.DisksBefore = disksBefore(ctx, "/", lookFor(state))
 	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
 		data, err := proto.Marshal(message)
 		if err != nil {
@@ -122,7 +126,7 @@ func publicRoots(root string, init *agentv1.TakeoverInit) (roots []byte, warning
 }
 
 // Unload implements takeover.Kexec.
-func (hostKexec) Unload() { _ = kexec.Unload() }
+func (*hostKexec) Unload() { _ = kexec.Unload() }
 
 // inMemory says whether this process is the first one of a system in memory.
 func inMemory(env Env) bool {

@@ -19,14 +19,16 @@ const (
 	// readyWord is what a started agent writes when it is in charge. Anything else that it writes is
 	// what went wrong, in one sentence.
 	readyWord = "ready"
-	// readyFD is the file descriptor that a started agent writes to.
+	// readyFD is the file descriptor that a started agent writes to, and givenFD that of the file
+	// that it is given besides.
 	readyFD = 3
+	givenFD = 4
 )
 
 // startProcess starts a command of this executable (run, jump) as a process of its own, out of
-// reach of the session that started it, and returns when it is ready. When it fails it has killed
-// the process.
-func startProcess(ctx context.Context, env Env, command string, further ...string) error {
+// reach of the session that started it, and returns when it is ready. given is open in it as
+// givenFD; nil: nothing is. When it fails it has killed the process.
+func startProcess(ctx context.Context, env Env, given *os.File, command string, further ...string) error {
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		return err
@@ -47,6 +49,9 @@ func startProcess(ctx context.Context, env Env, command string, further ...strin
 		process.Stderr = log // for a panic; it has no other output
 	}
 	process.ExtraFiles = []*os.File{theirs}
+	if given != nil {
+		process.ExtraFiles = append(process.ExtraFiles, given)
+	}
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = process.Start()
 	_ = theirs.Close()

@@ -33,7 +33,9 @@
 //	  - After the start: an agent runs that the control plane does not admit, because it never learnt
 //	    its key. The next takeover replaces it. An agent that cannot report that it is ready, because
 //	    nobody listens any more, ends by itself.
-//	  - The answer is lost: the same.
+//	  - The answer is lost: the same. A takeover by kexec does not jump where the answer could not be
+//	    written: the old system goes on, and no agent is left. Where it was written and got lost on
+//	    the way, the agent in memory restarts the machine after its contact limit.
 //
 // If the previous agent was in the middle of an install, the state says so, and the new agent
 // reports that install as failed. The new agent also delivers a report that was not acknowledged.

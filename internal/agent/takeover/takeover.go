@@ -45,8 +45,8 @@ type Kexec interface {
 	Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error)
 	// Unload takes back what Load did.
 	Unload()
-	// Leave starts what jumps when the session has ended that the takeover came by, and returns
-	// when it waits for that. When it fails it has left nothing running.
+	// Leave starts what jumps when the response was written and the session has ended that the
+	// takeover came by, and returns when it waits for that. When it fails it has left nothing running.
 	Leave(ctx context.Context) error
 }
 
