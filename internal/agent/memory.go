@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,10 @@ const (
 	seedPath = "/ironherd/seed"
 	// maxContactLog is how much of its log an agent in memory sends with its first heartbeat.
 	maxContactLog = 8 << 10
+	// maxJumpWarnings bounds the warnings of a jump for an install, and maxJumpWarning each of them,
+	// in bytes. A control plane keeps no more of an install.
+	maxJumpWarnings = 10
+	maxJumpWarning  = 300
 )
 
 // rootFiles are where distributions keep the public roots (crypto/x509's own list).
@@ -86,13 +91,15 @@ func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings
 	warnings = append(warnings, plan.Warnings...)
 	resident := residentState(state, warnings)
 	resident.DisksBefore = disksBefore(ctx, "/", lookFor(state))
-	for path, message := range map[string]proto.Message{systemPath: system, statePath: resident} {
-		data, err := proto.Marshal(message)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", path, err)
-		}
-		files = append(files, kexec.File{Path: path, Mode: 0o600, Data: data})
+	described, err := proto.Marshal(system)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", systemPath, err)
 	}
+	kept, err := encodeState(resident)
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, kexec.File{Path: systemPath, Mode: 0o600, Data: described}, kexec.File{Path: statePath, Mode: 0o600, Data: kept})
 	return warnings, plan.Load(files)
 }
 
@@ -102,11 +109,28 @@ func residentState(state *agentv1.AgentState, warnings []string) *agentv1.AgentS
 	resident := proto.CloneOf(state)
 	resident.Init.Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
 	if len(resident.GetPendingInstall()) > 0 {
+		if len(warnings) > maxJumpWarnings {
+			kept := warnings[:maxJumpWarnings-1]
+			warnings = append(slices.Clone(kept), fmt.Sprintf("%d more warnings were left out", len(warnings)-len(kept)))
+		}
 		for _, warning := range warnings {
-			resident.JumpWarnings = append(resident.JumpWarnings, strings.ToValidUTF8(warning, "?"))
+			resident.JumpWarnings = append(resident.JumpWarnings, strings.ToValidUTF8(warning[:min(len(warning), maxJumpWarning)], "?"))
 		}
 	}
 	return resident
+}
+
+// encodeState encodes the state for the agent in memory. It fails where that could not read it: the
+// system would be ended for nothing.
+func encodeState(resident *agentv1.AgentState) ([]byte, error) {
+	data, err := proto.Marshal(resident)
+	if err != nil {
+		return nil, fmt.Errorf("encode the state for the agent in memory: %w", err)
+	}
+	if err := takeover.CheckState(data); err != nil {
+		return nil, fmt.Errorf("the agent in memory could not read its state: %w", err)
+	}
+	return data, nil
 }
 
 // publicRoots returns the root certificates of the host below root. Where it has none, there is a

@@ -73,6 +73,12 @@ func (s *Store) Superseded(init *agentv1.TakeoverInit) bool {
 	return proto.Unmarshal(data, state) == nil && state.GetInit() != nil && !InCharge(state, init)
 }
 
+// CheckState says why Load would not take an encoded state, if it would not.
+func CheckState(data []byte) error {
+	_, err := parseState(data)
+	return err
+}
+
 // parseState decodes a state and refuses one that no agent could have written.
 func parseState(data []byte) (*agentv1.AgentState, error) {
 	if len(data) > maxState {
