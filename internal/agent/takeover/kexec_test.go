@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,5 +202,41 @@ func TestReturnedAsAnotherMachine(t *testing.T) {
 	boot("boot-2", time.Now().Add(90*time.Second))
 	if returned := takeByKexec(t, root, 1, &stubKexec{}, nil).GetReturned(); returned != nil {
 		t.Errorf("told: %v", returned)
+	}
+}
+
+// An agent that prepares a jump for an install, and loads its kernel after that of the takeover,
+// does not have its own started: the machine has room for one.
+func TestKexecStartsItsOwnKernel(t *testing.T) {
+	t.Parallel()
+	for _, running := range []bool{true, false} {
+		root, _ := kexecRoot(t)
+		first := takeByKexec(t, root, 3, &stubKexec{}, nil)
+		store := NewStore(root)
+		if _, err := store.Update(first.GetInit(), func(s *agentv1.AgentState) error { s.InstallRunning = running; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var loaded atomic.Value // of whom
+		loads := 0
+		stopped := make(chan struct{})
+		older, err := LockHost(root, sync.OnceFunc(func() { close(stopped) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-stopped
+			if running {
+				loaded.Store("that of the older agent")
+			}
+			older.Release()
+		}()
+		k := &stubKexec{onLoad: func() { loaded.Store("its own"); loads++ }}
+		response := takeByKexec(t, root, 4, k, nil)
+		if want := map[bool]int{true: 2, false: 1}[running]; response.GetSuccess() == nil || !k.left || loaded.Load() != "its own" || loads != want {
+			t.Errorf("an install runs: %v; it starts %s after %d loads: %v", running, loaded.Load(), loads, response)
+		}
+		if kept, err := store.Load(); err != nil || !proto.Equal(kept, k.state) {
+			t.Errorf("%v; the state in memory is %v, that on the disk %v", err, k.state, kept)
+		}
 	}
 }

@@ -165,6 +165,13 @@ func (r *run) intoMemory(ctx context.Context, state *agentv1.AgentState) (warnin
 	if err := StopAgent(ctx, r.options.Root); err != nil {
 		return nil, err
 	}
+	// The previous agent may have prepared a jump for the install that runs, and the machine has room
+	// for one kernel: what is loaded now may be its own.
+	if prepared.GetInstallRunning() {
+		if warnings, err = kexec.Load(ctx, prepared); err != nil {
+			return nil, fmt.Errorf("load again what the previous agent may have replaced: %w", err)
+		}
+	}
 	if err := kexec.Leave(ctx); err != nil {
 		return nil, fmt.Errorf("prepare the jump: %w", err)
 	}
