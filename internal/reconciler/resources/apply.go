@@ -44,11 +44,10 @@ func (p *pass) ensure(ctx context.Context, i *item) error {
 
 // create creates an object that is in the inventory; if there is one already, it is updated.
 func (p *pass) create(ctx context.Context, i *item) error {
-	had := p.ledger.entry(i.Key).UID != ""
 	err := p.createMarked(ctx, i)
 	switch {
 	case err == nil:
-		if had { // somebody has deleted it
+		if i.lost {
 			p.results.Lock()
 			p.repairs.add(i.Key)
 			p.results.Unlock()
@@ -179,7 +178,7 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
 		return err
 	}
-	withdraw := p.ledger.intend(i.Key, i.Need)
+	withdraw := p.ledger.intend(i.Key, i.Need, false)
 	if err := p.writeInventory(ctx); err != nil {
 		if notStored(err) {
 			withdraw()
@@ -187,10 +186,13 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		return err
 	}
 	err := p.delete(ctx, i.kind, i.Key, i.live, i.Need)
-	if err == nil || !answered(err) { // it is gone, or may be
+	switch {
+	case err == nil || !answered(err): // it is gone, or may be
 		p.results.Lock()
 		p.halfway[i.Key] = true
 		p.results.Unlock()
+	case !notFound(err):
+		withdraw() // what stays recorded is what the next leader finishes
 	}
 	switch {
 	case apierrors.IsConflict(err):

@@ -68,18 +68,22 @@ func (l *ledger) entry(key object.Key) inventory.Entry {
 }
 
 // intend records that an object is about to be created, and who needs it. An entry that has a mark
-// keeps it, because the request that carries the mark may have been sent. Withdraw takes the record
-// back; it may be called only if nothing was sent.
-func (l *ledger) intend(key object.Key, need object.Need) (withdraw func()) {
+// keeps it, because the request that carries the mark may have been sent. It keeps the UID of one
+// that is about to be deleted for that, and drops it if lost tells that we know it is gone.
+// Withdraw takes the record back; it may be called only if nothing was sent.
+func (l *ledger) intend(key object.Key, need object.Need, lost bool) (withdraw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, had := l.current.Entries[key]
+	entry := before
+	if lost {
+		entry.UID = ""
+	}
 	if before.Mark != "" {
-		before.Need = need
-		l.current.Entries[key] = before
+		entry.Need = need
+		l.current.Entries[key] = entry
 		return func() {}
 	}
-	entry := before
 	entry.Mark, entry.At, entry.Need = rand.Text(), time.Now(), need
 	l.current.Entries[key] = entry
 	return func() {
@@ -93,6 +97,17 @@ func (l *ledger) intend(key object.Key, need object.Need) (withdraw func()) {
 			delete(l.current.Entries, key)
 		}
 	}
+}
+
+// unfinished returns the objects that were to be deleted and created again, as far as is recorded.
+func (l *ledger) unfinished() map[object.Key]bool {
+	all := map[object.Key]bool{}
+	for key, entry := range l.entries() {
+		if entry.UID != "" && entry.Mark != "" {
+			all[key] = true
+		}
+	}
+	return all
 }
 
 // created records the UID of an object that we have created, and who needs it.

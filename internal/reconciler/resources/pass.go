@@ -76,6 +76,8 @@ type item struct {
 	kind   api.Kind
 	mirror *mirror.Mirror                // nil, in a plan alone: the server does not have the kind yet
 	live   *metav1.PartialObjectMetadata // nil: none is known
+	// lost tells that we had created it, and that it is gone: somebody has deleted it.
+	lost bool
 	// version of the live object in the mirror. A failure holds until there is another version.
 	version string
 }
@@ -215,6 +217,9 @@ func (p *pass) openInventory(ctx context.Context) error {
 	if err := p.ledger.refresh(ctx, seen); err != nil {
 		return err
 	}
+	if p.inherited == nil {
+		p.inherited = p.ledger.unfinished()
+	}
 	if p.ledger.faults != nil {
 		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: inventoryKey.String(), Reason: p.ledger.faults.Error()})
 	}
@@ -315,6 +320,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 	p.todo = nil
 	for _, i := range items {
 		i.live = p.now(i)
+		p.takeOver(i)
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Object, i.live)
@@ -348,32 +354,6 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 	}
 }
 
-// overridden returns the first override with an effect that covers an object.
-func (p *pass) overridden(key object.Key, effect reconciler.Effect) (reconciler.Override, bool) {
-	at := slices.IndexFunc(p.overrides, func(each reconciler.Override) bool {
-		return each.Effect == effect && each.Covers(key.Group, key.Kind, key.Namespace, key.Name)
-	})
-	if at < 0 {
-		return reconciler.Override{}, false
-	}
-	return p.overrides[at], true
-}
-
-// leaveAlone reports whether an object that is not as wanted is paused. If API servers need it,
-// they have to wait, so that is a failure.
-func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
-	pause, paused := p.overridden(i.Key, reconciler.Pause)
-	if paused {
-		p.report.Paused++
-		p.why[i.Key] = "it is paused: " + pause.String()
-		p.plan.leave(i, p.why[i.Key])
-		if i.Need == object.Required {
-			p.stillFailing(ctx, i.Object, i.live, p.why[i.Key])
-		}
-	}
-	return paused
-}
-
 // adopt reports whether we have created a live object. It records its UID if it bears the mark of
 // its entry, and who needs it if that has changed.
 func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours bool) {
@@ -403,6 +383,7 @@ func (p *pass) lookUp(ctx context.Context) error {
 			i.live = live
 		case notFound(err):
 			p.results.Lock()
+			i.lost = p.ledger.entry(i.Key).UID != "" && !p.halfway[i.Key]
 			delete(p.foreign, i.Key)
 			p.results.Unlock()
 		default:
@@ -422,7 +403,7 @@ func (p *pass) record(ctx context.Context) error {
 	var withdraw []func()
 	for _, i := range p.todo {
 		if i.live == nil {
-			withdraw = append(withdraw, p.ledger.intend(i.Key, i.Need))
+			withdraw = append(withdraw, p.ledger.intend(i.Key, i.Need, i.lost))
 		}
 	}
 	if len(withdraw) == 0 {

@@ -46,6 +46,9 @@ type session struct {
 	absent map[object.Key]time.Time
 	// halfway are the objects that were deleted to be created again, and are not yet.
 	halfway map[object.Key]bool
+	// inherited are the objects that the leader before us may have left so, until a pass has looked.
+	// Nil: the inventory has not been read.
+	inherited map[object.Key]bool
 	// overrides are those of the last pass.
 	overrides []reconciler.Override
 	// aborted counts the passes in a row that ended early.

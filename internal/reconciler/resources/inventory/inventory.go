@@ -29,6 +29,11 @@
 //     under way, and then forgotten.
 //   - Death after 2, or the answer is lost: the object bears the mark; 3 is done by whoever comes
 //     next.
+//   - Death while an object is replaced (deleted and created again): its entry has a mark beside
+//     the UID of the one before. If that is gone, whoever leads next creates the object, whatever
+//     is paused. No object that others have deleted has such an entry: when we find it gone, the
+//     entry loses its UID before it gets a mark, and a deletion that is refused takes the mark
+//     back.
 //   - Death within 4: the object is deleted again, which is no error, or is found gone.
 //   - Two leaders (one of them deposed): each part of the inventory is written only under a
 //     precondition of the resourceVersion that was read, so the late one is refused where its
