@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,12 +23,11 @@ type metrics struct {
 	duration  prometheus.Histogram
 	changes   *prometheus.CounterVec
 	requests  prometheus.Counter
-	objects   prometheus.Gauge
-	failures  prometheus.Gauge
-	required  prometheus.Gauge
-	paused    prometheus.Gauge
-	unhealthy prometheus.Gauge
 	announced *prometheus.CounterVec
+
+	mu sync.Mutex
+	// last is the report of the last pass of this process.
+	last reconciler.Report
 }
 
 const namespace = "ironherd_reconciler"
@@ -35,9 +35,6 @@ const namespace = "ironherd_reconciler"
 func newMetrics(version string) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
@@ -48,17 +45,12 @@ func newMetrics(version string) *metrics {
 		}),
 		changes:   counter("changes_total", "Objects that were changed, by what was done.", "action"),
 		requests:  prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "requests_total", Help: "Requests of passes to the API server."}),
-		objects:   gauge("objects", "Objects that are wanted, as of the last pass."),
-		failures:  gauge("failures", "Objects that the last pass could not make what is wanted, as far as it got."),
-		required:  gauge("failures_required", "Of the failures of the last pass, those that API servers may have to wait for."),
-		paused:    gauge("paused", "Objects that are not what is wanted, and that are left alone because somebody has paused them."),
-		unhealthy: gauge("unhealthy", "Objects that are not healthy, as far as the last pass knew."),
 		announced: counter("announcements_total", "Accepted writes of the status, by state.", "state"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info", Help: "The version that is running; always 1."},
 		[]string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	m.registry.MustRegister(build, m.passes, m.duration, m.changes, m.requests, m.objects, m.failures, m.required, m.paused, m.unhealthy, m.announced,
+	m.registry.MustRegister(build, m.passes, m.duration, m.changes, m.requests, m.announced,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -78,17 +70,20 @@ func (m *metrics) PassEnded(report reconciler.Report, took time.Duration, err er
 		m.changes.WithLabelValues(string(action)).Add(float64(n))
 	}
 	m.requests.Add(float64(report.Requests))
-	m.objects.Set(float64(report.Objects))
-	m.failures.Set(float64(len(report.Failures)))
-	required := 0
-	for _, f := range report.Failures {
-		if f.Required {
-			required++
-		}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = report
+}
+
+// lastOf returns the report of the last pass, and an empty one if none has ended in a leadership
+// whose state is given.
+func (m *metrics) lastOf(state reconciler.State) reconciler.Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if state.PassedAt.IsZero() {
+		return reconciler.Report{}
 	}
-	m.required.Set(float64(required))
-	m.paused.Set(float64(report.Paused))
-	m.unhealthy.Set(float64(report.Unhealthy))
+	return m.last
 }
 
 // Announced implements reconciler.Observer.
@@ -104,6 +99,7 @@ func (m *metrics) watch(s *reconciler.Service, c config, kubeconfig resources.Ce
 	}
 	m.registry.MustRegister(&stateCollector{
 		service:  s,
+		metrics:  m,
 		config:   c,
 		presents: kubeconfig,
 		expires:  describe("certificate_expires_timestamp_seconds", "When the client certificate in a file expires.", "file"),
@@ -118,21 +114,30 @@ func (m *metrics) watch(s *reconciler.Service, c config, kubeconfig resources.Ce
 		passed:   describe("last_pass_timestamp_seconds", "When the last pass of our leadership ended; 0 when there was none."),
 		failed:   describe("last_pass_failed", "Whether the last pass of our leadership failed, in an object or as a whole."),
 		blocks:   describe("last_pass_blocks", "Whether API servers may have to wait for what the last pass of our leadership could not do."),
+
+		objects:   describe("objects", "Objects that are wanted, as of the last pass of our leadership; 0 when there was none."),
+		failures:  describe("failures", "Objects that the last pass of our leadership could not make what is wanted, as far as it got."),
+		required:  describe("failures_required", "Of the failures of the last pass of our leadership, those that API servers may have to wait for."),
+		paused:    describe("paused", "Objects that are not what is wanted, and that the last pass of our leadership left alone because somebody has paused them."),
+		unhealthy: describe("unhealthy", "Objects that are not healthy, as far as the last pass of our leadership knew."),
 	})
 }
 
 type stateCollector struct {
 	service  *reconciler.Service
+	metrics  *metrics
 	config   config
 	presents resources.Certificate // to the API server
 
 	expires, soon, leading, term, campaign, blocked, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
+	objects, failures, required, paused, unhealthy                                                 *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.expires, c.soon, c.leading, c.term, c.campaign, c.blocked, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks,
+		c.objects, c.failures, c.required, c.paused, c.unhealthy,
 	} {
 		ch <- d
 	}
@@ -184,6 +189,17 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(c.passed, passed)
 	send(c.failed, flag[state.PassError != ""])
 	send(c.blocks, flag[state.PassError != "" && !state.PassReady])
+	report, required := c.metrics.lastOf(state), 0
+	for _, f := range report.Failures {
+		if f.Required {
+			required++
+		}
+	}
+	send(c.objects, float64(report.Objects))
+	send(c.failures, float64(len(report.Failures)))
+	send(c.required, float64(required))
+	send(c.paused, float64(report.Paused))
+	send(c.unhealthy, float64(report.Unhealthy))
 }
 
 func (m *metrics) handler() http.Handler {
