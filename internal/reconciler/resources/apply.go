@@ -2,10 +2,10 @@ package resources
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -213,19 +213,28 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 
 // replaceable returns nil if an object that cannot be changed may be replaced.
 func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Object, ours bool, refused error) error {
-	if err := a.client.Creatable(ctx, kind, o, o.Name+"-"+strings.ToLower(rand.Text()[:8])); err != nil {
-		if !answered(err) {
-			return err
-		}
-		return fmt.Errorf("apply: %w", refused) // it is wrong as it is
-	}
+	err := a.client.Creatable(ctx, kind, o)
 	switch {
+	case err != nil && !answered(err):
+		return err
+	case wrong(err): // as it is, so that is what was refused
+		return fmt.Errorf("apply: %w", refused)
+	case err != nil:
+		return fmt.Errorf("%w, and it is not deleted, because it could not be created again: %w; what was refused is %w", errImmutable, err, refused)
 	case !ours:
 		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, refused)
 	case !o.Replaceable():
 		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, refused)
 	}
 	return nil
+}
+
+// wrong reports whether the server itself finds a field of an object wrong. Who denies it by a
+// policy names no field, and may call it invalid, too.
+func wrong(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsInvalid(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
 }
 
 // mostFields is how many fields a conflict names.

@@ -268,17 +268,19 @@ func (c *Client) ApplyWhole(ctx context.Context, kind Kind, o *object.Object, a 
 	return c.whole(kind, o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body, a.options())
 }
 
-// Creatable asks whether the server would accept an object under a name that nobody has. Nothing is
-// changed.
-func (c *Client) Creatable(ctx context.Context, kind Kind, o *object.Object, unusedName string) error {
+// Creatable asks whether the server would accept an object that is there as a new one, under the
+// same name. Nothing is changed. A server asks everybody who may refuse an object before it looks
+// whether there is one.
+func (c *Client) Creatable(ctx context.Context, kind Kind, o *object.Object) error {
 	content := unstructured.Unstructured{Object: o.With("", object.Precondition{})}
-	fresh := *content.DeepCopy()
-	fresh.SetName(unusedName)
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	_, err := c.whole(kind, o.Namespace).Create(ctx, &fresh, metav1.CreateOptions{
+	_, err := c.whole(kind, o.Namespace).Create(ctx, content.DeepCopy(), metav1.CreateOptions{
 		FieldManager: object.Manager, DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
 	})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
 	return err
 }
 
