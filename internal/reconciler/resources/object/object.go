@@ -149,10 +149,14 @@ func newObject(content map[string]any, source string, need Need) (*Object, error
 	}
 	o.Group, o.Version = group, version
 	switch {
+	case content["apiVersion"] == nil:
+		return nil, errors.New("it has no apiVersion")
 	case apiVersion == "" || version == "" || strings.Contains(version, "/"):
 		return nil, fmt.Errorf("apiVersion %q is not one", apiVersion)
 	case o.Kind == "":
 		return nil, errors.New("it has no kind")
+	case metadata["name"] == nil:
+		return nil, fmt.Errorf("%s: metadata.name must be set", o.Kind)
 	case !word(o.Name) || o.Name == "." || o.Name == "..":
 		return nil, fmt.Errorf("%s: metadata.name %q is not one", o.Kind, o.Name)
 	case !word(o.Kind) || !word(group+"x") || !word(version) || !word(o.Namespace+"x") || strings.Contains(o.Kind, "."):
@@ -285,6 +289,12 @@ func encodeStringData(secret map[string]any) error {
 // checkSecret finds what a server would refuse with an answer that quotes it. The errors name keys
 // and no values, because they go where everybody looks.
 func checkSecret(secret, metadata map[string]any) error {
+	if _, ok := secret["type"].(string); !ok && secret["type"] != nil {
+		return errors.New("type is no text")
+	}
+	if _, ok := secret["immutable"].(bool); !ok && secret["immutable"] != nil {
+		return errors.New("immutable is neither true nor false")
+	}
 	if secret["data"] != nil {
 		data, err := child(secret, "data")
 		if err != nil {

@@ -128,6 +128,40 @@ func TestSecretsAreEncoded(t *testing.T) {
 	}
 }
 
+// TestMisplacedSecret: a value in the place of a field that a server checks is refused before the
+// server sees it, for its answer quotes the value.
+func TestMisplacedSecret(t *testing.T) {
+	t.Parallel()
+	for field, says := range map[string]string{
+		"type: {password: hunter2}": "type is no text", "type: [hunter2]": "type is no text",
+		"immutable: hunter2": "immutable is neither true nor false", "immutable: {password: hunter2}": "immutable is neither true nor false",
+	} {
+		var content map[string]any
+		if err := yaml.Unmarshal([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: ns}\n"+field+"\n"), &content); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := object.New(content, "here"); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: ns}\ntype: Opaque\nimmutable: true\n")
+	parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: ns}\ntype:\nimmutable:\n")
+}
+
+// TestNoName: a file that is no object of a cluster, such as a kustomization or the values of a
+// chart, says what it lacks.
+func TestNoName(t *testing.T) {
+	t.Parallel()
+	for says, content := range map[string]map[string]any{
+		"Kustomization: metadata.name must be set": {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"},
+		"it has no apiVersion":                     {"replicas": 1},
+	} {
+		if _, err := object.New(content, "here"); err == nil || err.Error() != says {
+			t.Errorf("%v, not %s", err, says)
+		}
+	}
+}
+
 // FuzzNew: whatever a manifest holds, it is refused, or is an object whose body is of that object
 // and whose hash is stable.
 func FuzzNew(f *testing.F) {
