@@ -120,9 +120,11 @@ func TestPlanThenApprove(t *testing.T) {
 	if strings.Contains(said, "held back") {
 		t.Errorf("after the approval something is held back:\n%s", said)
 	}
-	if said, _ := p.run(6, "plan", "--without-etcd"); !held.MatchString(said) {
+	said, _ = p.run(6, "plan", "--without-etcd")
+	if !held.MatchString(said) {
 		t.Errorf("without etcd nobody knows of the approval:\n%s", said)
 	}
+	contains(t, "without etcd", said, "if these manifests are what you want, and etcd, which was not asked, does not say so already: ironherd-reconciler prune approve ")
 	if _, err := configMaps.Get(ctx, "two", metav1.GetOptions{}); err != nil {
 		t.Errorf("a plan has deleted it: %v", err)
 	}

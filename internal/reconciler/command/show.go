@@ -157,7 +157,7 @@ Exit codes: 0 all can be as wanted, whether anything would change or not; 6 not 
 		if err != nil {
 			return unreachable(err)
 		}
-		if err := a.print(*output, diff, func(w io.Writer) { a.diffText(w, diff) }); err != nil {
+		if err := a.print(*output, diff, func(w io.Writer) { a.diffText(w, diff, *alone) }); err != nil {
 			return err
 		}
 		if len(diff.Failures) > 0 {
@@ -200,8 +200,9 @@ func (a *app) plan(ctx context.Context, alone bool) (diff reconciler.Diff, err e
 	return diff, err
 }
 
-func (a *app) diffText(w io.Writer, diff reconciler.Diff) {
-	held := 0
+// diffText writes a plan for people; alone: etcd was not asked for it.
+func (a *app) diffText(w io.Writer, diff reconciler.Diff, alone bool) {
+	held, unless := 0, ""
 	for _, change := range diff.Changes {
 		if change.Held != "" {
 			held++
@@ -216,8 +217,11 @@ func (a *app) diffText(w io.Writer, diff reconciler.Diff) {
 	for _, failure := range diff.Failures {
 		_, _ = fmt.Fprintf(w, "not as wanted: %s: %s\n", clean(failure.Object), clean(failure.Reason))
 	}
+	if alone {
+		unless = ", and etcd, which was not asked, does not say so already"
+	}
 	if diff.Approve != "" {
-		_, _ = fmt.Fprintf(w, "if these manifests are what you want: %s\n", clean(a.approval(diff.Approve)))
+		_, _ = fmt.Fprintf(w, "if these manifests are what you want%s: %s\n", unless, clean(a.approval(diff.Approve)))
 	}
 	_, _ = fmt.Fprintf(w, "%d objects would change; %d are wanted", len(diff.Changes)-held, diff.Objects)
 	if held > 0 {
