@@ -117,10 +117,12 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 }
 
 // restBytes and restPatience bound what is read of a request once its answer is made: more than
-// requests have, and longer than they take.
+// requests have, and longer than they take. restsAtOnce is of how many requests of a connection: who
+// shares it with strangers must find streams that are free.
 const (
 	restBytes    = 256 << 10
-	restPatience = 5 * time.Second
+	restPatience = time.Second
+	restsAtOnce  = 8
 )
 
 // readRest reads the rest of an HTTP/2 request that a handler has left, and throws it away. An
@@ -128,6 +130,12 @@ const (
 // takes that for an answer that was cut off. Over HTTP/1, net/http does the same.
 func readRest(w http.ResponseWriter, r *http.Request, body io.Reader) {
 	if r.ProtoMajor != 2 || body == http.NoBody {
+		return
+	}
+	conn, _ := r.Context().Value(connKey{}).(*LimitedConn)
+	ended, room := conn.Resting(restsAtOnce)
+	defer ended()
+	if !room {
 		return
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(restPatience)); err != nil {

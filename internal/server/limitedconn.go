@@ -16,6 +16,7 @@ type LimitedConn struct {
 	read     atomic.Int64 // bytes since it became unadmitted
 	served   atomic.Int32 // calls that this server works at
 	carried  atomic.Int32 // admitted ones among them, of HTTP
+	resting  atomic.Int32 // those that are answered, of which the rest is waited for
 	// carriedAt is when the last of those ended, as a duration since the listener started.
 	carriedAt atomic.Int64
 	// waited is how long this server has waited for the caller, and waiting since when it does now, as
@@ -92,6 +93,15 @@ func (c *LimitedConn) Serving() (done func()) {
 	}
 	c.served.Add(1)
 	return func() { c.served.Add(-1) }
+}
+
+// Resting says that the rest of a request is waited for until ended is called, and whether that is
+// so of no more than most requests of the connection.
+func (c *LimitedConn) Resting(most int32) (ended func(), room bool) {
+	if c == nil {
+		return func() {}, true
+	}
+	return func() { c.resting.Add(-1) }, c.resting.Add(1) <= most
 }
 
 // shared is for how long a connection counts as one that carries admitted calls after the last one.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,17 +62,44 @@ func (w *wire) read() {
 	}
 }
 
+// serveWire serves a client of HTTP/2 whose calls need that role, until end is called.
+func serveWire(t *testing.T, needs token.Role) (w *wire, end func()) {
+	t.Helper()
+	d := newDoor(t, server.Limit{})
+	handler := server.NewAccess(known()).Identify(server.Guard(map[string]token.Role{"/": needs}, rights))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- server.NewHTTP(handler, server.HTTPOptions{Logger: discard, Refusals: d.all}).Serve(ctx, d)
+	}()
+	here, there := net.Pipe()
+	d.incoming <- remote{there, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}
+	return newWire(t, here), func() {
+		t.Helper()
+		here.Close()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // post sends the header of a request with a body of JSON.
-func (w *wire) post(t *testing.T) {
+func (w *wire) post(t *testing.T, stream uint32) {
+	t.Helper()
+	w.request(t, stream, false, [][2]string{{":method", "POST"}, {"content-type", "application/json"}})
+}
+
+// request sends the header of a request, which may be all of it.
+func (w *wire) request(t *testing.T, stream uint32, whole bool, fields [][2]string) {
 	t.Helper()
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/fleet.v1.FleetService/X"}, {":authority", "x"}, {"content-type", "application/json"},
-	} {
+	encoder.SetMaxDynamicTableSizeLimit(0)
+	for _, f := range slices.Concat([][2]string{{":scheme", "http"}, {":path", "/fleet.v1.FleetService/X"}, {":authority", "x"}}, fields) {
 		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
-	if err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+	if err := w.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: whole}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,22 +130,14 @@ func TestAnAnswerOverHTTP2IsWhole(t *testing.T) {
 		{"refused, and as long as requests are", token.Viewer, 31, true, 0, "status 401, end"},
 		{"not read", token.None, 1, true, 0, "status 200, end"},
 		{"too long", token.Viewer, 32, false, 0, "status 401, end, reset NO_ERROR"},
-		{"too late", token.Viewer, 1, false, 6 * time.Second, "status 401, end, reset NO_ERROR"},
+		{"too late", token.Viewer, 1, false, 2 * time.Second, "status 401, end, reset NO_ERROR"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d := newDoor(t, server.Limit{})
-				handler := server.NewAccess(known()).Identify(server.Guard(map[string]token.Role{"/": test.needs}, rights))
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() {
-					ended <- server.NewHTTP(handler, server.HTTPOptions{Logger: discard, Refusals: d.all}).Serve(ctx, d)
-				}()
-				here, there := net.Pipe()
-				d.incoming <- remote{there, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}
-				w := newWire(t, here)
-				w.post(t)
+				w, end := serveWire(t, test.needs)
+				defer end()
+				w.post(t, 1)
 				if got := w.came(); got != "" {
 					t.Errorf("before the body has come: %s", got)
 				}
@@ -134,12 +154,32 @@ func TestAnAnswerOverHTTP2IsWhole(t *testing.T) {
 				if says := "a token is needed"; test.needs != token.None && !strings.Contains(w.body, says) {
 					t.Errorf("says %q, not %q", w.body, says)
 				}
-				here.Close()
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
 			})
 		})
 	}
+}
+
+// TestUnfinishedRequestsLeaveStreams: of the requests of a stranger that never end, few are waited
+// for, so that others find streams on a connection that they share with it.
+func TestUnfinishedRequestsLeaveStreams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, end := serveWire(t, token.Viewer)
+		defer end()
+		time.Sleep(time.Second)
+		w.request(t, 1, true, [][2]string{{":method", "GET"}, {"authorization", bearer("viewer").Get("Authorization")}})
+		if got := w.came(); got != "status 200, end" {
+			t.Errorf("who is known is answered %s", got)
+		}
+		for i := range 20 {
+			w.post(t, uint32(2*i+3))
+		}
+		if got := strings.Count(w.came(), "status 401"); got != 12 {
+			t.Errorf("%d of 20 are answered at once, want 12", got)
+		}
+		time.Sleep(time.Second)
+		if got := strings.Count(w.came(), "status 401"); got != 20 {
+			t.Errorf("%d of 20 are answered a second later", got)
+		}
+	})
 }
