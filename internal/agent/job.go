@@ -272,14 +272,15 @@ func (s *session) resumeInstall() error {
 }
 
 // mayHaveWritten returns the disk that an install which did not end has written, as its report
-// names it. An install goes on in memory, and what is recorded there is lost with the machine's
-// memory: after another boot nobody knows.
+// names it. An install goes on in memory after a jump, and what is recorded there is lost with the
+// machine's memory. Of a machine that is back, nobody knows, unless the agent in memory has left
+// word that it had begun none.
 func (s *session) mayHaveWritten() (disk, serial string) {
-	begun := s.state.GetBegunDisk()
+	begun, returned := s.state.GetBegunDisk(), s.state.GetReturned()
 	switch {
 	case begun != nil && begun.GetInstallGeneration() == s.state.GetInstallGeneration():
 		return "/dev/" + begun.GetName(), begun.GetSerial()
-	case s.state.GetInstallBootId() != s.bootID:
+	case returned != nil && !returned.GetNothingWritten():
 		return diskUnknown, ""
 	}
 	return "", ""

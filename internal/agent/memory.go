@@ -327,8 +327,14 @@ func (m *memory) unguarded(leave func() error) error {
 // reports.
 func (m *memory) wroteDisk() bool {
 	state, err := m.store.Load()
-	bootID, bootErr := takeover.BootID("/")
-	return err == nil && bootErr == nil && state.GetFirstInstallBootId() == bootID && !installed(state)
+	begun, bootErr := begunUnderThisBoot(state)
+	return err == nil && bootErr == nil && begun && !installed(state)
+}
+
+// begunUnderThisBoot says whether an install has begun to write a disk since the jump.
+func begunUnderThisBoot(state *agentv1.AgentState) (bool, error) {
+	bootID, err := takeover.BootID("/")
+	return state.GetFirstInstallBootId() == bootID, err
 }
 
 // installed says whether the newest install has ended well, and only its acknowledgment has not
@@ -346,8 +352,10 @@ func (m *memory) leave(cause string) {
 	m.log.Error("the machine is restarted into the system on its disk", slog.String("cause", cause))
 	state, err := m.store.Load()
 	if err == nil {
+		begun, bootErr := begunUnderThisBoot(state)
 		err = pid1.WriteLastWords(&agentv1.LastWords{
 			MachineId: state.GetInit().GetMachineId(), TakeoverGeneration: state.GetInit().GetTakeoverGeneration(), Cause: cause,
+			NothingWritten: bootErr == nil && !begun,
 		})
 	}
 	if err != nil {

@@ -162,19 +162,24 @@ func TestAnInstallThatCannotBeRecordedIsReported(t *testing.T) {
 }
 
 // A lost install says which disk it may have written. What it recorded in memory is gone with that:
-// after another boot nobody knows.
+// of a machine that is back from there nobody knows, if the agent in memory has not left word.
 func TestLostInstallNamesItsDisk(t *testing.T) {
+	back := func(nothing bool) *agentv1.ReturnedTakeover {
+		return &agentv1.ReturnedTakeover{TakeoverGeneration: 1, Cause: "power", NothingWritten: nothing}
+	}
 	for name, c := range map[string]struct {
 		change       func(*agentv1.AgentState)
 		disk, serial string
 	}{
-		"the same boot, before anything was written": {func(s *agentv1.AgentState) { s.InstallBootId = "boot-1" }, "", ""},
-		"another boot": {func(s *agentv1.AgentState) { s.InstallBootId = "boot-0" }, "unknown", ""},
-		"another boot, after an earlier install": {func(s *agentv1.AgentState) {
-			s.InstallBootId, s.BegunDisk = "boot-0", &agentv1.BegunDisk{InstallGeneration: 1, Name: "vda"}
+		"the agent ended":                        {func(*agentv1.AgentState) {}, "", ""},
+		"the host was restarted without a jump":  {func(s *agentv1.AgentState) { s.InstallBootId = "boot-0" }, "", ""},
+		"back from memory":                       {func(s *agentv1.AgentState) { s.InstallBootId, s.Returned = "boot-0", back(false) }, "unknown", ""},
+		"back from memory, with nothing written": {func(s *agentv1.AgentState) { s.InstallBootId, s.Returned = "boot-0", back(true) }, "", ""},
+		"back from memory, of an earlier install": {func(s *agentv1.AgentState) {
+			s.Returned, s.BegunDisk = back(false), &agentv1.BegunDisk{InstallGeneration: 1, Name: "vda"}
 		}, "unknown", ""},
 		"a disk was begun": {func(s *agentv1.AgentState) {
-			s.InstallBootId, s.BegunDisk = "boot-1", &agentv1.BegunDisk{InstallGeneration: 2, Name: "vda", Serial: "S1"}
+			s.BegunDisk = &agentv1.BegunDisk{InstallGeneration: 2, Name: "vda", Serial: "S1"}
 		}, "/dev/vda", "S1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,10 +187,9 @@ func TestLostInstallNamesItsDisk(t *testing.T) {
 				t := f.t
 				f.host.prepare(t, initMessage(1, f.authority))
 				f.host.change(t, func(state *agentv1.AgentState) {
-					state.InstallGeneration, state.InstallAttempt, state.InstallRunning = 2, 3, true
+					state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.InstallBootId = 2, 3, true, "boot-1"
 					c.change(state)
 				})
-				f.host.prepare(t, initMessage(2, f.authority))
 				f.start(t)
 				after(time.Minute)
 				if report := f.seen()[0].GetInstallReport(); report.GetDisk() != c.disk || report.GetDiskSerial() != c.serial {

@@ -117,8 +117,8 @@ func (h *HTTP) server(base context.Context, stopping atStop) *http.Server {
 }
 
 // restBytes and restPatience bound what is read of a request once its answer is made: more than
-// requests have, and longer than they take. restsAtOnce is of how many requests of a connection: who
-// shares it with strangers must find streams that are free.
+// requests have, and longer than they take. restsAtOnce is of how many requests of a connection:
+// who shares it with strangers must find streams that are free.
 const (
 	restBytes    = 256 << 10
 	restPatience = time.Second

@@ -303,10 +303,12 @@ type ReturnedTakeover struct {
 	TakeoverGeneration int64                  `protobuf:"varint,1,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
 	// Why, in one sentence: what the agent in memory left in the firmware, else what can be concluded
 	// from the times.
-	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
-	JumpedAt      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=jumped_at,json=jumpedAt,proto3" json:"jumped_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Cause    string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	JumpedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=jumped_at,json=jumpedAt,proto3" json:"jumped_at,omitempty"`
+	// The agent in memory has said that no install had begun to write a disk.
+	NothingWritten bool `protobuf:"varint,4,opt,name=nothing_written,json=nothingWritten,proto3" json:"nothing_written,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReturnedTakeover) Reset() {
@@ -360,6 +362,13 @@ func (x *ReturnedTakeover) GetJumpedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ReturnedTakeover) GetNothingWritten() bool {
+	if x != nil {
+		return x.NothingWritten
+	}
+	return false
+}
+
 // LastWords are left in a variable of the firmware by an agent in memory that restarts the machine
 // into the old system.
 type LastWords struct {
@@ -367,8 +376,10 @@ type LastWords struct {
 	MachineId          string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
 	TakeoverGeneration int64                  `protobuf:"varint,2,opt,name=takeover_generation,json=takeoverGeneration,proto3" json:"takeover_generation,omitempty"`
 	Cause              string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// No install has begun to write a disk since the jump.
+	NothingWritten bool `protobuf:"varint,4,opt,name=nothing_written,json=nothingWritten,proto3" json:"nothing_written,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LastWords) Reset() {
@@ -420,6 +431,13 @@ func (x *LastWords) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *LastWords) GetNothingWritten() bool {
+	if x != nil {
+		return x.NothingWritten
+	}
+	return false
 }
 
 // TakeoverSuccess says that the agent is running and goes on by itself.
@@ -908,16 +926,18 @@ const file_api_agent_v1_takeover_proto_rawDesc = "" +
 	"\asuccess\x18\x02 \x01(\v2\".ironherd.agent.v1.TakeoverSuccessH\x00R\asuccess\x12>\n" +
 	"\afailure\x18\x03 \x01(\v2\".ironherd.agent.v1.TakeoverFailureH\x00R\afailure\x12?\n" +
 	"\breturned\x18\x04 \x01(\v2#.ironherd.agent.v1.ReturnedTakeoverR\breturnedB\t\n" +
-	"\aoutcome\"\x92\x01\n" +
+	"\aoutcome\"\xbb\x01\n" +
 	"\x10ReturnedTakeover\x12/\n" +
 	"\x13takeover_generation\x18\x01 \x01(\x03R\x12takeoverGeneration\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x127\n" +
-	"\tjumped_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjumpedAt\"q\n" +
+	"\tjumped_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjumpedAt\x12'\n" +
+	"\x0fnothing_written\x18\x04 \x01(\bR\x0enothingWritten\"\x9a\x01\n" +
 	"\tLastWords\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12/\n" +
 	"\x13takeover_generation\x18\x02 \x01(\x03R\x12takeoverGeneration\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\tR\x05cause\"\xbf\x01\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x12'\n" +
+	"\x0fnothing_written\x18\x04 \x01(\bR\x0enothingWritten\"\xbf\x01\n" +
 	"\x0fTakeoverSuccess\x12\x1d\n" +
 	"\n" +
 	"public_key\x18\x01 \x01(\fR\tpublicKey\x12#\n" +

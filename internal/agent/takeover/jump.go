@@ -56,7 +56,7 @@ func (r *run) lookBack(bootID string) *agentv1.ReturnedTakeover {
 	if r.options.LastWords != nil {
 		words := r.options.LastWords()
 		if words.GetMachineId() == state.GetInit().GetMachineId() && words.GetTakeoverGeneration() == returned.GetTakeoverGeneration() {
-			returned.Cause = strings.ToValidUTF8(words.GetCause(), "?")
+			returned.Cause, returned.NothingWritten = strings.ToValidUTF8(words.GetCause(), "?"), words.GetNothingWritten()
 			return returned
 		}
 	}

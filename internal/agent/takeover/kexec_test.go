@@ -143,7 +143,7 @@ func TestKexecUnloads(t *testing.T) {
 // the times tell; until an agent has told the control plane.
 func TestReturned(t *testing.T) {
 	t.Parallel()
-	words := &agentv1.LastWords{MachineId: "6f9619ff-8b86-4011-b42d-00c04fc964ff", TakeoverGeneration: 3, Cause: "no route to host"}
+	words := &agentv1.LastWords{MachineId: "6f9619ff-8b86-4011-b42d-00c04fc964ff", TakeoverGeneration: 3, Cause: "no route to host", NothingWritten: true}
 	for name, test := range map[string]struct {
 		boot  string
 		after time.Duration
@@ -151,7 +151,7 @@ func TestReturned(t *testing.T) {
 		want  string
 	}{
 		"words":             {"boot-2", 90 * time.Second, words, "no route to host"},
-		"words of another":  {"boot-2", 90 * time.Second, &agentv1.LastWords{TakeoverGeneration: 2, Cause: "old"}, "no contact with the control plane within 1m0s"},
+		"words of another":  {"boot-2", 90 * time.Second, &agentv1.LastWords{TakeoverGeneration: 2, Cause: "old", NothingWritten: true}, "no contact with the control plane within 1m0s"},
 		"late":              {"boot-2", 90 * time.Second, nil, "no contact with the control plane within 1m0s, or the machine was restarted later"},
 		"a day later":       {"boot-2", 25 * time.Hour, nil, "within 1m0s, or lost it for 24h0m0s, or the machine was restarted later"},
 		"early":             {"boot-2", 20 * time.Second, nil, "has crashed, or somebody has restarted"},
@@ -175,6 +175,9 @@ func TestReturned(t *testing.T) {
 			}
 			if returned.GetTakeoverGeneration() != 3 || !strings.Contains(returned.GetCause(), test.want) {
 				t.Errorf("told: %v", returned)
+			}
+			if returned.GetNothingWritten() != (name == "words") {
+				t.Errorf("nothing was written: %t", returned.GetNothingWritten())
 			}
 			if again := takeByKexec(t, root, 5, &stubKexec{}, nil).GetReturned(); !proto.Equal(again, returned) {
 				t.Errorf("the answer was lost, and the next one tells %v", again)
