@@ -1,8 +1,11 @@
 package cli_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/ironherd/ironherd/internal/cli"
 )
 
 // TestGoldenOfChanges: what a command has changed is its result, for people and for programs, and
@@ -35,5 +38,25 @@ func TestGoldenOfChanges(t *testing.T) {
 			}
 			golden(t, name, r.stdout)
 		})
+	}
+}
+
+// TestEachIsToldWhenItWasDone: who ends before the last machine was asked has told of the others.
+func TestEachIsToldWhenItWasDone(t *testing.T) {
+	t.Parallel()
+	const missed = "not_found: no machine is named \"not_found\"\n"
+	for args, want := range map[string]string{
+		"machine retry herd-0001 not_found herd-0002": "herd-0001: agent-start does not wait in backoff any more\n" + missed +
+			"herd-0002: agent-start does not wait in backoff any more\n",
+		"machine install --image debian-13 herd-0001 not_found herd-0002": "herd-0001: install generation 2 is wanted\n" + missed +
+			"herd-0002: install generation 2 is wanted\n",
+	} {
+		var both bytes.Buffer
+		code := cli.Main(t.Context(), append(strings.Fields(args), "--server", newFakeServer(t).url), cli.Env{
+			Stdin: strings.NewReader(""), Stdout: &both, Stderr: &both, Executable: "/usr/bin/ironherd", Version: "v1.2.3",
+		})
+		if code != 6 || both.String() != want {
+			t.Errorf("%s: %d, %q, want %q", args, code, &both, want)
+		}
 	}
 }

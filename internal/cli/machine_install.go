@@ -152,7 +152,7 @@ type wantedInstall struct {
 	Generation int64  `yaml:"installGeneration"`
 }
 
-// install requests all installs, and prints that, before it waits for any: they run side by side.
+// install requests all installs, and prints each, before it waits for any: they run side by side.
 func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, f *verbFlags, wait bool) error {
 	var begun wantedInstalls
 	missed := forEach(ctx, a, machines, asTyped, func(ctx context.Context, machine string) error {
@@ -161,19 +161,16 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 			FirstBootData: wanted.GetFirstBootData(), SeenUp: wanted.GetSeenUp(), SeenUpCa: wanted.GetSeenUpCa(), Watch: wanted.GetWatch(), Kexec: wanted.GetKexec(),
 		}
 		response, err := client.InstallMachine(ctx, request)
-		if err == nil {
-			begun.Machines = append(begun.Machines, wantedInstall{machine, response.GetInstallGeneration()})
+		if err != nil {
+			return err
 		}
-		return err
+		begun.Machines = append(begun.Machines, wantedInstall{machine, response.GetInstallGeneration()})
+		return a.sayOne(*f.output, "%s: install generation %d is wanted", machine, response.GetInstallGeneration())
 	})
 	if len(begun.Machines) == 0 {
 		return missed
 	}
-	if err := a.print(*f.output, begun, func(w *screen) {
-		for _, m := range begun.Machines {
-			w.line("%s: install generation %d is wanted", m.Machine, m.Generation)
-		}
-	}); err != nil || !wait {
+	if err := a.inFull(*f.output, begun); err != nil || !wait {
 		return cmp.Or(err, missed)
 	}
 	name := func(m wantedInstall) string { return m.Machine }

@@ -38,12 +38,16 @@ machine explain tells that.`,
 			var done retried
 			failed := forEach(ctx, a, args, asTyped, func(ctx context.Context, machine string) error {
 				response, err := client.RetryMachine(ctx, &fleetv1.RetryMachineRequest{Machine: machine, Process: process})
-				if err == nil {
-					done.Machines = append(done.Machines, retriedMachine{machine, append([]string{}, response.GetProcesses()...)})
+				if err != nil {
+					return err
 				}
-				return err
+				done.Machines = append(done.Machines, retriedMachine{machine, append([]string{}, response.GetProcesses()...)})
+				return a.sayOne(*output, "%s: %s", machine, endedBackoffs(response.GetProcesses()))
 			})
-			return cmp.Or(a.printRetried(*output, done), failed)
+			if len(done.Machines) == 0 {
+				return failed
+			}
+			return cmp.Or(a.inFull(*output, done), failed)
 		})
 	}
 	return cmd
@@ -58,18 +62,6 @@ type retriedMachine struct {
 	Machine string `yaml:"machine"`
 	// Processes whose backoff was forgotten.
 	Processes []string `yaml:"processes"`
-}
-
-// printRetried prints what was done, if anything was.
-func (a *app) printRetried(f format, done retried) error {
-	if len(done.Machines) == 0 {
-		return nil
-	}
-	return a.print(f, done, func(w *screen) {
-		for _, m := range done.Machines {
-			w.line("%s: %s", m.Machine, endedBackoffs(m.Processes))
-		}
-	})
 }
 
 // endedBackoffs says what does not wait in backoff any more. Something else may hold it back.

@@ -68,6 +68,23 @@ func (a *app) say(f format, value any, sentence string, args ...any) error {
 	return a.print(f, value, func(w *screen) { w.line(sentence, args...) })
 }
 
+// sayOne prints one line of an answer that is long in coming, so that what was done is told when it
+// was. In full, the answer comes at its end, from inFull.
+func (a *app) sayOne(f format, sentence string, args ...any) error {
+	if f != formatTable {
+		return nil
+	}
+	return a.say(f, nil, sentence, args...)
+}
+
+// inFull prints a value of which sayOne has printed the lines.
+func (a *app) inFull(f format, value any) error {
+	if f == formatTable {
+		return nil
+	}
+	return a.print(f, value, nil)
+}
+
 func (a *app) write(out []byte) error {
 	if _, err := a.env.Stdout.Write(out); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
