@@ -6,8 +6,10 @@
 //
 // The area is looked for on the disk that the root file system is on, or on those of its RAID, and
 // nowhere else. A system without one was not installed by a control plane; it has nothing to do,
-// which is no error. Nor has one whose disk holds something else than the install has recorded that
-// wrote the area: it came there by other means.
+// which is no error. Nor has one whose disk has none of the partitions that the install has
+// recorded which wrote the area: it came there by other means. That is asked until the first boot
+// has begun, and /var/lib/ironherd/first-boot-begun remembers that it has: since then the system
+// may have changed its partitions.
 //
 // The host key that the install has brought becomes the system's: both files of it, and then sshd
 // is told. A run that was cut short in the midst of that is made up for by the next one.

@@ -21,7 +21,7 @@ import (
 // of that disk; nil where none of them has one. No other disk is read: what lies there is of
 // another install, and may have come with a recycled disk, a USB stick or a LUN. Nor is an area
 // believed that is of what was on the disk before, unless this system has begun with its first
-// boot: since then it may have changed its partitions.
+// boot: since then it may have made all its partitions anew.
 func find(options Options, begun bool) (*agentv1.FirstBoot, string, error) {
 	var problems []error
 	for _, name := range rootDisks(options.Root) {

@@ -23,8 +23,10 @@ import (
 const (
 	stateDir = "var/lib/ironherd"
 	dataFile = stateDir + "/first-boot"
-	ranFile  = stateDir + "/first-boot-ran"
-	doneFile = stateDir + "/first-boot-done"
+	// begunFile is there from when the first-boot area was found.
+	begunFile = stateDir + "/first-boot-begun"
+	ranFile   = stateDir + "/first-boot-ran"
+	doneFile  = stateDir + "/first-boot-done"
 	// watchedFile is there while the control plane waits for further calls.
 	watchedFile = stateDir + "/watched"
 )
@@ -56,7 +58,8 @@ func Run(ctx context.Context, options Options) error {
 		options.Logger.Info("the first boot was done before")
 		return nil
 	}
-	first, disk, err := find(options, before || isThere(filepath.Join(options.Root, ranFile)))
+	begun := filepath.Join(options.Root, begunFile)
+	first, disk, err := find(options, before || isThere(begun))
 	if err != nil {
 		return err
 	}
@@ -70,6 +73,9 @@ func Run(ctx context.Context, options Options) error {
 		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
 	if before {
 		return goOnCalling(ctx, options, first.GetToken(), 0)
+	}
+	if err := writeFile(begun, nil, 0o600); err != nil { // the system is up all the same
+		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
 	}
 	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
 		return err

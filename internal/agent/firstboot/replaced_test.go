@@ -1,6 +1,7 @@
 package firstboot
 
 import (
+	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -9,15 +10,20 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// partitioned writes an MBR with one partition to a disk of the system, and returns what an install
-// records of it.
-func (s *system) partitioned(t *testing.T, name string, first uint32) *agentv1.DiskContent {
+// partitioned writes an MBR to a disk of the system, with partitions that begin at these sectors,
+// and returns what an install records of it.
+func (s *system) partitioned(t *testing.T, name string, starts ...uint32) *agentv1.DiskContent {
 	t.Helper()
+	content := &agentv1.DiskContent{Kinds: []string{"a partition table (MBR)"}}
 	sector := make([]byte, 512)
 	copy(sector[440:], "sign")
-	sector[446+4] = 0x83
-	binary.LittleEndian.PutUint32(sector[446+8:], first)
-	binary.LittleEndian.PutUint32(sector[446+12:], 4096)
+	for i, start := range starts {
+		entry := sector[446+16*i:][:16]
+		entry[4] = 0x83
+		binary.LittleEndian.PutUint32(entry[8:], start)
+		binary.LittleEndian.PutUint32(entry[12:], 2048)
+		content.Partitions = append(content.Partitions, append([]byte("sign\x83"), entry[8:12]...))
+	}
 	copy(sector[510:], "\x55\xaa")
 	file, err := os.OpenFile(filepath.Join(s.root, "dev", name), os.O_WRONLY, 0)
 	if err != nil {
@@ -27,22 +33,23 @@ func (s *system) partitioned(t *testing.T, name string, first uint32) *agentv1.D
 	if _, err := file.WriteAt(sector, 0); err != nil {
 		t.Fatal(err)
 	}
-	id := append([]byte("sign\x83"), sector[446+8:446+12]...)
-	return &agentv1.DiskContent{Kinds: []string{"a partition table (MBR)"}, Partitions: [][]byte{id}}
+	return content
 }
 
 // TestAnAreaOfWhatIsNotThereAnyMoreIsNotBelieved: its disk was given to another system, by hand or
 // by the provider, and the area has the program, the host key and the secret of the install before.
+// An initrd that makes the last partition anew, to let it grow, leaves the others.
 func TestAnAreaOfWhatIsNotThereAnyMoreIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	const start, elsewhere = 2048, 4096
 	for name, there := range map[string]struct {
-		recorded, now uint32
+		recorded, now []uint32
 		believed      bool
 	}{
-		"the install":                {start, start, true},
-		"something else":             {start, elsewhere, false},
-		"an install without a table": {0, elsewhere, true}, // nothing tells it from another
+		"the install":                {[]uint32{2048, 4096}, []uint32{2048, 4096}, true},
+		"a partition made anew":      {[]uint32{2048, 4096}, []uint32{2048, 6144}, true},
+		"something else":             {[]uint32{2048, 4096}, []uint32{6144, 8192}, false},
+		"nothing that is known":      {[]uint32{2048, 4096}, nil, false},
+		"an install without a table": {nil, []uint32{4096}, true}, // nothing tells it from another
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,13 +57,10 @@ func TestAnAreaOfWhatIsNotThereAnyMoreIsNotBelieved(t *testing.T) {
 			s := newSystem(t, p, "")
 			first := &agentv1.FirstBoot{
 				Token: s.token, Data: []byte("#!/bin/sh\necho ran >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 OLD", Private: []byte("old")},
-				Content: new(agentv1.DiskContent),
-			}
-			if there.recorded != 0 {
-				first.Content = s.partitioned(t, "sdb", there.recorded)
+				Content: s.partitioned(t, "sdb", there.recorded...),
 			}
 			s.disk(t, "sdb", first)
-			s.partitioned(t, "sdb", there.now)
+			s.partitioned(t, "sdb", there.now...)
 			if err := s.run(t); err != nil {
 				t.Fatal(err)
 			}
@@ -69,21 +73,40 @@ func TestAnAreaOfWhatIsNotThereAnyMoreIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestASystemMayChangeItsDisk once it has begun with its first boot: the area stays its own.
+// TestASystemMayChangeItsDisk once it has begun with its first boot, whatever that brought: the
+// area stays its own.
 func TestASystemMayChangeItsDisk(t *testing.T) {
 	t.Parallel()
-	for name, file := range map[string]string{"after its program has restarted it": ranFile, "while it is watched": doneFile} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlane(t, 0)
-			s := newSystem(t, p, "")
-			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
-			s.partitioned(t, "sdb", 4096)
-			s.write(t, file, "")
-			s.write(t, watchedFile, "")
-			if err := s.run(t); err != nil || p.calls() != 1 {
-				t.Errorf("%d calls, %v", p.calls(), err)
-			}
-		})
+	for name, data := range map[string]string{"a program": "#!/bin/sh\n", "data": "data", "nothing": ""} {
+		for _, when := range []string{"not heard yet", "watched"} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				t.Parallel()
+				p := newPlane(t, 0)
+				s := newSystem(t, p, "")
+				s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Data: []byte(data), Content: s.partitioned(t, "sdb", 2048)})
+				s.partitioned(t, "sdb", 2048)
+				ctx, powerOff := context.WithCancel(t.Context())
+				p.heard = func(int) { powerOff() }
+				if when == "watched" {
+					p.wanted, p.heard = 2, func(n int) {
+						if n == 2 {
+							powerOff()
+						}
+					}
+				} else {
+					p.refuse = 1
+				}
+				if err := s.runUntil(ctx); (err == nil) != (when == "watched") {
+					t.Fatal(err)
+				}
+				s.partitioned(t, "sdb", 4096)
+				p.mu.Lock() // the call at which the power was cut may not have ended
+				p.reports, p.wanted, p.refuse, p.heard = nil, 0, 0, nil
+				p.mu.Unlock()
+				if err := s.run(t); err != nil || p.calls() != 1 {
+					t.Errorf("%d calls, %v", p.calls(), err)
+				}
+			})
+		}
 	}
 }

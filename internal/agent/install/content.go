@@ -66,22 +66,30 @@ func stillHolds(recorded, now *agentv1.DiskContent) bool {
 		}
 	}
 	for _, id := range recorded.GetPartitions() {
-		if !slices.ContainsFunc(now.GetPartitions(), func(other []byte) bool { return bytes.Equal(id, other) }) {
+		if !hasPartition(now, id) {
 			return false
 		}
 	}
 	return len(recorded.GetPartitions()) > 0
 }
 
-// Replaced says whether a disk is known to hold something else by now than what the install has
-// recorded that wrote its first-boot area: an area stays there when the disk is given to another
-// use. Of an install that recorded no partitions that is not known.
+// Replaced says whether a disk has none any more of the partitions that the install has recorded
+// which wrote its first-boot area: an area stays there when the disk is given to another use. One
+// of them is enough, because an installed system may make others anew on its first boot, before
+// anybody asks: KIWI's initrd does, to let the last one grow. Of an install that recorded no
+// partitions nothing is known.
 func Replaced(disk io.ReaderAt, size int64, first *agentv1.FirstBoot) (bool, error) {
-	if len(first.GetContent().GetPartitions()) == 0 {
+	recorded := first.GetContent().GetPartitions()
+	if len(recorded) == 0 {
 		return false, nil
 	}
 	now, err := contentOf(disk, size)
-	return err == nil && !stillHolds(first.GetContent(), now), err
+	has := func(id []byte) bool { return hasPartition(now, id) }
+	return err == nil && !slices.ContainsFunc(recorded, has), err
+}
+
+func hasPartition(content *agentv1.DiskContent, id []byte) bool {
+	return slices.ContainsFunc(content.GetPartitions(), func(other []byte) bool { return bytes.Equal(id, other) })
 }
 
 // diskEnds are the beginning and the end of a disk: its first MiB and a little more, and its last

@@ -46,8 +46,8 @@
 // image that reaches into the block is refused.
 //
 // The area stays there when the disk is given to another use. So it has what the disk held when the
-// install ended, and is believed only while the disk holds that: see stillHolds, and Replaced for
-// the first boot.
+// install ended. A later install believes it only while the disk holds that (see stillHolds), the
+// first boot while one of the partitions is there (see Replaced).
 //
 // # Record of an install that has begun
 //
