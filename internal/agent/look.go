@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -40,20 +41,30 @@ func lookFor(state *agentv1.AgentState) time.Duration {
 	return takeoverLook
 }
 
-// disksBefore returns the disks of the machine for who is to find the same ones in memory; none
-// where they cannot be read in time.
-func disksBefore(ctx context.Context, root string, limit time.Duration) []*agentv1.BlockDevice {
-	disks := inTime(ctx, limit, new(atomic.Bool), func() []*agentv1.BlockDevice {
-		disks, err := inventory.Disks(root)
-		if err != nil {
-			return nil
-		}
-		return disks
+// disksBefore returns the disks of the machine for who is to find the same ones in memory; none,
+// and a warning, where they cannot be read in time. What look is told is how long it may wait for a
+// drive that is silent: the other disks are known nevertheless.
+func disksBefore(
+	ctx context.Context, limit time.Duration, look func(limit time.Duration) ([]*agentv1.BlockDevice, error),
+) (disks []*agentv1.BlockDevice, warning string) {
+	type list struct {
+		disks []*agentv1.BlockDevice
+		err   error
+	}
+	found := inTime(ctx, limit, new(atomic.Bool), func() *list {
+		disks, err := look(limit * 3 / 4)
+		return &list{disks, err}
 	})
-	for _, disk := range disks {
+	if found == nil {
+		found = &list{err: fmt.Errorf("the disks could not be read within %s", limit)}
+	}
+	if found.err != nil {
+		return nil, fmt.Sprintf("%v; an install in memory cannot tell whether one is missing", found.err)
+	}
+	for _, disk := range found.disks {
 		disk.Health = nil
 	}
-	return disks
+	return found.disks, ""
 }
 
 // inTime returns what look finds. It returns nothing when that takes longer than the limit, when

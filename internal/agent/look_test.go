@@ -162,6 +162,52 @@ func TestAJumpTellsTheTime(t *testing.T) {
 	}
 }
 
+// TestATakeoverKnowsAllDisks in the time that it has, also where a drive is silent: the list of the
+// disks waits for that one no longer than told. Where there is no list, the takeover warns of it.
+func TestATakeoverKnowsAllDisks(t *testing.T) {
+	t.Parallel()
+	list := []*agentv1.BlockDevice{{Name: "sda"}, {Name: "nvme0n1", Serial: "DATA", Health: new(agentv1.Health)}}
+	silent := func(limit time.Duration) ([]*agentv1.BlockDevice, error) {
+		time.Sleep(limit)
+		return list, nil
+	}
+	for name, c := range map[string]struct {
+		look    func(limit time.Duration) ([]*agentv1.BlockDevice, error)
+		disks   int
+		warning string
+	}{
+		"a drive is silent": {silent, 2, ""},
+		"no disks":          {func(time.Duration) ([]*agentv1.BlockDevice, error) { return nil, nil }, 0, ""},
+		"the list hangs": {
+			func(limit time.Duration) ([]*agentv1.BlockDevice, error) { return silent(2 * limit) }, 0,
+			"the disks could not be read within 15s; an install in memory cannot tell whether one is missing",
+		},
+		"a fault": {
+			func(time.Duration) ([]*agentv1.BlockDevice, error) {
+				return nil, errors.New("a byte that nobody expected")
+			}, 0,
+			"a byte that nobody expected; an install in memory cannot tell whether one is missing",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				disks, warning := disksBefore(t.Context(), lookFor(new(agentv1.AgentState)), c.look)
+				if took := time.Since(begun); len(disks) != c.disks || warning != c.warning || took > takeoverLook {
+					t.Errorf("%v, %q after %s", disks, warning, took)
+				}
+				for _, disk := range disks {
+					if disk.GetHealth() != nil {
+						t.Error("the health has no use there")
+					}
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
 // TestALookEndsInTime: a disk that hangs keeps a jump away for a while, and the next jump not at
 // all. Whoever calls the install off need not wait.
 func TestALookEndsInTime(t *testing.T) {

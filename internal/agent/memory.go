@@ -20,6 +20,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/clock"
+	"github.com/ironherd/ironherd/internal/agent/inventory"
 	"github.com/ironherd/ironherd/internal/agent/kexec"
 	"github.com/ironherd/ironherd/internal/agent/network"
 	"github.com/ironherd/ironherd/internal/agent/pid1"
@@ -89,8 +90,14 @@ func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings
 		files = append(files, kexec.File{Path: rootFiles[0], Mode: 0o644, Data: roots})
 	}
 	warnings = append(warnings, plan.Warnings...)
+	disks, warning := disksBefore(ctx, lookFor(state), func(limit time.Duration) ([]*agentv1.BlockDevice, error) {
+		return inventory.DisksWithin("/", limit)
+	})
+	if warning != "" {
+		warnings = append(warnings, warning)
+	}
 	resident := residentState(state, warnings)
-	resident.DisksBefore = disksBefore(ctx, "/", lookFor(state))
+	resident.DisksBefore = disks
 	described, err := proto.Marshal(system)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", systemPath, err)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -28,7 +29,7 @@ func (p *probe) blockDevices() []*agentv1.BlockDevice {
 	for at := range list {
 		places[at] = at
 	}
-	for _, warning := range machineDrives.ask(list, places, question{"health", askHealth}) {
+	for _, warning := range machineDrives.ask(list, places, drivesLimit, question{"health", askHealth}) {
 		p.warn("%s", warning)
 	}
 	return list
@@ -38,7 +39,7 @@ func (p *probe) blockDevices() []*agentv1.BlockDevice {
 // model the kernel does not have, as older ones do not. People choose a disk by what a report says
 // of it, and there every drive behind ATA has told its whole model. One that does not answer stays
 // as it is.
-func (p *probe) completeDisks(drives *drives, ask func(*agentv1.BlockDevice) error) []*agentv1.BlockDevice {
+func (p *probe) completeDisks(drives *drives, limit time.Duration, ask func(*agentv1.BlockDevice) error) []*agentv1.BlockDevice {
 	list := p.listDisks()
 	var places []int
 	for at, disk := range list {
@@ -46,7 +47,7 @@ func (p *probe) completeDisks(drives *drives, ask func(*agentv1.BlockDevice) err
 			places = append(places, at)
 		}
 	}
-	drives.ask(list, places, question{"identity", ask})
+	drives.ask(list, places, limit, question{"identity", ask})
 	return list
 }
 

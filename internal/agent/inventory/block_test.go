@@ -147,7 +147,7 @@ func TestDisksHaveTheirWholeModel(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		var asked []string
 		p := &probe{root: root, live: live}
-		list := p.completeDisks(&drives{}, func(disk *agentv1.BlockDevice) error {
+		list := p.completeDisks(&drives{}, drivesLimit, func(disk *agentv1.BlockDevice) error {
 			asked = append(asked, disk.GetName())
 			identity.complete(disk)
 			return nil

@@ -10,9 +10,9 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
-// drivesLimit is how long drives are waited for, all of them together. Each of a drive's commands
-// ends by itself after healthTimeoutMs and the time in which the kernel resets it, so a drive that
-// takes longer may never answer.
+// drivesLimit is how long drives are waited for, all of them together, by who has the time. Each of
+// a drive's commands ends by itself after healthTimeoutMs and the time in which the kernel resets
+// it, so a drive that takes longer may never answer.
 const drivesLimit = 45 * time.Second
 
 // drives asks the drives of this machine, all at once. One that has died keeps whoever asks it in
@@ -40,10 +40,10 @@ type answer struct {
 	err  error
 }
 
-// ask puts a question to the disks of a list at the places. It replaces those that answer. It
-// returns a warning for each that did not, and for each that is silent since an earlier question,
-// which is not asked again.
-func (d *drives) ask(list []*agentv1.BlockDevice, places []int, q question) (warnings []string) {
+// ask puts a question to the disks of a list at the places. It replaces those that answer within
+// the limit, which is for all of them together. It returns a warning for each that did not, and for
+// each that is silent since an earlier question, which is not asked again.
+func (d *drives) ask(list []*agentv1.BlockDevice, places []int, limit time.Duration, q question) (warnings []string) {
 	warn := func(at int, why string) {
 		warnings = append(warnings, fmt.Sprintf("the %s of %s cannot be read: %s", q.about, list[at].GetName(), why))
 	}
@@ -63,7 +63,7 @@ func (d *drives) ask(list []*agentv1.BlockDevice, places []int, q question) (war
 			answers <- answer{at, disk, err}
 		}()
 	}
-	timer := time.NewTimer(drivesLimit)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for len(open) > 0 {
 		select {
@@ -76,7 +76,7 @@ func (d *drives) ask(list []*agentv1.BlockDevice, places []int, q question) (war
 		case <-timer.C:
 			for at, answered := range open {
 				d.setSilent(list[at].GetName(), answered)
-				warn(at, fmt.Sprintf("the drive did not answer within %s", drivesLimit))
+				warn(at, fmt.Sprintf("the drive did not answer within %s", limit))
 			}
 			return warnings
 		}

@@ -14,6 +14,7 @@ import (
 func TestDriveHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const limit = 11 * time.Second
 		var drives drives
 		release := make(chan struct{})
 		asked := make(map[string]int)
@@ -35,7 +36,7 @@ func TestDriveHangs(t *testing.T) {
 			t.Helper()
 			list := []*agentv1.BlockDevice{{Name: "sda"}, {Name: "sdb"}, {Name: "sdc"}, {Name: "sdd"}, {Name: "sde"}}
 			began := time.Now()
-			got := drives.ask(list, []int{0, 1, 2, 3}, question{"health", ask})
+			got := drives.ask(list, []int{0, 1, 2, 3}, limit, question{"health", ask})
 			slices.Sort(got)
 			if took := time.Since(began); took != wait {
 				t.Errorf("the drives were waited for %s, not %s", took, wait)
@@ -60,13 +61,31 @@ func TestDriveHangs(t *testing.T) {
 		with := func(first string) []string {
 			return append([]string{"the health of sdb cannot be read: " + first}, others...)
 		}
-		look(drivesLimit, []string{"sda"}, with("the drive did not answer within 45s"))
+		look(limit, []string{"sda"}, with("the drive did not answer within 11s"))
 		look(0, []string{"sda"}, with("the drive has not answered an earlier question"))
 		close(release)
 		synctest.Wait()
 		look(0, []string{"sda", "sdb"}, others)
 		if asked["sda"] != 3 || asked["sdb"] != 2 || asked["sde"] != 0 {
 			t.Errorf("the drives were asked so often: %v", asked)
+		}
+	})
+}
+
+// TestDisksAreListedInTheTimeThatTheyHave: a drive that is silent is listed with the others.
+func TestDisksAreListedInTheTimeThatTheyHave(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"sys/class/block/nvme0n1/size": "2000\n", "sys/class/block/nvme0n1/device/model": "M\n"}
+	for path, text := range diskAt("pci0000:00/ata1/host0/target0:0:0/0:0:0:0", "sda", map[string]string{"vendor": "ATA\n", "model": "Samsung SSD 860 \n"}) {
+		files[path] = text
+	}
+	root := tree(t, files)
+	synctest.Test(t, func(t *testing.T) {
+		release, begun := make(chan struct{}), time.Now()
+		defer close(release)
+		list := (&probe{root: root, live: true}).completeDisks(new(drives), time.Second, func(*agentv1.BlockDevice) error { <-release; return nil })
+		if took := time.Since(begun); len(list) != 2 || took != time.Second {
+			t.Errorf("%d disks after %s", len(list), took)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
@@ -83,8 +84,14 @@ func (p *probe) survive(what string, read func()) {
 // Disks returns the disks alone, as Collect lists them but without asking them for their health. A
 // panic becomes an error, as in a report it becomes a warning.
 func Disks(root string) ([]*agentv1.BlockDevice, error) {
+	return DisksWithin(root, drivesLimit)
+}
+
+// DisksWithin is Disks for who has no time to wait for drives any longer than that. One that does
+// not answer is listed as the kernel knows it, which may be without its serial number.
+func DisksWithin(root string, limit time.Duration) ([]*agentv1.BlockDevice, error) {
 	p := &probe{root: root, live: filepath.Clean(root) == "/"}
-	return disks(func() []*agentv1.BlockDevice { return p.completeDisks(machineDrives, askIdentity) })
+	return disks(func() []*agentv1.BlockDevice { return p.completeDisks(machineDrives, limit, askIdentity) })
 }
 
 func disks(read func() []*agentv1.BlockDevice) (list []*agentv1.BlockDevice, err error) {
