@@ -79,6 +79,10 @@ func (p Process) Role() Role {
 	panic(fmt.Sprintf("process %q has no role", string(p)))
 }
 
+// Looped reports whether a loop of a control plane does the process, so that what is due for long
+// is overdue. An install waits for its agent to ask.
+func (p Process) Looped() bool { return p != ProcessInstall }
+
 // OfProvider reports whether the subject of the process is a provider. Otherwise it is a machine.
 func (p Process) OfProvider() bool { return p == ProcessProvision || p == ProcessUpdate }
 

@@ -13,27 +13,41 @@ import (
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
 )
 
-// TestAlertingRules: the rules that we give name metrics that there are, all states that are
-// trouble or on their way or that call us, and processes that there are. What `ironherd status`
-// says needs a look has a rule, whatever its kind: the rule's label names the concern.
-func TestAlertingRules(t *testing.T) {
-	t.Parallel()
+// alertingRule is one rule of the file.
+type alertingRule struct {
+	Alert, Expr string
+	Labels      struct{ Severity, Concern string }
+	Annotations struct{ Summary string }
+}
+
+// alertingRules are the rules that we give, by group.
+func alertingRules(t *testing.T) map[string][]alertingRule {
+	t.Helper()
 	text, err := os.ReadFile("../../deploy/prometheus/ironherd.rules.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var file struct {
 		Groups []struct {
-			Rules []struct {
-				Alert, Expr string
-				Labels      struct{ Severity, Concern string }
-				Annotations struct{ Summary string }
-			}
+			Name  string
+			Rules []alertingRule
 		}
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
+	groups := make(map[string][]alertingRule)
+	for _, g := range file.Groups {
+		groups[g.Name] = g.Rules
+	}
+	return groups
+}
+
+// TestAlertingRules: the rules that we give name metrics that there are, all states that are
+// trouble or on their way or that call us, and processes that there are. What `ironherd status`
+// says needs a look has a rule, whatever its kind: the rule's label names the concern.
+func TestAlertingRules(t *testing.T) {
+	t.Parallel()
 	own, err := os.ReadFile("testdata/metrics.golden")
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +63,8 @@ func TestAlertingRules(t *testing.T) {
 		return strings.Contains(string(own), "\n"+metric+" ")
 	}
 	states, concerns := map[string][]string{}, []string{}
-	for _, group := range file.Groups {
-		for _, rule := range group.Rules {
+	for _, group := range alertingRules(t) {
+		for _, rule := range group {
 			if rule.Alert == "" || rule.Expr == "" || rule.Labels.Severity == "" || rule.Annotations.Summary == "" {
 				t.Errorf("a rule lacks something: %+v", rule)
 			}
@@ -91,6 +105,67 @@ func TestAlertingRules(t *testing.T) {
 	concerns = slices.Compact(concerns)
 	if want := slices.Sorted(slices.Values(fleetapi.ConcernKinds())); !slices.Equal(concerns, want) {
 		t.Errorf("the rules are of the concerns %q, want all: %q", concerns, want)
+	}
+}
+
+// TestAlertsKeepFleetsApart: what every control plane exports of its fleet is taken of one of them,
+// for each job and cluster: else the numbers of one fleet hide those of another. What a process
+// knows of itself alone is not summed up, so that the alert says where to ask.
+func TestAlertsKeepFleetsApart(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("fleet.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofFleet := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`describe\("(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		ofFleet["ironherd_"+m[1]] = true
+	}
+	groups := alertingRules(t)
+	if len(groups["ironherd"]) == 0 || len(ofFleet) == 0 {
+		t.Fatalf("there are no rules, or no metrics of the fleet: %v, %v", groups, ofFleet)
+	}
+	aggregation := regexp.MustCompile(`\b(max|min|sum|count|avg)\b( by \(([^)]*)\))?`)
+	for _, rule := range groups["ironherd"] {
+		aggregations := aggregation.FindAllStringSubmatch(rule.Expr, -1)
+		for _, a := range aggregations {
+			if !strings.HasPrefix(a[3], "job, cluster") {
+				t.Errorf("%s: %q mixes fleets", rule.Alert, a[0])
+			}
+		}
+		if on := regexp.MustCompile(`\bon \(([^)]*)\)`).FindStringSubmatch(rule.Expr); on != nil && on[1] != "job, cluster" {
+			t.Errorf("%s: compares fleets %s", rule.Alert, on[0])
+		}
+		for _, metric := range regexp.MustCompile(`ironherd_\w+`).FindAllString(rule.Expr, -1) {
+			switch named := strings.Contains(rule.Annotations.Summary, "{{ $labels.instance }}"); {
+			case ofFleet[metric] && len(aggregations) == 0:
+				t.Errorf("%s: each control plane has an alert of its own of %s", rule.Alert, metric)
+			case !ofFleet[metric] && len(aggregations) > 0:
+				t.Errorf("%s: %s is of one process, and which one is lost", rule.Alert, metric)
+			case !ofFleet[metric] && !named:
+				t.Errorf("%s: does not say which process: %s", rule.Alert, rule.Annotations.Summary)
+			}
+		}
+	}
+}
+
+// TestNoAlertOfInstallsThatWaitForAgents: work is overdue where `ironherd status` says so, which
+// leaves out what no loop does.
+func TestNoAlertOfInstallsThatWaitForAgents(t *testing.T) {
+	t.Parallel()
+	var without []string
+	for _, p := range fleet.Processes() {
+		if !p.Looped() {
+			without = append(without, string(p))
+		}
+	}
+	for _, rule := range alertingRules(t)["ironherd"] {
+		if rule.Labels.Concern != "overdue" {
+			continue
+		}
+		if want := `ironherd_process_overdue_seconds{process!~"` + strings.Join(without, "|") + `"}`; !strings.Contains(rule.Expr, want) {
+			t.Errorf("%s is of %s, want %s", rule.Alert, rule.Expr, want)
+		}
 	}
 }
 

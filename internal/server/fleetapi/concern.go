@@ -88,8 +88,8 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		if slices.Contains(summary.Missing, p.Process.Role()) {
 			continue // told above
 		}
-		if p.Process == fleet.ProcessInstall {
-			continue // no loop does it: what is due for long is for agents that are silent
+		if !p.Process.Looped() {
+			continue
 		}
 		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Due > 0 && age > overdueAfter {
 			all = append(all, &fleetv1.Concern{
