@@ -41,6 +41,9 @@ type place struct {
 	location string // "": all
 }
 
+// name is how statements know the place.
+func (p place) name() string { return "⟨" + string(p.provider) + "│" + p.location + "⟩" }
+
 // placeOf returns where a machine is, as its provider says.
 func placeOf(m *machineRecord) place {
 	p := place{provider: m.record.Provider}
@@ -92,9 +95,38 @@ func (p place) among(holders []statement.ListLimitedRow) []statement.ListLimited
 func (c *claiming) fullPlaces() string {
 	var names strings.Builder
 	for _, p := range slices.SortedFunc(maps.Keys(c.full), place.compare) {
-		names.WriteString("⟨" + string(p.provider) + "│" + p.location + "⟩")
+		names.WriteString(p.name())
 	}
 	return names.String()
+}
+
+// withoutRoom returns the places of the providers where no more recovery may start now.
+func (t *transaction) withoutRoom(ctx context.Context, providers []statement.Provider) (full []place, err error) {
+	env, err := t.environment(ctx)
+	if err != nil || !env.Policy.LimitsRecovery() {
+		return nil, err
+	}
+	for _, row := range providers {
+		all := place{provider: fleet.ProviderName(row.Name)}
+		holders, err := t.limitedHolders(ctx, all.provider)
+		if err != nil {
+			return nil, err
+		}
+		if all.room(env.Policy, len(holders)) <= 0 {
+			full = append(full, all)
+			continue
+		}
+		there := make(map[place]int)
+		for _, h := range holders {
+			there[place{all.provider, h.Location}]++
+		}
+		for p, n := range there {
+			if p != all && p.room(env.Policy, n) <= 0 {
+				full = append(full, p)
+			}
+		}
+	}
+	return full, nil
 }
 
 // againAfter is how soon a provider without room is looked at again whose holders seem to be dead.

@@ -59,12 +59,18 @@ type ProcessSummary struct {
 	// Due are the subjects for which it is due, at most CountedAtMost, without those of providers for
 	// which nobody does it (ProviderRow.Unserved). So is OldestDue.
 	Due int
+	// NoRoom are those of Due that wait until fewer of their provider or location are under recovery,
+	// because the policy limits how many are at once. OldestDue is of the others.
+	NoRoom int
 	// BackingOff are the backoffs that are not over. Where there are more than CountedAtMost in the
 	// database, over or not, there may be more.
 	BackingOff int
 	// OldestDue is since when the longest due row is; zero when none is.
 	OldestDue time.Time
 }
+
+// Startable is for how many subjects the process is due and could start.
+func (p ProcessSummary) Startable() int { return p.Due - p.NoRoom }
 
 // OfRole returns the figures of the process that the role does; its zero value for a role that does
 // none.
@@ -156,10 +162,10 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 	if err != nil {
 		return nil, err
 	}
-	without := make(map[fleet.Role]string)
+	without := make(map[fleet.Role][]place)
 	for _, p := range providers {
 		for _, role := range parts.unserved(fleet.ProviderName(p.Name)) {
-			without[role] += "⟨" + p.Name + "⟩"
+			without[role] = append(without[role], place{provider: fleet.ProviderName(p.Name)})
 		}
 	}
 	for _, process := range fleet.Processes() {
@@ -168,6 +174,16 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 			return nil, err
 		}
 		p := ProcessSummary{Process: process, Running: running[process], Due: int(due.N), OldestDue: instant(due.Since)}
+		if p.Due > 0 && limited(process) {
+			full, err := t.withoutRoom(ctx, providers)
+			if err != nil {
+				return nil, err
+			}
+			if due, err = t.countDue(ctx, process, slices.Concat(without[process.Role()], full)); err != nil {
+				return nil, err
+			}
+			p.NoRoom, p.OldestDue = p.Due-int(due.N), instant(due.Since)
+		}
 		for _, b := range backoffs {
 			if b.Process == string(process) {
 				p.BackingOff = int(b.N)
@@ -178,15 +194,23 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 	return list, nil
 }
 
-// countDue counts what is due of a process, but for the providers that without names.
-func (t *transaction) countDue(ctx context.Context, process fleet.Process, without string) (statement.CountDueRow, error) {
-	if without == "" {
+// countDue counts what is due of a process, but for the places that without names.
+func (t *transaction) countDue(ctx context.Context, process fleet.Process, without []place) (statement.CountDueRow, error) {
+	if len(without) == 0 {
 		return t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
 	}
 	// What nobody does is the oldest, and stays there: it must not hide all else.
 	const most = 10 * CountedAtMost
+	var providers, locations strings.Builder
+	for _, p := range without {
+		if p.location == "" {
+			providers.WriteString(p.name())
+		} else {
+			locations.WriteString(p.name())
+		}
+	}
 	row, err := t.q.CountDueElsewhere(ctx, statement.CountDueElsewhereParams{
-		Process: string(process), Now: micros(t.Now()), Without: without, MaxRows: most,
+		Process: string(process), Now: micros(t.Now()), Without: providers.String(), Locations: locations.String(), MaxRows: most,
 	})
 	return statement.CountDueRow{N: min(row.N, CountedAtMost), Since: row.Since}, err
 }

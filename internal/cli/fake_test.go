@@ -287,7 +287,7 @@ func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fl
 	}
 	return &fleetv1.GetSummaryResponse{
 		Machines: 1000, States: []*fleetv1.StateCount{{State: "silent", Machines: 900}, {State: "installed", Machines: 100}},
-		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7}},
+		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7, NoRoom: 4}},
 		Concerns:  []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}},
 		RecoveryHold: &fleetv1.RecoveryHold{
 			At: at(10, 0), Until: at(11, 0), Actor: fleet.ActorBMDB, Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",

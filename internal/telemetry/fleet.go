@@ -34,7 +34,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		running:       describe("process_running", "Subjects that a process is at work on.", "process"),
 		due:           describe("process_due", "Subjects for which a process is due; 10000 means so many or more.", "process"),
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; not counted beyond 10000.", "process"),
-		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due. While it was never done on one: since this process knows of such a one.", "process"),
+		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due, but for those that recovery has no room for under the policy. While it was never done on one: since this process knows of such a one.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database."),
 		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
@@ -119,7 +119,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 	for _, p := range s.Processes {
 		since, known := c.neverDone[p.Process]
 		switch {
-		case p.Due == 0:
+		case p.Startable() == 0:
 			delete(c.neverDone, p.Process)
 			continue
 		case p.OldestDue.Unix() > 0:

@@ -474,7 +474,10 @@ type ProcessCount struct {
 	// Those on which it is due, counted up to 10,000.
 	Due int64 `protobuf:"varint,3,opt,name=due,proto3" json:"due,omitempty"`
 	// Those on which it waits after a failure, counted up to 10,000.
-	BackingOff    int64 `protobuf:"varint,4,opt,name=backing_off,json=backingOff,proto3" json:"backing_off,omitempty"`
+	BackingOff int64 `protobuf:"varint,4,opt,name=backing_off,json=backingOff,proto3" json:"backing_off,omitempty"`
+	// Those of due that wait until fewer of their provider or location are under recovery, because
+	// the policy limits how many are at once.
+	NoRoom        int64 `protobuf:"varint,5,opt,name=no_room,json=noRoom,proto3" json:"no_room,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -533,6 +536,13 @@ func (x *ProcessCount) GetDue() int64 {
 func (x *ProcessCount) GetBackingOff() int64 {
 	if x != nil {
 		return x.BackingOff
+	}
+	return 0
+}
+
+func (x *ProcessCount) GetNoRoom() int64 {
+	if x != nil {
+		return x.NoRoom
 	}
 	return 0
 }
@@ -4875,13 +4885,14 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"StateCount\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x1a\n" +
-	"\bmachines\x18\x02 \x01(\x03R\bmachines\"u\n" +
+	"\bmachines\x18\x02 \x01(\x03R\bmachines\"\x8e\x01\n" +
 	"\fProcessCount\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x18\n" +
 	"\arunning\x18\x02 \x01(\x03R\arunning\x12\x10\n" +
 	"\x03due\x18\x03 \x01(\x03R\x03due\x12\x1f\n" +
 	"\vbacking_off\x18\x04 \x01(\x03R\n" +
-	"backingOff\"\xef\x01\n" +
+	"backingOff\x12\x17\n" +
+	"\ano_room\x18\x05 \x01(\x03R\x06noRoom\"\xef\x01\n" +
 	"\rPhaseDuration\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12+\n" +

@@ -182,6 +182,30 @@ var placeTests = []test{
 			w.Fatalf("claimed %s, not %s, which has moved to where there is room", got, ids[1])
 		}
 	}},
+	{"what waits for room is due, and told apart from what nobody does", func(w *world) {
+		w.silentAt(provider, 2, 3, slices.Concat(in("a", 5), in("b", 1), in("", 2))...)
+		w.silentAt(elsewhere, 2, 3, in("a", 1)...)
+		s := w.session("a")
+		expect := func(when string, due, noRoom int, overdue bool) {
+			w.Helper()
+			summary, err := w.db.Summary(w.ctx)
+			w.must(err)
+			p := summary.OfRole(fleet.RoleRecoverer)
+			if p.Due != due || p.NoRoom != noRoom || p.Startable() != due-noRoom || p.OldestDue.IsZero() == overdue {
+				w.Errorf("%s: %+v, want %d due, %d of them without room, and what has room in OldestDue", when, p, due, noRoom)
+			}
+		}
+		expect("nothing is under recovery", 9, 0, true)
+		works := w.recover(s, 2, 2, provider)
+		w.wantAt(works, "a:2")
+		expect("a location is at its limit", 7, 3, true)
+		w.recover(s, 2, 1, provider)
+		expect("the provider is, too", 6, 5, true)
+		w.recover(s, 2, 1, elsewhere)
+		expect("nothing can start", 5, 5, false)
+		w.must(works[0].Cancel(w.ctx, "x"))
+		expect("there is room again", 6, 0, true)
+	}},
 	{"an explanation says that the location is at its limit", func(w *world) {
 		ids := w.silentAt(provider, 1, 0, in("rack 7", 2)...)
 		s := w.session("a")

@@ -93,16 +93,21 @@ func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow
 
 const countDueElsewhere = `-- name: CountDueElsewhere :one
 SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
-  SELECT due_at, provider FROM agenda WHERE process = $1 AND due_at <= $2
+  SELECT due_at, subject, provider FROM agenda WHERE process = $1 AND due_at <= $2
   ORDER BY due_at, subject LIMIT CAST($3 AS BIGINT)) AS d
-WHERE replace(CAST($4 AS TEXT), '⟨' || d.provider || '⟩', '') = CAST($4 AS TEXT)
+WHERE replace(CAST($4 AS TEXT), '⟨' || d.provider || '│⟩', '') = CAST($4 AS TEXT)
+  AND (CAST($5 AS TEXT) = ''
+    OR replace(CAST($5 AS TEXT),
+      '⟨' || d.provider || '│' || COALESCE((SELECT p.location FROM fact_provided AS p WHERE p.machine = d.subject), '') || '⟩',
+      '') = CAST($5 AS TEXT))
 `
 
 type CountDueElsewhereParams struct {
-	Process string
-	Now     int64
-	MaxRows int64
-	Without string
+	Process   string
+	Now       int64
+	MaxRows   int64
+	Without   string
+	Locations string
 }
 
 type CountDueElsewhereRow struct {
@@ -110,14 +115,16 @@ type CountDueElsewhereRow struct {
 	Since int64
 }
 
-// CountDue without what is due at the providers that without names, each as ⟨provider⟩. It counts
-// among as many entries as the limit says.
+// CountDue without what is due at the providers that without names, each as ⟨provider│⟩, and in the
+// locations that locations names, each as ⟨provider│location⟩. It counts among as many entries as
+// the limit says.
 func (q *Queries) CountDueElsewhere(ctx context.Context, arg CountDueElsewhereParams) (CountDueElsewhereRow, error) {
 	row := q.db.QueryRowContext(ctx, countDueElsewhere,
 		arg.Process,
 		arg.Now,
 		arg.MaxRows,
 		arg.Without,
+		arg.Locations,
 	)
 	var i CountDueElsewhereRow
 	err := row.Scan(&i.N, &i.Since)

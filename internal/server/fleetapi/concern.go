@@ -91,11 +91,11 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		if !p.Process.Looped() {
 			continue
 		}
-		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Due > 0 && age > overdueAfter {
+		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Startable() > 0 && age > overdueAfter {
 			all = append(all, &fleetv1.Concern{
-				Kind: concernOverdue, Subject: string(p.Process), Count: int64(p.Due),
+				Kind: concernOverdue, Subject: string(p.Process), Count: int64(p.Startable()),
 				Text: fmt.Sprintf("%s is overdue for %s, %s: no loop does it, or it is busy",
-					p.Process, words(age), countedUp(p.Due, "is waiting", "are waiting")),
+					p.Process, words(age), countedUp(p.Startable(), "is waiting", "are waiting")),
 			})
 		}
 	}
@@ -293,15 +293,15 @@ func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 // api names the server of a certificate in a sentence.
 func api(c *server.Certificates) string { return strings.Replace(c.Listener(), "-api", " API", 1) }
 
-// dueSince returns since when something is due. What was never done is due since ever; of that, it
-// returns since when it is known here.
+// dueSince returns since when something is due that could start. What was never done is due since
+// ever; of that, it returns since when it is known here.
 func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Due > 0 && p.OldestDue.Unix() > 0 {
+	if p.Startable() > 0 && p.OldestDue.Unix() > 0 {
 		return p.OldestDue
 	}
-	if p.Due == 0 {
+	if p.Startable() == 0 {
 		delete(s.neverDone, p.Process)
 		return now
 	}

@@ -79,6 +79,18 @@ func TestConcerns(t *testing.T) {
 	if all, err := s.concerns(t.Context(), waits, nil); err != nil || len(all) != 0 {
 		t.Errorf("an install waits for its agent: %v, %v", all, err)
 	}
+	waits.Processes = []bmdb.ProcessSummary{{Process: fleet.ProcessRecovery, Due: 3, NoRoom: 3}}
+	for range 2 {
+		if all, err := s.concerns(t.Context(), waits, nil); err != nil || len(all) != 0 {
+			t.Errorf("recovery waits for room: %v, %v", all, err)
+		}
+		waits.At = waits.At.Add(time.Hour)
+	}
+	waits.Processes = []bmdb.ProcessSummary{{Process: fleet.ProcessRecovery, Due: 5, NoRoom: 3, OldestDue: waits.At.Add(-time.Hour)}}
+	if all, err := s.concerns(t.Context(), waits, nil); err != nil || len(all) != 1 ||
+		all[0].GetText() != "recovery is overdue for an hour, 2 are waiting: no loop does it, or it is busy" || all[0].GetCount() != 2 {
+		t.Errorf("recovery waits for more than room: %v, %v", all, err)
+	}
 	told, err := full.concerns(t.Context(), summary, nil)
 	must(err)
 	if len(told) == 0 || told[0].GetKind() != concernDatabase || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: this control plane does nothing, ") {

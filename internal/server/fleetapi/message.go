@@ -38,7 +38,7 @@ func summaryOf(s bmdb.Summary) *fleetv1.GetSummaryResponse {
 	}
 	for _, p := range s.Processes {
 		a.Processes = append(a.Processes, &fleetv1.ProcessCount{
-			Process: string(p.Process), Running: int64(p.Running), Due: int64(p.Due), BackingOff: int64(p.BackingOff),
+			Process: string(p.Process), Running: int64(p.Running), Due: int64(p.Due), NoRoom: int64(p.NoRoom), BackingOff: int64(p.BackingOff),
 		})
 	}
 	return a

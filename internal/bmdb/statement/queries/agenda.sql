@@ -119,13 +119,18 @@ SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
   SELECT due_at FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
   ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
 
--- CountDue without what is due at the providers that without names, each as ⟨provider⟩. It counts
--- among as many entries as the limit says.
+-- CountDue without what is due at the providers that without names, each as ⟨provider│⟩, and in the
+-- locations that locations names, each as ⟨provider│location⟩. It counts among as many entries as
+-- the limit says.
 -- name: CountDueElsewhere :one
 SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
-  SELECT due_at, provider FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
+  SELECT due_at, subject, provider FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
   ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d
-WHERE replace(CAST(sqlc.arg(without) AS TEXT), '⟨' || d.provider || '⟩', '') = CAST(sqlc.arg(without) AS TEXT);
+WHERE replace(CAST(sqlc.arg(without) AS TEXT), '⟨' || d.provider || '│⟩', '') = CAST(sqlc.arg(without) AS TEXT)
+  AND (CAST(sqlc.arg(locations) AS TEXT) = ''
+    OR replace(CAST(sqlc.arg(locations) AS TEXT),
+      '⟨' || d.provider || '│' || COALESCE((SELECT p.location FROM fact_provided AS p WHERE p.machine = d.subject), '') || '⟩',
+      '') = CAST(sqlc.arg(locations) AS TEXT));
 
 -- Backoffs that are not over, by process, among as many as the limit says.
 -- name: CountBackoffs :many
