@@ -53,12 +53,19 @@ type partly struct{ error }
 // Unwrap returns what is still to be printed.
 func (p partly) Unwrap() error { return p.error }
 
+// interrupted is the error of a command that a signal has ended which ends no other.
+type interrupted struct{ error }
+
+// Unwrap returns what is still to be printed.
+func (i interrupted) Unwrap() error { return i.error }
+
 func exitCode(ctx context.Context, err error) int {
 	var part partly
+	var cut interrupted
 	switch {
 	case err == nil:
 		return exitDone
-	case ctx.Err() != nil && isCancelled(err):
+	case ctx.Err() != nil && isCancelled(err), errors.As(err, &cut):
 		return exitInterrupted
 	case errors.As(err, &part):
 		return exitPartly

@@ -15,6 +15,7 @@ import (
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/image"
+	"github.com/ironherd/ironherd/internal/service"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -119,7 +120,12 @@ its own when it is installed: pin the packages by a snapshot in --sources, and t
 		if err != nil {
 			return err
 		}
-		m, err := image.Build(cmd.Context(), options)
+		ctx, stop := service.UntilHangup(cmd.Context())
+		defer stop()
+		m, err := image.Build(ctx, options)
+		if ctx.Err() != nil && isCancelled(err) {
+			return interrupted{err}
+		}
 		if err != nil {
 			return err
 		}

@@ -3,9 +3,13 @@ package cli_test
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/cli"
@@ -54,6 +58,41 @@ func TestTheAgentOfAnImage(t *testing.T) {
 				t.Errorf("got %d, %q, want %d, %q", code, stderr.String(), test.code, test.want)
 			}
 		})
+	}
+}
+
+// TestABuildWhoseTerminalIsGone ends in order: it takes its tools along, and leaves nothing.
+func TestABuildWhoseTerminalIsGone(t *testing.T) { //nolint:paralleltest // it changes PATH, and hangs up on all of this process
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("only root can build images")
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // else a fault ends the process of the tests
+	defer signal.Stop(hangups)
+	dir, programs := t.TempDir(), t.TempDir()
+	for _, name := range []string{"mmdebstrap", "mke2fs", "debugfs", "dumpe2fs", "mkfs.vfat", "mcopy", "mmd", "sfdisk"} {
+		script := "#!/bin/sh\necho at work >&2\nexec sleep 5\n"
+		if err := os.WriteFile(filepath.Join(programs, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", programs)
+	sources := filepath.Join(programs, "sources")
+	if err := os.WriteFile(sources, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stderr := &untilSaid{text: "at work", said: sync.OnceFunc(func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Error(err)
+		}
+	})}
+	code := cli.Main(t.Context(), []string{"image", "build", "debian", filepath.Join(dir, "a.raw"), "--without-agent", "--sources", sources},
+		cli.Env{Stdout: io.Discard, Stderr: stderr, Executable: filepath.Join(dir, "ironherd")})
+	if want := "ironherd: put the packages together: hangup signal received\n"; code != 130 || !strings.HasSuffix(stderr.all.String(), want) {
+		t.Errorf("it ended with %d: %s", code, &stderr.all)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
 	}
 }
 

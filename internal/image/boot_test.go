@@ -146,7 +146,7 @@ func checkManifest(t *testing.T, path string, m image.Manifest) {
 	if err := json.Unmarshal(text, &stored); err != nil || stored.Digest != m.Digest || len(stored.Packages) < 50 {
 		t.Errorf("the manifest has the digest %s and %d packages: %v", stored.Digest, len(stored.Packages), err)
 	}
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".image-*"))
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".ironherd-image-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}

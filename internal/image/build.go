@@ -22,8 +22,9 @@ type builder struct {
 	Options
 	// tool maps names of programs to their paths.
 	tool map[string]string
-	// work is a directory of this build alone.
+	// work is a directory of this build alone, and lock is held on it, by the tools of the build too.
 	work string
+	lock *os.File
 	// packages are what mmdebstrap has installed.
 	packages []Package
 	// seed is what every UUID is derived from.
@@ -51,28 +52,11 @@ func Build(ctx context.Context, options Options) (manifest Manifest, err error) 
 		return Manifest{}, err
 	}
 	b.Output = output
-	if b.work, err = os.MkdirTemp(filepath.Dir(output), ".image-*"); err != nil {
-		return Manifest{}, fmt.Errorf("make a directory for the build beside %s: %w", output, err)
-	}
-	defer func() { err = errors.Join(err, b.removeWork()) }()
-	// The tree is entered by users of its own while packages are configured.
-	if err := os.Chmod(b.work, 0o755); err != nil { //nolint:gosec // see above
+	if err := b.makeWork(filepath.Dir(output)); err != nil {
 		return Manifest{}, err
 	}
+	defer func() { err = errors.Join(err, removeWork(b.work), b.lock.Close()) }()
 	return b.build(ctx)
-}
-
-// removeWork removes what the build has made, unless a tool was killed so hard that it left
-// something mounted there: what is behind that is the host's own.
-func (b *builder) removeWork() error {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return fmt.Errorf("the directory %s was left: %w", b.work, err)
-	}
-	if strings.Contains(string(mounts), " "+b.work+"/") {
-		return fmt.Errorf("something is still mounted below %s: unmount it, then remove that directory", b.work)
-	}
-	return os.RemoveAll(b.work)
 }
 
 func (b *builder) build(ctx context.Context) (Manifest, error) {
@@ -129,6 +113,9 @@ func (b *builder) run(ctx context.Context, stdin io.Reader, program string, args
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env, cmd.Dir, cmd.Stdin = b.env(), b.work, stdin
+	if b.lock != nil {
+		cmd.ExtraFiles = []*os.File{b.lock} // a tool that outlives us is still at work there
+	}
 	// mmdebstrap binds parts of the host's /dev and /sys into the tree. In a mount namespace of its
 	// own they are never seen below it from outside, however it ends: whoever removes the tree must
 	// not reach the host's.

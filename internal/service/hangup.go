@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -24,4 +25,13 @@ func OutliveHangups(logger *slog.Logger) (stop func()) {
 		close(hangups)
 		<-ended
 	}
+}
+
+// UntilHangup returns a context that SIGHUP ends, too, until stop is called: a terminal that is
+// closed and an SSH session that is lost send it. Who ignores it, as under nohup, goes on.
+func UntilHangup(ctx context.Context) (until context.Context, stop context.CancelFunc) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return context.WithCancel(ctx)
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }

@@ -1,0 +1,85 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// workMark begins the names of directories of builds. No other program uses it.
+const workMark = ".ironherd-image-"
+
+// makeWork makes a directory for a build in dir, and removes those of builds that were killed.
+func (b *builder) makeWork(dir string) error {
+	b.removeAbandoned(dir)
+	for {
+		work, err := os.MkdirTemp(dir, workMark+"*")
+		if err != nil {
+			return fmt.Errorf("make a directory for the build beside %s: %w", b.Output, err)
+		}
+		lock, err := os.Open(work)
+		if err == nil {
+			// Where the file system has no locks, nobody gets one, and so nobody removes it either.
+			_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+			// The tree is entered by users of its own while packages are configured.
+			if err = lock.Chmod(0o755); err == nil {
+				_, err = os.Lstat(work)
+			}
+			if err == nil {
+				b.work, b.lock = work, lock
+				return nil
+			}
+			_ = lock.Close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // another build took it for abandoned before it was locked
+			return errors.Join(fmt.Errorf("hold the directory of the build: %w", err), os.Remove(work))
+		}
+	}
+}
+
+// removeAbandoned removes from dir what builds that were killed have left there, each a whole
+// system. The lock of such a directory is free when the tools of its build have ended, too.
+func (b *builder) removeAbandoned(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // whoever makes a directory there says what is wrong
+	}
+	for _, entry := range entries {
+		if path := filepath.Join(dir, entry.Name()); strings.HasPrefix(entry.Name(), workMark) && entry.IsDir() {
+			if err := removeUnlocked(path); err == nil {
+				b.Log("removed " + path + ", which a build that was killed has left")
+			} else if !errors.Is(err, syscall.EWOULDBLOCK) {
+				b.Log(err.Error())
+			}
+		}
+	}
+}
+
+func removeUnlocked(path string) error {
+	lock, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	return removeWork(path)
+}
+
+// removeWork removes what a build has made, unless a tool was killed so hard that it left something
+// mounted there: what is behind that is the host's own.
+func removeWork(path string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("the directory %s was left: %w", path, err)
+	}
+	if strings.Contains(string(mounts), " "+path+"/") {
+		return fmt.Errorf("something is still mounted below %s: unmount it, then remove that directory", path)
+	}
+	return os.RemoveAll(path)
+}

@@ -1,0 +1,107 @@
+package image
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// asKilledBuild makes the test binary a build that its parent kills.
+const asKilledBuild = "IRONHERD_TEST_BUILD"
+
+// TestABuildThatWasKilled: its directory goes with the next build, but not while its tools are
+// still at work there.
+func TestABuildThatWasKilled(t *testing.T) {
+	if dir := os.Getenv(asKilledBuild); dir != "" {
+		b := &builder{Options: Options{Log: func(line string) { _, _ = os.Stdout.WriteString(line + "\n") }}}
+		if err := b.makeWork(dir); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.run(t.Context(), nil, "/bin/sh", "-c", "echo at work >&2; read line < ../go-on")
+		t.Fatal("it was not killed", err)
+	}
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("tools are started in a mount namespace of their own, which needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "go-on"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // a tool that is left when the test fails ends, too
+		if f, err := os.OpenFile(filepath.Join(dir, "go-on"), os.O_RDWR, 0); err == nil {
+			_, _ = f.WriteString("go on\n")
+			_ = f.Close()
+		}
+	})
+	build := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestABuildThatWasKilled$")
+	build.Env = append(os.Environ(), asKilledBuild+"="+dir)
+	out, err := build.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := build.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "at work\n" {
+		t.Fatalf("it says %q, %v", line, err)
+	}
+	if err := build.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = build.Wait()
+	works := func() (all []string) {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), workMark) {
+				all = append(all, filepath.Join(dir, e.Name()))
+			}
+		}
+		return all
+	}
+	left := works()
+	if len(left) != 1 {
+		t.Fatalf("there are %q, want the directory of the build", left)
+	}
+	second := &builder{Options: Options{}.withDefaults()}
+	if err := second.makeWork(dir); err != nil || len(works()) != 2 {
+		t.Errorf("a tool of the build that was killed is at work: %q, %v", works(), err)
+	}
+	// The tool ends when it reads a line, and with it the lock: whoever waits for that gets it.
+	if err := os.WriteFile(filepath.Join(dir, "go-on"), []byte("go on\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(left[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	third := &builder{Options: Options{Log: func(line string) { told = append(told, line) }}}
+	if err := third.makeWork(dir); err != nil || len(works()) != 2 {
+		t.Errorf("nobody is at work there: %q, %v", works(), err)
+	}
+	if len(told) != 1 || told[0] != "removed "+left[0]+", which a build that was killed has left" {
+		t.Errorf("it tells %q", told)
+	}
+	for _, b := range []*builder{second, third} {
+		if info, err := os.Stat(b.work); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("a build has lost its directory: %v", err)
+		}
+		if err := b.lock.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
