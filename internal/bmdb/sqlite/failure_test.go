@@ -1,8 +1,10 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,12 +39,25 @@ func wantDisk(t *testing.T, err error, path, says string) {
 	}
 }
 
-// TestAFullDisk: the error names the database and says what to do. Once there is room, all goes on.
+// TestAFullDisk: the error names the database and says what to do, and the log has nothing else of
+// it. Once there is room, all goes on.
 func TestAFullDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bmdb")
-	e := open(t, path)
-	defer closed(t, e)
+	var log bytes.Buffer
+	e, err := sqlite.Open(t.Context(), path, sqlite.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		closed(t, e)
+		if strings.Contains(log.String(), "rollback") {
+			t.Errorf("it logs %s", &log)
+		}
+	}()
+	if err := e.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	limit := func(pages string) {
 		err := e.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
 			var now int64

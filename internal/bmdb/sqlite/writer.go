@@ -8,6 +8,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -152,7 +155,10 @@ func call(r *request, t *tx) (o outcome) {
 // abandon rolls back whatever is left of the transaction and fails everybody in it. Nothing of them
 // is committed.
 func (e *Engine) abandon(ctx context.Context, requests []*request, err error) {
-	if rollback := e.writer.run(ctx, "ROLLBACK"); rollback != nil {
+	// Where a disk is full or fails, SQLite itself rolls back. That no transaction is left is then an
+	// error of ROLLBACK, and the only one of that code.
+	var why *driver.Error
+	if rollback := e.writer.run(ctx, "ROLLBACK"); rollback != nil && (!errors.As(rollback, &why) || why.Code() != sqlite3.SQLITE_ERROR) {
 		e.logger.ErrorContext(ctx, "rollback failed", slog.Any("err", rollback))
 	}
 	for _, r := range requests {
