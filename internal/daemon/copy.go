@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -77,6 +79,9 @@ func openURL(ctx context.Context, address string, willDo func(name string, have,
 		}
 		if err := willDo(address, have, want); err != nil {
 			return nil, err
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // of a target, as serve does
+			return nil, fleet.Errorf(fleet.KindInvalid, "make the directory of the database: %w", err)
 		}
 		return sqlite.Open(ctx, path, sqlite.Options{})
 	}

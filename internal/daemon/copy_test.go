@@ -34,7 +34,7 @@ func stocked(t *testing.T, path string) {
 func TestCopyDatabase(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "new", "place", "to") // it is made
 	stocked(t, from)
 	tables, replaced, err := daemon.CopyDatabase(t.Context(), "sqlite:"+from, "sqlite:"+to, nil)
 	if err != nil || replaced != 0 || len(tables) < 20 {
