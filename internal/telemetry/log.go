@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/lmittmann/tint"
 
@@ -54,11 +56,32 @@ func NewLogger(w io.Writer, options LogOptions) (*slog.Logger, error) {
 		return nil, err
 	}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
+		return slog.New(slog.NewJSONHandler(escaping{w}, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
 	}
 	return slog.New(tint.NewTextHandler(w, &tint.Options{
 		Level: level, TimeFormat: "15:04:05.000", NoColor: !options.Color, ReplaceAttr: visible,
 	})), nil
+}
+
+// escaping writes lines of JSON, and escapes in them what a terminal would act on and JSON leaves
+// as it is. That is in strings alone, so whoever decodes a line has what was logged.
+type escaping struct{ to io.Writer }
+
+func (e escaping) Write(line []byte) (int, error) {
+	escaped := make([]byte, 0, len(line))
+	for _, r := range string(line) {
+		if r == '\n' || strconv.IsPrint(r) {
+			escaped = utf8.AppendRune(escaped, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			escaped = fmt.Appendf(escaped, `\u%04x`, unit)
+		}
+	}
+	if _, err := e.to.Write(escaped); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // plain writes a duration as its text instead of a number of nanoseconds.

@@ -423,6 +423,34 @@ func TestATerminalActsOnNothingThatIsLogged(t *testing.T) {
 	}
 }
 
+// TestATerminalActsOnNoJSON: and who reads the JSON has what was logged.
+func TestATerminalActsOnNoJSON(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b]0;owned\x07\u009b2J\u009d0;x\u009c\x7f\u202eäöü 漢\U000e0041\r\nfake line \\"
+	for name, value := range map[string]any{"text": evil, "err": errors.New(evil), "list": []string{evil}} {
+		var out bytes.Buffer
+		logger, err := telemetry.NewLogger(&out, telemetry.LogOptions{Format: "json", Terminal: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.With(slog.Any("before", value)).Info(evil, slog.Any("it", value), slog.Int("count", 7))
+		line, _ := strings.CutSuffix(out.String(), "\n")
+		for _, r := range line {
+			if !strconv.IsPrint(r) {
+				t.Errorf("%s: %q has %q", name, line, r)
+				break
+			}
+		}
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil || fields["msg"] != evil || !strings.Contains(fmt.Sprint(fields["it"], fields["before"]), evil) {
+			t.Errorf("%s: %v, %q", name, err, fields)
+		}
+		if !strings.Contains(line, "äöü 漢") {
+			t.Errorf("%s: letters are not to be read in %s", name, line)
+		}
+	}
+}
+
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	failure := errors.Join(errors.New("one"), errors.New("two"))
