@@ -169,6 +169,46 @@ func TestNoAlertOfInstallsThatWaitForAgents(t *testing.T) {
 	}
 }
 
+// TestPagesSayHowToScrape: what the rules rest on, Prometheus has to fetch.
+func TestPagesSayHowToScrape(t *testing.T) {
+	t.Parallel()
+	for page, want := range map[string]struct{ job, port, label string }{
+		"running.md":    {"ironherd", "7480", ""},
+		"kubernetes.md": {"ironherd-reconciler", "9479", "cluster"},
+	} {
+		text, err := os.ReadFile("../../docs/ops/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := regexp.MustCompile("(?s)```yaml\n(scrape_configs:.*?)```").FindSubmatch(text)
+		if block == nil {
+			t.Errorf("%s shows no job that scrapes", page)
+			continue
+		}
+		var file struct {
+			ScrapeConfigs []struct {
+				JobName       string `yaml:"job_name"`
+				StaticConfigs []struct {
+					Targets []string
+					Labels  map[string]string
+				} `yaml:"static_configs"`
+			} `yaml:"scrape_configs"`
+		}
+		if err := yaml.Unmarshal(block[1], &file); err != nil || len(file.ScrapeConfigs) != 1 {
+			t.Errorf("%s: %v, %+v", page, err, file)
+			continue
+		}
+		job := file.ScrapeConfigs[0]
+		targets := job.StaticConfigs[0]
+		if _, port, _ := strings.Cut(targets.Targets[0], ":"); job.JobName != want.job || port != want.port || want.label != "" && targets.Labels[want.label] == "" {
+			t.Errorf("%s shows %+v, want %+v", page, job, want)
+		}
+		if !strings.Contains(string(text), "`listen`") && !strings.Contains(string(text), ".listen`") {
+			t.Errorf("%s does not say where Prometheus reaches it", page)
+		}
+	}
+}
+
 // TestConcernKindsAreAll: the list of the kinds, which the rules are held to, has every kind that a
 // concern is made with.
 func TestConcernKindsAreAll(t *testing.T) {
