@@ -100,7 +100,8 @@ func (c *claiming) fullPlaces() string {
 	return names.String()
 }
 
-// withoutRoom returns the places of the providers where no more recovery may start now.
+// withoutRoom returns the places of the providers where no more recovery may start now. What dead
+// sessions hold makes none full: who claims frees it, and where nobody does, that is to be told.
 func (t *transaction) withoutRoom(ctx context.Context, providers []statement.Provider) (full []place, err error) {
 	env, err := t.environment(ctx)
 	if err != nil || !env.Policy.LimitsRecovery() {
@@ -112,6 +113,7 @@ func (t *transaction) withoutRoom(ctx context.Context, providers []statement.Pro
 		if err != nil {
 			return nil, err
 		}
+		holders = slices.DeleteFunc(holders, func(h statement.ListLimitedRow) bool { return holderDied(h, t.Now()) })
 		if all.room(env.Policy, len(holders)) <= 0 {
 			full = append(full, all)
 			continue
@@ -260,14 +262,18 @@ func (c *claiming) knowProviders(ctx context.Context, t *transaction) error {
 	return err
 }
 
+// holderDied reports whether the session of a holder has ended, or may be ended.
+func holderDied(h statement.ListLimitedRow, now time.Time) bool {
+	return h.EndedAt != 0 || instant(h.DeadlineAt).Before(now)
+}
+
 // judgeHolders takes in those in a place without room whose sessions have ended, or may be ended:
 // they are looked at next. It returns when to look at the place again if nothing wakes the claimer.
 func (c *claiming) judgeHolders(t *transaction, holders []statement.ListLimitedRow) time.Time {
 	now, again := t.Now(), t.Now().Add(agenda.LongestPause)
 	for _, h := range holders {
-		deadline := instant(h.DeadlineAt)
-		if h.EndedAt == 0 && !deadline.Before(now) {
-			if deadline.Before(again) {
+		if !holderDied(h, now) {
+			if deadline := instant(h.DeadlineAt); deadline.Before(again) {
 				again = deadline
 			}
 			continue

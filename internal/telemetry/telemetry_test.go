@@ -22,7 +22,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -254,48 +253,6 @@ func TestWhoIsMissingIsSeen(t *testing.T) {
 			must(claim.Works[0].Fail(t.Context(), bmdb.Failure{Cause: "no answer", Backoff: fleet.Backoff{Initial: time.Minute}}))
 			time.Sleep(2 * time.Minute)
 		}
-	})
-}
-
-// TestWhatWaitsForRoomIsNotOverdue: the policy keeps it waiting, for however long.
-func TestWhatWaitsForRoomIsNotOverdue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
-		must(err)
-		t.Cleanup(func() { must(db.Close()) })
-		m := telemetry.New("v1")
-		m.Fleet(db, discard)
-		must(bmdbtest.Stock(t.Context(), db, "lab", []fleet.MachineID{fleet.NewMachineID(), fleet.NewMachineID()}, nil))
-		must(bmdbtest.Silence(t.Context(), db, "lab", 1))
-		time.Sleep(time.Second)
-		session, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "recovery", Lease: 1000 * time.Hour})
-		must(err)
-		claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessRecovery, Limit: 2})
-		must(err)
-		if len(claim.Works) != 1 {
-			t.Fatalf("claimed %d", len(claim.Works))
-		}
-		expect := func(want string) {
-			t.Helper()
-			time.Sleep(time.Hour)
-			text := scrape(t, m)
-			for _, line := range []string{`ironherd_process_due{process="recovery"} 1`, `ironherd_process_overdue_seconds{process="recovery"} ` + want} {
-				if !strings.Contains(text, line) {
-					t.Errorf("there is no %s in %s", line, text)
-				}
-			}
-		}
-		expect("0\n")
-		expect("0\n")
-		must(claim.Works[0].Fail(t.Context(), bmdb.Failure{Cause: "no", Backoff: fleet.Backoff{Initial: 1000 * time.Hour}}))
-		expect("108") // three hours: it was due all the time
 	})
 }
 

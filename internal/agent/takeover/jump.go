@@ -56,7 +56,10 @@ func (r *run) lookBack(bootID string) *agentv1.ReturnedTakeover {
 	if r.options.LastWords != nil {
 		words := r.options.LastWords()
 		if words.GetMachineId() == state.GetInit().GetMachineId() && words.GetTakeoverGeneration() == returned.GetTakeoverGeneration() {
-			returned.Cause, returned.NothingWritten = strings.ToValidUTF8(words.GetCause(), "?"), words.GetNothingWritten()
+			returned.Cause = strings.ToValidUTF8(words.GetCause(), "?")
+			// The word is of its own jump. One before, which nobody was told of, may have written.
+			before := state.GetReturned()
+			returned.NothingWritten = words.GetNothingWritten() && (before == nil || before.GetNothingWritten())
 			return returned
 		}
 	}

@@ -139,6 +139,28 @@ func TestKexecUnloads(t *testing.T) {
 	}
 }
 
+// The agent in memory says of its own jump that nothing was written. Of the one before, from which
+// the host came back without a word, and of which nobody was told, that says nothing.
+func TestReturnedTwice(t *testing.T) {
+	t.Parallel()
+	root, boot := kexecRoot(t)
+	store := NewStore(root)
+	jumps := func(r *agentv1.TakeoverResponse, from, to string, after time.Duration) {
+		t.Helper()
+		if err := store.RecordJump(r.GetInit(), from); err != nil {
+			t.Fatal(err)
+		}
+		boot(to, time.Now().Add(after))
+	}
+	jumps(takeByKexec(t, root, 3, &stubKexec{}, nil), "boot-1", "boot-2", 20*time.Second)
+	jumps(takeByKexec(t, root, 4, &stubKexec{}, nil), "boot-2", "boot-3", 90*time.Second)
+	words := &agentv1.LastWords{MachineId: "6f9619ff-8b86-4011-b42d-00c04fc964ff", TakeoverGeneration: 4, Cause: "no contact", NothingWritten: true}
+	returned := takeByKexec(t, root, 5, &stubKexec{}, words).GetReturned()
+	if returned.GetTakeoverGeneration() != 4 || returned.GetCause() != "no contact" || returned.GetNothingWritten() {
+		t.Errorf("told: %v", returned)
+	}
+}
+
 // The old system is back: the next takeover tells it, with the words that were left, else with what
 // the times tell; until an agent has told the control plane.
 func TestReturned(t *testing.T) {
