@@ -35,5 +35,6 @@
 // output's place: image and manifest are made in a directory beside it, and renamed when both are
 // whole, the manifest last. If that is cut short, an image is left without a manifest, and never
 // with another one's. A build that is killed leaves its directory (.ironherd-image-*), and its
-// tools go on. The next build beside it removes that, unless a tool is still at work there.
+// tools go on. The next build of the same host beside it removes that, unless a tool is still at
+// work there.
 package image

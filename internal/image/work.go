@@ -1,6 +1,9 @@
 package image
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,11 +16,24 @@ import (
 // workMark begins the names of directories of builds. No other program uses it.
 const workMark = ".ironherd-image-"
 
+// workMarkHere begins the names of those of this host. On a file system that hosts share, such as
+// NFS, the lock of a directory is one of its host alone, so that no host may judge by it what
+// another one has made.
+func workMarkHere() string {
+	host, err := os.ReadFile("/etc/machine-id")
+	if err != nil || len(bytes.TrimSpace(host)) == 0 {
+		name, _ := os.Hostname()
+		host = []byte(name)
+	}
+	sum := sha256.Sum256(bytes.TrimSpace(host))
+	return workMark + hex.EncodeToString(sum[:4]) + "-"
+}
+
 // makeWork makes a directory for a build in dir, and removes those of builds that were killed.
 func (b *builder) makeWork(dir string) error {
 	b.removeAbandoned(dir)
 	for {
-		work, err := os.MkdirTemp(dir, workMark+"*")
+		work, err := os.MkdirTemp(dir, workMarkHere()+"*")
 		if err != nil {
 			return fmt.Errorf("make a directory for the build beside %s: %w", b.Output, err)
 		}
@@ -41,15 +57,15 @@ func (b *builder) makeWork(dir string) error {
 	}
 }
 
-// removeAbandoned removes from dir what builds that were killed have left there, each a whole
-// system. The lock of such a directory is free when the tools of its build have ended, too.
+// removeAbandoned removes from dir what builds of this host that were killed have left there, each
+// a whole system. The lock of such a directory is free when the tools of its build have ended, too.
 func (b *builder) removeAbandoned(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return // whoever makes a directory there says what is wrong
 	}
 	for _, entry := range entries {
-		if path := filepath.Join(dir, entry.Name()); strings.HasPrefix(entry.Name(), workMark) && entry.IsDir() {
+		if path := filepath.Join(dir, entry.Name()); strings.HasPrefix(entry.Name(), workMarkHere()) && entry.IsDir() {
 			if err := removeUnlocked(path); err == nil {
 				b.Log("removed " + path + ", which a build that was killed has left")
 			} else if !errors.Is(err, syscall.EWOULDBLOCK) {

@@ -105,3 +105,24 @@ func TestABuildThatWasKilled(t *testing.T) {
 		}
 	}
 }
+
+// On a file system that hosts share, the directory of another host's build is left alone, whoever
+// has its lock here.
+func TestABuildOfAnotherHostIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	theirs, ours := filepath.Join(dir, workMark+"00000000-1"), filepath.Join(dir, workMarkHere()+"1")
+	for _, path := range []string{theirs, ours} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &builder{Options: Options{}.withDefaults()}
+	b.removeAbandoned(dir)
+	if _, err := os.Stat(theirs); err != nil {
+		t.Errorf("another host's: %v", err)
+	}
+	if _, err := os.Stat(ours); err == nil {
+		t.Error("this host's is there still")
+	}
+}

@@ -47,11 +47,11 @@ func (p *pass) create(ctx context.Context, i *item) error {
 	err := p.createMarked(ctx, i)
 	switch {
 	case err == nil:
-		if i.lost {
-			p.results.Lock()
+		p.results.Lock()
+		if p.lost[i.Key] {
 			p.repairs.add(i.Key)
-			p.results.Unlock()
 		}
+		p.results.Unlock()
 		p.succeeded(&p.report.Created, i.Key)
 		p.a.log.InfoContext(ctx, "created", slog.String("object", i.Key.String()))
 		return nil
@@ -219,12 +219,12 @@ func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Obje
 		return err
 	case wrong(err): // as it is, so that is what was refused
 		return fmt.Errorf("apply: %w", refused)
-	case err != nil:
-		return fmt.Errorf("%w, and it is not deleted, because it could not be created again: %w; what was refused is %w", errImmutable, err, refused)
 	case !ours:
 		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, refused)
 	case !o.Replaceable():
 		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, refused)
+	case err != nil:
+		return fmt.Errorf("%w, and it is not deleted, because it could not be created again: %w; what was refused is %w", errImmutable, err, refused)
 	}
 	return nil
 }

@@ -82,6 +82,27 @@ func TestDeathBeforeAPause(t *testing.T) {
 	w.consistent("after the pause")
 }
 
+// TestPauseHoldsForWhatIsThereAgain: what a leader deleted to create it again, and somebody else
+// has created since, is not half of a replacement any more: a pause holds for it.
+func TestPauseHoldsForWhatIsThereAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start(resources.Options{BuiltIn: small(t, 1)})
+	first.done()
+	first.stop()
+	w.diesAt(true, deletes)
+	w.create(runtimes, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: gvisor, labels: {whose: theirs}}\nhandler: runsc\n")
+	t.Cleanup(func() { w.removeAfter(runtimes, "gvisor") })
+	before := w.get(runtimes, "", "gvisor")
+	third := w.start(resources.Options{BuiltIn: small(t, 2)})
+	third.SetOverrides(pauseAll())
+	for range 3 {
+		if r, _ := third.pass(); r.Paused == 0 || w.get(runtimes, "", "gvisor").GetResourceVersion() != before.GetResourceVersion() {
+			t.Fatalf("it is changed: %+v", r)
+		}
+	}
+}
+
 // TestPauseHoldsAfterADeath: what the leader before did not delete is not created while it is
 // paused, also where that leader was about to create it, or about to replace it.
 func TestPauseHoldsAfterADeath(t *testing.T) {

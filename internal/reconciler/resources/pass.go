@@ -48,7 +48,7 @@ type pass struct {
 	// deleted; 0: there is none.
 	absentIn time.Duration
 
-	// results guards what workers write: report, failures, absent, halfway, foreign, unlabeled,
+	// results guards what workers write: report, failures, absent, lost, halfway, foreign, unlabeled,
 	// failing, blocked, events, why, saying, health.
 	results sync.Mutex
 	report  reconciler.Report
@@ -76,7 +76,8 @@ type item struct {
 	kind   api.Kind
 	mirror *mirror.Mirror                // nil, in a plan alone: the server does not have the kind yet
 	live   *metav1.PartialObjectMetadata // nil: none is known
-	// lost tells that we had created it, and that it is gone: somebody has deleted it.
+	// lost tells that we had created it, and that it is gone: somebody has deleted it. So does lost of
+	// the session, until it is there again.
 	lost bool
 	// version of the live object in the mirror. A failure holds until there is another version.
 	version string
@@ -376,14 +377,16 @@ func (p *pass) lookUp(ctx context.Context) error {
 			unsure = append(unsure, i)
 		}
 	}
-	return each(ctx, unsure, func(ctx context.Context, i *item) error {
+	err := each(ctx, unsure, func(ctx context.Context, i *item) error {
 		live, err := p.a.client.Get(ctx, i.kind, i.Key)
 		switch {
 		case err == nil:
 			i.live = live
 		case notFound(err):
 			p.results.Lock()
-			i.lost = p.ledger.entry(i.Key).UID != "" && !p.halfway[i.Key]
+			if i.lost = p.ledger.entry(i.Key).UID != "" && !p.halfway[i.Key]; i.lost {
+				p.lost[i.Key] = true
+			}
 			delete(p.foreign, i.Key)
 			p.results.Unlock()
 		default:
@@ -391,6 +394,15 @@ func (p *pass) lookUp(ctx context.Context) error {
 		}
 		return nil
 	})
+	// One that is there after all, without our label, is not half of a replacement: a pause holds.
+	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
+		if i.live == nil || !p.halfway[i.Key] {
+			return false
+		}
+		delete(p.halfway, i.Key)
+		return p.leaveAlone(ctx, i)
+	})
+	return err
 }
 
 // record stores in the inventory what is about to be created. Nothing is created before that. What
@@ -477,4 +489,5 @@ func (p *pass) succeeded(count *int, key object.Key) {
 	delete(p.failures, key)
 	delete(p.absent, key)
 	delete(p.halfway, key)
+	delete(p.lost, key)
 }

@@ -44,6 +44,8 @@ type session struct {
 	repairs  repairs
 	// absent has since when each pass has found that an object is no longer in the manifests.
 	absent map[object.Key]time.Time
+	// lost are the objects that others have deleted, and that are not created again yet.
+	lost map[object.Key]bool
 	// halfway are the objects that were deleted to be created again, and are not yet.
 	halfway map[object.Key]bool
 	// inherited are the objects that the leader before us may have left so, until a pass has looked.
@@ -87,7 +89,7 @@ func newSession(a *Applier) *session {
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
 		health: map[object.Key]seenHealth{}, said: map[object.Key]string{}, absent: map[object.Key]time.Time{},
-		unlabeled: map[object.Key]looked{}, vanished: map[schema.GroupKind]time.Time{}, halfway: map[object.Key]bool{},
+		unlabeled: map[object.Key]looked{}, vanished: map[schema.GroupKind]time.Time{}, halfway: map[object.Key]bool{}, lost: map[object.Key]bool{},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -302,12 +303,31 @@ func TestStopped(t *testing.T) {
 }
 
 // TestDeletedAgainAndAgain: what somebody else deletes is created at once a few times, and then
-// ever less often, which passes tell.
+// ever less often, which passes tell; also where each first attempt to create it fails.
 func TestDeletedAgainAndAgain(t *testing.T) {
 	t.Parallel()
+	for name, fails := range map[string]bool{"at once": false, "by the second attempt": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deletedAgainAndAgain(t, fails)
+		})
+	}
+}
+
+func deletedAgainAndAgain(t *testing.T, fails bool) {
+	t.Helper()
 	w := newWorld(t)
 	w.write("a.yaml", configMap("deleted", "1"))
-	a := w.start(resources.Options{})
+	attempts := 0
+	a := w.startWith(w.wired(&wire{after: pass, before: func(_ int, r *http.Request) error {
+		if !strings.HasSuffix(r.URL.Path, "/configmaps/deleted") || r.Method != http.MethodPatch {
+			return nil
+		}
+		if attempts++; fails && attempts%2 == 1 {
+			return errors.New("the first attempt fails")
+		}
+		return nil
+	}}), resources.Options{})
 	a.done()
 	const why = "others delete it again and again; it is created ever less often"
 	created, told := 0, false
