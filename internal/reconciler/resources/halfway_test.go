@@ -125,11 +125,12 @@ func TestPauseHoldsAfterADeath(t *testing.T) {
 			t.Fatalf("about to be replaced %t: the pause does not hold: %+v", replaced, r)
 		}
 		if replaced { // a person deletes it during the pause
+			drain(third)
 			w.remove(runtimes, "", "gvisor")
-			w.await("the pause to hold", func() bool {
-				r, _ := third.pass()
-				return r.Paused > 0 && !w.there(runtimes, "", "gvisor")
-			})
+			w.await("the news", func() bool { return len(third.Changed()) == 1 })
+			if r, _ := third.pass(); r.Paused == 0 || w.there(runtimes, "", "gvisor") {
+				t.Fatalf("the pause does not hold: %+v", r)
+			}
 		}
 		third.SetOverrides(nil)
 		third.done()
