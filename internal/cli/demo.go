@@ -75,9 +75,7 @@ Without --until, it goes on when each machine is installed or waits for a person
 	f.output = outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Version, o.ImageSize = a.env.Version, f.imageSize<<20
-		if o.AgentExecutable == "" {
-			o.AgentExecutable = a.agentExecutable()
-		}
+		o.AgentExecutable = a.agentNamed(o.AgentExecutable)
 		if flags.Changed("image-size") && f.imageSize == 0 {
 			return fleet.Errorf(fleet.KindInvalid, "--image-size must be at least 4, not 0")
 		}
@@ -112,6 +110,18 @@ func virtualAlone(flags *pflag.FlagSet, virtual int) error {
 		}
 	}
 	return nil
+}
+
+// agentNamed is the agent's executable that --agent names, from the directory of who does, and not
+// from that of a configuration; where it names none, the one beside this program.
+func (a *app) agentNamed(path string) string {
+	if path == "" {
+		return a.agentExecutable()
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		return absolute
+	}
+	return path
 }
 
 // agentExecutable is the agent's executable beside this program's; the path is returned even if

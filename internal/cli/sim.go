@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +136,7 @@ func (a *app) sim(ctx context.Context, f simFlags) (err error) {
 	f.world.Agent = demo.Agent(a.env.Version)
 	f.world.Images = []sim.ImageSpec{{Name: "demo", Size: f.imageSize << 20}}
 	if f.preload {
-		if f.world.Preload, err = demo.Preload(cmp.Or(f.agent, a.agentExecutable())); err != nil {
+		if f.world.Preload, err = demo.Preload(a.agentNamed(f.agent)); err != nil {
 			return err
 		}
 	}
@@ -165,7 +164,7 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	}
 	address := demo.Describe(world, token)
 	herd := filepath.Join(f.world.Dir, "herd")
-	c := demo.Settings(herd, cmp.Or(f.agent, a.agentExecutable()), world.Machines(), address)
+	c := demo.Settings(herd, a.agentNamed(f.agent), world.Machines(), address)
 	// Agents must find a control plane that was restarted under the same address.
 	endpoint := net.JoinHostPort(endpointHost(address.URL), "7443")
 	c.AgentAPI.Listen, c.AgentAPI.Endpoint = endpoint, endpoint
