@@ -796,8 +796,10 @@ type BlockDevice struct {
 	LogicalSectorBytes  int32  `protobuf:"varint,7,opt,name=logical_sector_bytes,json=logicalSectorBytes,proto3" json:"logical_sector_bytes,omitempty"`
 	PhysicalSectorBytes int32  `protobuf:"varint,8,opt,name=physical_sector_bytes,json=physicalSectorBytes,proto3" json:"physical_sector_bytes,omitempty"`
 	Rotational          bool   `protobuf:"varint,9,opt,name=rotational,proto3" json:"rotational,omitempty"`
-	Removable           bool   `protobuf:"varint,10,opt,name=removable,proto3" json:"removable,omitempty"`
-	ReadOnly            bool   `protobuf:"varint,11,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// A medium can be taken out of the drive. Of a SATA drive it is what the drive says; Linux says
+	// it of each disk whose port is made for plugging under power.
+	Removable bool `protobuf:"varint,10,opt,name=removable,proto3" json:"removable,omitempty"`
+	ReadOnly  bool `protobuf:"varint,11,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	// sata, sas, scsi, fc, iscsi, nvme, nvme-fc, nvme-rdma, nvme-tcp, virtio, usb, mmc or empty.
 	Protocol string  `protobuf:"bytes,12,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Health   *Health `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"`

@@ -18,6 +18,8 @@ type ataIdentity struct {
 	model, serial, firmware string
 	// logs tells that the drive has general purpose logs.
 	logs bool
+	// removable tells that a medium can be taken out of the drive.
+	removable bool
 }
 
 // parseIdentity reads the data of IDENTIFY DEVICE (ACS-3, section 7.12.7): words, in whose strings
@@ -33,10 +35,11 @@ func parseIdentity(data []byte) (ataIdentity, error) {
 		}
 		return clean(string(swapped))
 	}
-	features := binary.LittleEndian.Uint16(data[2*87:])
+	const removableMedium = 1 << 7 // of the general configuration (ATA/ATAPI-6, section 8.15.8)
+	configuration, features := binary.LittleEndian.Uint16(data), binary.LittleEndian.Uint16(data[2*87:])
 	return ataIdentity{
 		model: text(27, 46), serial: text(10, 19), firmware: text(23, 26),
-		logs: features>>14 == 1 && features&(1<<5) != 0,
+		logs: features>>14 == 1 && features&(1<<5) != 0, removable: configuration&removableMedium != 0,
 	}, nil
 }
 
@@ -154,10 +157,15 @@ func askIdentity(disk *agentv1.BlockDevice) error {
 	return device.Close()
 }
 
-// complete replaces what SCSI cuts off: sixteen letters of a model, and four of a version.
+// complete replaces what SCSI cuts off: sixteen letters of a model, and four of a version. And it
+// replaces what Linux says of a port: it calls every disk removable whose port is made for plugging
+// under power, as those of a server's bays may be.
 func (i ataIdentity) complete(disk *agentv1.BlockDevice) {
 	if i.model != "" {
 		disk.Model = i.model
+		if disk.GetProtocol() == "sata" {
+			disk.Removable = i.removable
+		}
 	}
 	if i.firmware != "" {
 		disk.Firmware = i.firmware

@@ -162,3 +162,39 @@ func TestDisksHaveTheirWholeModel(t *testing.T) {
 		}
 	}
 }
+
+// TestAPortForPluggingMakesNoDiskRemovable: Linux calls a disk removable whose SATA port is made
+// for plugging under power. A server with such bays had no disk that could be its root disk.
+func TestAPortForPluggingMakesNoDiskRemovable(t *testing.T) {
+	t.Parallel()
+	const (
+		port = "pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0"
+		usb  = "pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0/host2/target2:0:0/2:0:0:0"
+	)
+	const removableMedium = 0x80
+	for name, test := range map[string]struct {
+		place string
+		word0 byte
+		page  bool
+		want  bool
+	}{
+		"a disk in a bay":                     {port, 0, true, false},
+		"a drive whose medium can be removed": {port, removableMedium, true, true},
+		"a drive that has not told":           {port, 0, false, true},
+		"a disk behind USB":                   {usb, 0, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := map[string]string{"vendor": "ATA     \n", "block/sda/removable": "1\n"}
+			if test.page {
+				identity := identify("ST4000NM0035-1V4107", "ZC11", "TN05", 0)
+				identity[0] = test.word0
+				files["vpd_pg89"] = string(append(append([]byte{0, 0x89, 2, 0x38}, make([]byte, 56)...), identity...))
+			}
+			disks := Collect(tree(t, diskAt(test.place, "sda", files))).GetBlockDevices()
+			if len(disks) != 1 || disks[0].GetRemovable() != test.want {
+				t.Errorf("%v: want removable %t", disks, test.want)
+			}
+		})
+	}
+}
