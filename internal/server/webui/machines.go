@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
@@ -19,17 +20,26 @@ const (
 // machinesView is a page of the machine list.
 type machinesView struct {
 	provider string
+	location string
+	// labels are the wanted ones, name=value or a name alone, one a line; empty: all.
+	labels string
 	// states are the wanted ones in their order, joined by commas; empty: all.
 	states string
 	token  string
 }
 
-// parseMachines reads a query: provider, state (any number of times) and page.
+// parseMachines reads a query: provider, location, label and state (any number of times) and page.
 func parseMachines(q url.Values) (view, error) {
-	v := machinesView{provider: q.Get("provider"), token: q.Get("page")}
-	if len(v.provider) > maximumReference || len(v.token) > maximumToken {
+	v := machinesView{provider: q.Get("provider"), location: q.Get("location"), token: q.Get("page")}
+	if max(len(v.provider), len(v.location)) > maximumReference || len(v.token) > maximumToken || len(q["label"]) > fleet.MaxLabels {
 		return nil, fmt.Errorf("the address of this page is too long")
 	}
+	for _, label := range q["label"] {
+		if _, err := fleet.ParseLabelSelector(label); err != nil {
+			return nil, err
+		}
+	}
+	v.labels = lines(q["label"])
 	for _, name := range q["state"] {
 		if name != "" && !isState(name) {
 			return nil, fmt.Errorf("no state is named %q: use %s", cut(name, 0, 40), strings.Join(stateNames(), ", "))
@@ -43,6 +53,11 @@ func parseMachines(q url.Values) (view, error) {
 	}
 	v.states = strings.Join(wanted, ",")
 	return v, nil
+}
+
+// lines joins words, each once and in order, so that one choice has one address.
+func lines(words []string) string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(words))), "\n")
 }
 
 func stateNames() []string {
@@ -68,13 +83,29 @@ func (v machinesView) wanted() []string {
 	return strings.Split(v.states, ",")
 }
 
+func (v machinesView) locations() []string {
+	if v.location == "" {
+		return nil
+	}
+	return []string{v.location}
+}
+
+func (v machinesView) wantedLabels() []string {
+	if v.labels == "" {
+		return nil
+	}
+	return strings.Split(v.labels, "\n")
+}
+
 func (v machinesView) query() url.Values {
 	q := url.Values{}
-	if v.provider != "" {
-		q.Set("provider", v.provider)
+	for key, value := range map[string]string{"provider": v.provider, "location": v.location, "page": v.token} {
+		if value != "" {
+			q.Set(key, value)
+		}
 	}
-	if v.token != "" {
-		q.Set("page", v.token)
+	if labels := v.wantedLabels(); len(labels) > 0 {
+		q["label"] = labels
 	}
 	if states := v.wanted(); len(states) > 0 {
 		q["state"] = states
@@ -101,9 +132,29 @@ func (v machinesView) withToggled(name string) machinesView {
 	return v
 }
 
-// withProvider returns the first page of the view of another provider; empty: of all.
+// withProvider returns the first page of the view of another provider; empty: of all. A location
+// is one of its provider.
 func (v machinesView) withProvider(provider string) machinesView {
-	v.provider, v.token = provider, ""
+	v.provider, v.location, v.token = provider, "", ""
+	return v
+}
+
+// withStates returns the first page of the view with these states alone; empty: with all.
+func (v machinesView) withStates(names string) machinesView {
+	v.states, v.token = names, ""
+	return v
+}
+
+// withLocation returns the first page of the view of another location; empty: of all.
+func (v machinesView) withLocation(location string) machinesView {
+	v.location, v.token = location, ""
+	return v
+}
+
+// withoutLabel returns the first page of the view of machines that need not have the label.
+func (v machinesView) withoutLabel(label string) machinesView {
+	v.labels = lines(slices.DeleteFunc(v.wantedLabels(), func(l string) bool { return l == label }))
+	v.token = ""
 	return v
 }
 
@@ -129,7 +180,8 @@ func (v machinesView) load(ctx context.Context, s *source) (*live.Content, error
 	err := live.Parallel(ctx,
 		func(ctx context.Context) error {
 			response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
-				Provider: v.provider, States: v.wanted(), PageSize: pageSize, PageToken: v.token,
+				Provider: v.provider, States: v.wanted(), Locations: v.locations(), Labels: v.wantedLabels(),
+				PageSize: pageSize, PageToken: v.token,
 			})
 			l.machines, l.next = response.GetMachines(), response.GetNextPageToken()
 			return err
@@ -170,10 +222,17 @@ func (v machinesView) title() string {
 }
 
 func (v machinesView) where() string {
-	if v.provider == "" {
-		return ""
+	var in, at, with string
+	if v.provider != "" {
+		at = "at " + v.provider
 	}
-	return "at " + v.provider
+	if v.location != "" {
+		in = "in " + v.location
+	}
+	if v.labels != "" {
+		with = "with " + strings.Join(v.wantedLabels(), ", ")
+	}
+	return joinNonEmpty(" ", at, in, with)
 }
 
 // heading returns the title with a capital letter.
@@ -187,6 +246,7 @@ func (l machineList) heading() string {
 func (l machineList) matching() int64 {
 	var n int64
 	switch wanted := l.view.wanted(); {
+	case l.view.location != "" || l.view.labels != "":
 	case l.view.provider == "" && len(wanted) == 0:
 		return l.total
 	case l.view.provider == "":
@@ -206,10 +266,10 @@ func (l machineList) matching() int64 {
 	return -1
 }
 
-// countedIn returns how many machines are in a state; negative with a provider, because the control
-// plane counts those of all.
+// countedIn returns how many machines are in a state; negative where the list is narrowed to some
+// of them, because the control plane counts those of the whole fleet.
 func (l machineList) countedIn(s share) int64 {
-	if l.view.provider != "" {
+	if l.view.where() != "" {
 		return -1
 	}
 	return s.machines

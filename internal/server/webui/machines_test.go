@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,5 +34,46 @@ func TestOneProvidersMachines(t *testing.T) {
 	body := get(t, New(overWire(t, few), Options{}), "/machines?provider=metal&state=installed").Body.String()
 	if !strings.Contains(body, "Installed machines at metal <small>2</small>") {
 		t.Errorf("all there are are on the page, and it says:\n%s", body)
+	}
+}
+
+// TestMachinesByLocationAndLabel: the list is narrowed by what a machine's own page links to, tells
+// no counts of others, and each choice can be taken back alone.
+func TestMachinesByLocationAndLabel(t *testing.T) {
+	t.Parallel()
+	fleet := smallFleet()
+	site := New(overWire(t, fleet), Options{})
+	page := get(t, site, "/machines/"+first).Body.String()
+	for _, link := range []string{"/machines?label=role%3Ddatabase", "/machines?location=da11&amp;provider=metal"} {
+		if !strings.Contains(page, `href="`+link+`"`) {
+			t.Errorf("the machine's page has no link to %s", link)
+		}
+	}
+	const narrowed = "/machines?label=role%3Ddatabase&label=zone&location=da11&provider=metal&state=installed"
+	body := get(t, site, narrowed+"&label=zone").Body.String()
+	if got := fleet.asked; !slices.Equal(got.GetLocations(), []string{"da11"}) || !slices.Equal(got.GetLabels(), []string{"role=database", "zone"}) ||
+		got.GetProvider() != "metal" || !slices.Equal(got.GetStates(), []string{"installed"}) {
+		t.Errorf("asked for %v", got)
+	}
+	for _, want := range []string{
+		"<h1>Installed machines at metal in da11 with role=database, zone <small>2 on this page</small></h1>",
+		`href="/machines?label=role%3Ddatabase&amp;label=zone&amp;provider=metal&amp;state=installed"`,
+		`href="/machines?label=zone&amp;location=da11&amp;provider=metal&amp;state=installed"`,
+		`href="/machines?label=role%3Ddatabase&amp;label=zone&amp;location=da11&amp;provider=metal"`,
+		`href="/machines?provider=metal&amp;state=installed"`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the list has no %s", want)
+		}
+	}
+	for _, some := range []string{"label=zone", "location=da11"} {
+		if strings.Contains(get(t, site, "/machines?"+some).Body.String(), "installed <b>") {
+			t.Errorf("%s: how many of the whole fleet are installed is told", some)
+		}
+	}
+	for _, wrong := range []string{"label=", "label=a%20b", "label=a&" + strings.Repeat("label=a&", 20), "location=" + strings.Repeat("a", 600)} {
+		if response := get(t, site, "/machines?"+wrong); response.Code != 400 {
+			t.Errorf("%.40s: status %d", wrong, response.Code)
+		}
 	}
 }
