@@ -78,6 +78,7 @@ func (d *document) check(c Config) {
 	d.checkAgentAPI(c)
 	d.checkOperatorAPI(c)
 	d.checkOwnKeys(c)
+	d.checkKeys(c)
 	if c.Session.Lease < shepherd.LeastSessionLease {
 		d.keyFault("session.lease", "must be at least %s, not %s", shepherd.LeastSessionLease, c.Session.Lease)
 	}
@@ -216,6 +217,7 @@ func (d *document) checkAgentAPI(c Config) {
 	if d.mayHave(c, fleet.RoleAgentAPI) || !d.isSet("initializer.endpoint") {
 		d.checkReach("agent_api.endpoint", c.AgentAPI.Endpoint, c.Providers)
 	}
+	d.checkHost("agent_api.endpoint", c.AgentAPI.Endpoint)
 	d.checkFile("agent_api.tls.certificate", c.AgentAPI.TLS.Certificate)
 	d.checkSecret("agent_api.tls.key", c.AgentAPI.TLS.Key)
 	d.checkAuthority("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
@@ -250,6 +252,7 @@ func (d *document) checkInitializer(c Config) {
 	}
 	d.faultsOf("initializer", i.Validate())
 	if d.isSet("initializer.endpoint") {
+		d.checkHost("initializer.endpoint", c.Initializer.Endpoint)
 		d.checkReach("initializer.endpoint", c.Initializer.Endpoint, c.Providers)
 	}
 	d.checkFile("initializer.agent_executable", i.AgentExecutable)
@@ -275,6 +278,7 @@ func (d *document) checkOperatorAPI(c Config) {
 		if name == "" || strings.ContainsAny(name, ":/ \t\n") && net.ParseIP(name) == nil {
 			d.keyFault(fmt.Sprintf("operator_api.names[%d]", i), "must be a name or an IP address, without a port, not %q", name)
 		}
+		d.checkHost(fmt.Sprintf("operator_api.names[%d]", i), name)
 	}
 	if len(c.OperatorAPI.Socket) > maximumSocketPath {
 		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",

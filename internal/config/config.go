@@ -334,8 +334,12 @@ func (c *Config) Resolve(base string) {
 	if c.Initializer.Endpoint == "" {
 		c.Initializer.Endpoint = c.AgentAPI.Endpoint
 	}
-	if c.Initializer.EndpointCA == "" {
-		c.Initializer.EndpointCA = c.AgentAPI.TLS.CACertificate
+	switch tls := &c.AgentAPI.TLS; {
+	case c.Initializer.EndpointCA == "":
+		c.Initializer.EndpointCA = tls.CACertificate
+	case tls.CACertificate == "" && tls.Certificate != "" && c.Initializer.Endpoint == c.AgentAPI.Endpoint:
+		// Agents and installed systems call the same endpoint, so both verify it alike.
+		tls.CACertificate = c.Initializer.EndpointCA
 	}
 }
 

@@ -13,8 +13,9 @@ type CertificateConfig struct {
 	// Certificate and Key are PEM files: the chain, leaf first, and its private key.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
-	// CACertificate is a PEM file whose certificates, at most 32 KiB, agents are given to verify the
-	// endpoint by. Empty, with a certificate configured: the public roots.
+	// CACertificate is a PEM file whose certificates, at most 32 KiB, agents and installed systems are
+	// given to verify the endpoint by. Empty, with a certificate configured: the initializer's
+	// endpoint_ca where its endpoint is this one, else the public roots.
 	CACertificate string `yaml:"ca_certificate"`
 }
 

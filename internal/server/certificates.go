@@ -91,7 +91,8 @@ func OpenCertificates(purpose Purpose, dir string, hosts []string, logger *slog.
 
 // LoadCertificates reads a configured certificate chain with its key, and the certificates that
 // clients shall verify it by (file names; authority may be empty: the public roots). Serve reads
-// certificate and key again every ten minutes.
+// certificate and key again every ten minutes, and goes on with those in use where clients would
+// refuse the new ones alone.
 func LoadCertificates(purpose Purpose, certificate, key, authority string, logger *slog.Logger) (*Certificates, error) {
 	c := &Certificates{purpose: purpose, logger: logger}
 	c.renewal = func() error {
@@ -99,17 +100,29 @@ func LoadCertificates(purpose Purpose, certificate, key, authority string, logge
 		if err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "read certificate %s with key %s: %w", certificate, key, err)
 		}
-		c.use(&pair)
-		return nil
+		return c.replace(&pair, time.Now())
 	}
-	err := c.renewal()
-	if err != nil || authority == "" {
-		return c, err
+	if err := c.renewal(); err != nil {
+		return nil, err
 	}
-	if c.authority, err = secret.ReadAuthority(authority); err != nil {
-		return nil, fmt.Errorf("read CA certificate: %w", err)
+	if authority != "" {
+		var err error
+		if c.authority, err = secret.ReadAuthority(authority); err != nil {
+			return nil, fmt.Errorf("read CA certificate: %w", err)
+		}
 	}
 	return c, nil
+}
+
+// replace takes a certificate into use, unless clients refuse it and accept the one in use.
+func (c *Certificates) replace(pair *tls.Certificate, now time.Time) error {
+	if old, _ := c.get(nil); old != nil && c.fault(old, now) == "" {
+		if fault := c.fault(pair, now); fault != "" {
+			return fleet.Errorf(fleet.KindInvalid, "the certificate in use stays until it is replaced by another one: %s", fault)
+		}
+	}
+	c.use(pair)
+	return nil
 }
 
 // Authority returns the PEM certificates that clients verify the server by; nil: the public roots.
@@ -124,10 +137,14 @@ func (c *Certificates) Expires() time.Time {
 // Listener names the server whose certificates they are, as its role is named.
 func (c *Certificates) Listener() string { return string(c.purpose) + "-api" }
 
-// Fault says why clients do not accept the certificate at that time, as far as its time and its
-// hosts tell; "" when they do not.
+// Fault says why clients do not accept the certificate at that time, as far as its time, its hosts
+// and the certificates tell that clients verify it by; "" when these do not.
 func (c *Certificates) Fault(now time.Time) string {
 	pair, _ := c.get(nil)
+	return c.fault(pair, now)
+}
+
+func (c *Certificates) fault(pair *tls.Certificate, now time.Time) string {
 	switch leaf := pair.Leaf; {
 	case now.After(leaf.NotAfter):
 		return fmt.Sprintf("the certificate of the %s API has expired at %s", c.purpose, fleet.Instant(leaf.NotAfter))
@@ -137,7 +154,29 @@ func (c *Certificates) Fault(now time.Time) string {
 	case c.told != "" && leaf.VerifyHostname(bracketed(c.told)) != nil:
 		return fmt.Sprintf("the certificate of the %s API is not for %s, which agents are told to call", c.purpose, c.told)
 	}
+	if err := verify(pair, c.authority, now); err != nil {
+		return fmt.Sprintf("the certificate of the %s API does not lead to one of its ca_certificate (%s): is it the whole chain?", c.purpose, err)
+	}
 	return ""
+}
+
+// verify does what clients do with the certificates that they verify by, PEM. Of the public roots,
+// which others have, nothing is known here.
+func verify(pair *tls.Certificate, authority []byte, now time.Time) error {
+	if len(authority) == 0 {
+		return nil
+	}
+	roots, chain := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	for _, der := range pair.Certificate[1:] {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		chain.AddCert(certificate)
+	}
+	_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, CurrentTime: now})
+	return err
 }
 
 // soon is when a certificate that nobody has renewed is worth a word: when a tenth of its life is

@@ -1,0 +1,56 @@
+package config
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/server"
+)
+
+// checkKeys reads the keys and certificates that a start reads, where somebody asks for contents. A
+// control plane starts with a certificate that clients refuse, and shows it.
+func (d *document) checkKeys(c Config) {
+	if !d.sources.Contents {
+		return
+	}
+	if d.isSet("ssh.key_file") && !d.reported("ssh.key_file") {
+		if _, err := remote.OpenKey(c.SSH.KeyFile); err != nil {
+			d.fileFault("ssh.key_file", err)
+		}
+	}
+	if agents := c.AgentAPI.TLS; d.mayHave(c, fleet.RoleAgentAPI) || d.mayHave(c, fleet.RoleInitializer) {
+		d.checkPair("agent_api.tls", agents.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
+			return agents.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), logger)
+		})
+	}
+	operators := c.OperatorAPI.TLS
+	d.checkPair("operator_api.tls", operators.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
+		return server.LoadCertificates(server.ForOperators, operators.Certificate, operators.Key, "", logger)
+	})
+}
+
+// checkPair checks a configured certificate with its key, unless a fault of one of their files is
+// recorded already.
+func (d *document) checkPair(section, certificate string, open func(*slog.Logger) (*server.Certificates, error)) {
+	key := section + ".certificate"
+	if certificate == "" || d.reported(key) || d.reported(section+".key") || d.reported(section+".ca_certificate") {
+		return
+	}
+	certificates, err := open(slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.fileFault(key, err)
+	} else if fault := certificates.Fault(time.Now()); fault != "" {
+		d.keyFault(key, "%s: %s", certificate, fault)
+	}
+}
+
+// checkHost checks that a name can stand in a certificate, which is in ASCII, as DNS is.
+func (d *document) checkHost(key, name string) {
+	if strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+		d.keyFault(key, "must be in ASCII, as DNS has it (xn--…), not %q", name)
+	}
+}
