@@ -186,7 +186,7 @@ func afterGivenBack(verb fleet.Verb, r fleet.Record) string {
 		return ""
 	case known && lifecycle.GivenUp(r):
 		return "; its capacity sits out `provisioner.penalty`, and then may be used again"
-	case slices.Contains(r.Levers, fleet.LeverClean):
+	case lifecycle.Listed(r):
 		return "; the next pass may take the same host in again (quarantine the machine first if it is broken)"
 	}
 	return "; another one may be created at once, on the same hardware, too (quarantine this one first if it is broken)"
@@ -215,6 +215,10 @@ func destroying(p Plan, r fleet.Record) string {
 	case fleet.VerbCancelInstall:
 		if a := r.InstallAttempt; a != nil && r.InstallRequest != nil && a.Generation == r.InstallRequest.Generation {
 			return "what the disk holds is undefined, unless nothing was written yet"
+		}
+	case fleet.VerbForget:
+		if use != "" && lifecycle.Listed(r) {
+			return "our hold on it: if a list has its host, under whatever id, the host is taken in anew, and what runs on it ends"
 		}
 	case fleet.VerbReboot, fleet.VerbPowerOff, fleet.VerbPowerCycle:
 		switch {
@@ -282,8 +286,7 @@ func mayStayOff(r fleet.Record) string {
 func kept(r fleet.Record) error {
 	switch open := r.OpenOperation(); {
 	case r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: `ironherd machine forget %s --reason WHY` removes it here",
-			r.Name(), r.Provider, r.ID)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: %s", r.Name(), r.Provider, lifecycle.EndOfMissing(r))
 	case open != nil && open.Operation.GivesBack():
 		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.Name(), open.Operation, open.Actor)
 	}

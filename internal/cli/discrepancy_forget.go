@@ -11,7 +11,8 @@ func (a *app) discrepancyForgetCommand() *cobra.Command {
 		Use:   "forget PROVIDER PROVIDER-ID",
 		Short: "End a discrepancy about a machine that is gone",
 		Long: `Forget removes the machine that the database has and the provider has not, but for its history; that ends the discrepancy. It is refused
-while the provider has not said that the machine is gone.`,
+while the provider has not said that the machine is gone. A list that has the host, under whatever id, takes it in anew: where it is in use, a plan
+says so first.`,
 		Example: `  ironherd discrepancy list
   ironherd discrepancy forget metal dev-17 --reason "sold"`,
 		Args:              exactly,

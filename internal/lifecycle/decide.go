@@ -262,7 +262,7 @@ func (c judgement) unusable() string {
 	case p.Status == fleet.ProviderStatusFailed:
 		return fmt.Sprintf("the provider gave the machine up: %s; %s", p.Detail, c.remedyOfFailed())
 	case p.Status == fleet.ProviderStatusGone:
-		return fmt.Sprintf("the provider does not have the machine; `ironherd machine forget %s --reason WHY` removes it here", c.r.ID)
+		return "the provider does not have the machine; " + EndOfMissing(c.r)
 	case c.givenBack() != "":
 		return c.givenBack()
 	case c.switchedOff() != "":

@@ -145,4 +145,38 @@ var markTests = []test{
 			w.Fatalf("%s, %+v", w.state(a.Machine), r.Installed)
 		}
 	}},
+	{"forgetting a host of a list that is in use destroys something", func(w *world) {
+		used, marked, idle := w.installedMachine("c1").Machine, w.machine("c2"), w.machine("c3")
+		w.mark(marked)
+		for i, id := range []fleet.MachineID{used, marked, idle} {
+			capacity := fleet.CapacityID([]string{"c1", "c2", "c3"}[i])
+			w.provisioning(func(work *bmdb.Work) {
+				w.must(work.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusGone, capacity))))
+			})
+		}
+		destroys := func(id fleet.MachineID, want bool) {
+			w.Helper()
+			p := w.planned(fleet.VerbForget, id)
+			if says := p.Machines[0].Destroys; p.NeedsConfirmation != want || strings.Contains(says, "taken in anew, and what runs on it ends") != want || says == "" == want {
+				w.Errorf("needs a confirmation: %t, want %t; destroys %q", p.NeedsConfirmation, want, says)
+			}
+		}
+		w.pulls(fleet.LeverRelease)
+		for _, id := range []fleet.MachineID{used, marked, idle} {
+			destroys(id, false)
+		}
+		if why := w.unmarkable(used); !strings.Contains(why, "`ironherd machine forget "+string(used)+" --reason WHY`") {
+			w.Errorf("it is not marked: %s", why)
+		}
+		w.pulls(fleet.LeverRelease, fleet.LeverClean)
+		destroys(used, true)
+		destroys(marked, true)
+		destroys(idle, false)
+		if why := w.unmarkable(used); !strings.Contains(why, "`ironherd discrepancy list`") || strings.Contains(why, "machine forget") {
+			w.Errorf("a host of a list is not marked: %s", why)
+		}
+		if done := w.confirmed(w.planned(fleet.VerbForget, used).ID); outcomes(done) != "done" {
+			w.Fatalf("%+v", done.Outcomes)
+		}
+	}},
 }

@@ -262,7 +262,11 @@ func untilThen(r fleet.Record) string {
 // setAside is operators for a machine that is in quarantine, or that its provider does not have any
 // more.
 func (j judged) setAside(verb func(words string, more ...string) string) (command, what string) {
-	if j.plan.State == fleet.StateMissing {
+	switch missing := j.plan.State == fleet.StateMissing; {
+	case missing && lifecycle.Listed(j.record):
+		return "ironherd discrepancy list", fmt.Sprintf("it says what ends that; only where the host is given up, or is to be installed anew, "+
+			"`%s` removes the machine here", verb("forget"))
+	case missing:
 		return verb("forget"), "the machine is removed here"
 	}
 	return verb("unquarantine"), j.unquarantined(verb("replace"))

@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +118,47 @@ func TestWhatIsGivenBackIsNobodysTurn(t *testing.T) {
 		env.Restored, r.OperationReport = "", &fleet.OperationReport{Number: 1, At: now, Detail: "it is locked"}
 		if j, who := next(); who != whoOperator || j.nextStep().GetCommand() != "ironherd machine "+command+" m1 --reason WHY" {
 			t.Errorf("%s when it was not given back: %v", j.plan.State, j.nextStep())
+		}
+	}
+}
+
+// TestAHostThatItsListHasNot may stand on a list all the same, under another id: whoever has the
+// machine forgotten has that host taken in anew. So a person is led to the discrepancies. What
+// another provider does not have is gone.
+func TestAHostThatItsListHasNot(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		levers            []fleet.Lever
+		command, summary  string
+		reason, notReason string
+	}{
+		{
+			[]fleet.Lever{fleet.LeverRelease, fleet.LeverClean},
+			"ironherd discrepancy list", "only where the host is given up, or is to be installed anew",
+			"put its host back on the list as n1", "machine forget",
+		},
+		{
+			[]fleet.Lever{fleet.LeverReboot, fleet.LeverRelease},
+			"ironherd machine forget m1 --reason WHY", "the machine is removed here",
+			"`ironherd machine forget m1 --reason WHY` removes it here", "list",
+		},
+	} {
+		r := fleet.Record{
+			Machine:        fleet.Machine{ID: "m1", Provider: "rack", ProviderID: "n1", CreatedAt: now.Add(-time.Hour)},
+			Provided:       &fleet.Provided{At: now.Add(-time.Minute), Status: fleet.ProviderStatusGone, Hostname: "db1"},
+			InstallRequest: &fleet.InstallRequest{Generation: 1, At: now.Add(-time.Hour), Image: fleet.Image{URL: "http://x/y"}},
+			Installed:      &fleet.Installed{Generation: 1, Attempt: 1, At: now.Add(-time.Hour), BootID: "b1"},
+			Levers:         c.levers,
+		}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy()}
+		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
+		n := j.nextStep()
+		if n.GetWho() != whoOperator || n.GetCommand() != c.command || !strings.Contains(n.GetWhat(), c.summary) {
+			t.Errorf("%v: next is %v", c.levers, n)
+		}
+		if !strings.Contains(j.plan.Reason, c.reason) || strings.Contains(j.plan.Reason, c.notReason) {
+			t.Errorf("%v: it is missing because %q", c.levers, j.plan.Reason)
 		}
 	}
 }

@@ -275,6 +275,12 @@ func renamedRemedy(id fleet.ProviderID, m bmdb.ProviderMachine) string {
 		"`ironherd machine forget %s --reason WHY` removes that machine, once it is a %s", id, m.ProviderID, m.ID, fleet.DiscrepancyMissingMachine)
 }
 
+// unlistedRemedy tells what to do about a host that its list does not have any more.
+func unlistedRemedy(name fleet.ProviderName, id fleet.ProviderID) string {
+	return fmt.Sprintf("put it back on the list as %s; only where the host is given up, `ironherd discrepancy forget %s %s --reason WHY` removes its machine: "+
+		"a list that has the host takes it in anew, and what runs on it ends", id, name, id)
+}
+
 // sharedRemedy tells what to do about a host that is two machines.
 func sharedRemedy(other fleet.ProviderName, otherID fleet.ProviderID, own fleet.ProviderName, id fleet.ProviderID) string {
 	return fmt.Sprintf("give it its own address again where that was changed; else remove it from one of the two, and once it is a %s there, have that machine forgotten "+

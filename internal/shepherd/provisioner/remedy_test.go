@@ -12,6 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
@@ -63,6 +64,23 @@ func TestTheRemedyOfAMissingMachine(t *testing.T) {
 		}
 		b.passes(2)
 		b.agree(4)
+	})
+}
+
+// TestTheRemedyOfAHostThatItsListHasNot: it may be on another list, and whoever has its machine
+// forgotten has it taken in anew there. So to put it back comes first.
+func TestTheRemedyOfAHostThatItsListHasNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+		b.manage(2, b.listed("rack", "{id: n1, address: 192.0.2.1}", "{id: n2, address: 192.0.2.2}"))
+		time.Sleep(provisioner.ListConfig().SettlingTime)
+		b.manage(2, b.listed("rack", "{id: n2, address: 192.0.2.2}"))
+		_, found := b.machinesOf("rack")
+		if len(found) != 1 || !strings.HasPrefix(found[0].Remedy, "put it back on the list as n1") ||
+			!strings.Contains(found[0].Remedy, "`ironherd discrepancy forget rack n1 --reason WHY`") {
+			t.Fatalf("discrepancies %+v", found)
+		}
 	})
 }
 

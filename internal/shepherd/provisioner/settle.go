@@ -328,10 +328,14 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
 
 func (p *pass) missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
+	remedy := fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID)
+	if provider.Keeps(p.source.Provider) {
+		remedy = unlistedRemedy(p.source.Name, m.ProviderID)
+	}
 	return bmdb.Discrepancy{
 		Kind: fleet.DiscrepancyMissingMachine, ProviderID: m.ProviderID, Machine: m.ID,
 		Evidence: fmt.Sprintf("machine %s (%s) is not in the provider's list; %s", nameOf(m), m.ProviderID, how),
-		Remedy:   cmp.Or(p.moved[m.ID], fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID)),
+		Remedy:   cmp.Or(p.moved[m.ID], remedy),
 	}
 }
 
