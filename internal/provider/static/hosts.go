@@ -363,6 +363,9 @@ func parseAddress(text string) (netip.Addr, error) {
 	if text == "" || err != nil {
 		return netip.Addr{}, fmt.Errorf("address must be an IPv4 or IPv6 address, not %.64q", text)
 	}
+	if address.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("address %.64q has a zone, which is an interface of one control plane: use an address that leads to the host without", text)
+	}
 	address = address.Unmap()
 	if address.IsUnspecified() || address.IsMulticast() {
 		return netip.Addr{}, fmt.Errorf("address %s cannot be a host's", address)

@@ -73,7 +73,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options), CheckRedirect: followed},
 		file:   file{path: config.Path, load: readFile},
 	}
-	p.remote.name, p.remote.fetch, p.remote.pause = p.name(), p.fetch, settled
+	p.remote.name, p.remote.fetch, p.remote.pause, p.remote.age = p.name(), p.fetch, settled, max(fetchAge, config.Spacing)
 	return p, nil
 }
 

@@ -160,6 +160,8 @@ func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
 		"no address":         {`{id: x}`, "address must be"},
 		"host name":          {`{id: x, address: node3.example}`, "address must be"},
 		"any address":        {`{id: x, address: 0.0.0.0}`, "cannot be a host's"},
+		"zone":               {`{id: x, address: 'fe80::1%eth0'}`, `address "fe80::1%eth0" has a zone, which is an interface of one control plane: use`},
+		"jump host's zone":   {`{id: x, address: 10.0.0.1, jump: {address: 'fe80::1%eth0', host_key: x}}`, `jump: address "fe80::1%eth0" has a zone`},
 		"unknown key":        {`{id: x, address: 192.0.2.1, host_kye: k}`, `"host_kye" is not known`},
 		"key twice":          {`{id: x, address: 192.0.2.1, address: 192.0.2.9}`, "given twice"},
 		"list for a text":    {`{id: x, address: [192.0.2.1]}`, "must be a text"},

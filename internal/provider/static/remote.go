@@ -11,7 +11,8 @@ import (
 
 const (
 	// fetchAge is how old a list from a URL may be that a question about one host is answered from: so
-	// thousands of them do not fetch it thousands of times.
+	// thousands of them do not fetch it thousands of times. Where spacing is longer, that counts:
+	// nobody may fetch anything newer.
 	fetchAge = 10 * time.Second
 	// failureAge is for how long such questions are answered with the error of the last fetch.
 	failureAge = 2 * time.Second
@@ -31,6 +32,8 @@ type remote struct {
 	name  string
 	fetch func(context.Context) ([]byte, error)
 	pause time.Duration
+	// age is how old the list may be that a question about one host is answered from.
+	age time.Duration
 
 	mu sync.Mutex
 	// counts is the last list that counted, when it was fetched last.
@@ -54,7 +57,7 @@ type fetched struct {
 func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
 	switch {
-	case recent && r.counts.says != nil && time.Since(r.counts.at) < fetchAge:
+	case recent && r.counts.says != nil && time.Since(r.counts.at) < r.age:
 		defer r.mu.Unlock()
 		return r.counts.says, nil
 	case recent && r.fault != nil && time.Since(r.failed) < failureAge:

@@ -279,6 +279,52 @@ func TestAListWhoseTurnsComeLate(t *testing.T) {
 	})
 }
 
+// TestOneHostWhereTurnsComeLate: what was fetched last answers questions about one host for as long
+// as nothing newer may be fetched. Each question has the time that package shepherd gives it.
+func TestOneHostWhereTurnsComeLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const spacing = 5 * time.Minute
+		fetches := 0
+		config := Config{URL: "https://lists.example/hosts", Spacing: spacing, InFlight: 1}
+		p, err := New(config, provider.Options{HTTP: trip(func(r *http.Request) (*http.Response, error) {
+			fetches++
+			return answered(r, http.StatusOK, hosts(3)), nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var entries []provider.Entry
+		pass := func() { // one that succeeds
+			for entries = nil; len(entries) == 0; time.Sleep(time.Minute) {
+				entries, _ = p.List(t.Context())
+			}
+		}
+		pass()
+		begin, before := time.Now(), fetches
+		for time.Since(begin) < time.Hour {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if _, err := p.Get(ctx, entries[0].ID); err != nil {
+				t.Errorf("after %s: %v", time.Since(begin), err)
+			}
+			cancel()
+			time.Sleep(11 * time.Second)
+		}
+		if n := fetches - before; n < 11 || n > 12 {
+			t.Errorf("the list was fetched %d times in an hour", n)
+		}
+		pass() // asks for what the list says now, and waits
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if _, err := p.Get(ctx, entries[0].ID); err != nil {
+			t.Error(err)
+		}
+		if _, err := p.List(ctx); err == nil {
+			t.Error("a pass is told an old list")
+		}
+	})
+}
+
 // TestAReadingThatNobodyWaitsFor leaves what it has fetched to the next one. That counts it neither
 // too early, nor when the list has said something else in between.
 func TestAReadingThatNobodyWaitsFor(t *testing.T) {
