@@ -28,19 +28,17 @@ type Summary struct {
 	// Discrepancies, at most CountedAtMost.
 	Discrepancies int
 	// RefusedHostKeys are the machines on which no agent is started because their host shows a key
-	// that is not the known one, and FirstRefused is one of them. Where there are more than
-	// CountedAtMost backoffs in the database, there may be more.
+	// that is not the known one, at most CountedAtMost, and FirstRefused is the first of them.
 	RefusedHostKeys int
 	FirstRefused    fleet.MachineID
 	// Refusing are the machines on which no agent is started because their host refuses us otherwise,
-	// as where it does not know our SSH key, and FirstRefusing is one of them. Where there are more
-	// than CountedAtMost backoffs in the database, there may be more.
+	// as where it does not know our SSH key, at most CountedAtMost, and FirstRefusing is the first of
+	// them.
 	Refusing      int
 	FirstRefusing fleet.MachineID
 	// Unasked are the machines whose installed system could not be asked whether it is up, for
-	// policy.unreachable_after or longer, FirstUnasked is the one of which that is so for longest, and
-	// UnaskedSince is when it failed there first. Where there are more than CountedAtMost backoffs in
-	// the database, there may be more.
+	// policy.unreachable_after or longer, at most CountedAtMost. FirstUnasked is the one of which that
+	// is so for longest, and UnaskedSince is when it failed there first.
 	Unasked      int
 	FirstUnasked fleet.MachineID
 	UnaskedSince time.Time
@@ -62,8 +60,7 @@ type ProcessSummary struct {
 	// NoRoom are those of Due that wait until fewer of their provider or location are under recovery,
 	// because the policy limits how many are at once. OldestDue is of the others.
 	NoRoom int
-	// BackingOff are the backoffs that are not over. Where there are more than CountedAtMost in the
-	// database, over or not, there may be more.
+	// BackingOff are the backoffs that are not over, at most CountedAtMost.
 	BackingOff int
 	// OldestDue is since when the longest due row is; zero when none is.
 	OldestDue time.Time
@@ -125,7 +122,7 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 		}
 		s.Refusing, s.FirstRefusing = int(refusing.N), fleet.MachineID(refusing.First)
 		unasked, err := t.q.CountUnasked(ctx, statement.CountUnaskedParams{
-			Process: string(fleet.ProcessProbe), Before: micros(t.Now().Add(-env.Policy.UnreachableAfter)), MaxRows: CountedAtMost,
+			Before: micros(t.Now().Add(-env.Policy.UnreachableAfter)), MaxRows: CountedAtMost,
 		})
 		if err != nil && !absent(err) {
 			return s, err
@@ -144,10 +141,6 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 }
 
 func (t *transaction) summarize(ctx context.Context, parts attendance) (list []ProcessSummary, err error) {
-	backoffs, err := t.q.CountBackoffs(ctx, statement.CountBackoffsParams{Now: micros(t.Now()), MaxRows: CountedAtMost})
-	if err != nil {
-		return nil, err
-	}
 	sessions, err := t.q.ListLiveSessions(ctx)
 	if err != nil {
 		return nil, err
@@ -173,7 +166,13 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 		if err != nil {
 			return nil, err
 		}
-		p := ProcessSummary{Process: process, Running: running[process], Due: int(due.N), OldestDue: instant(due.Since)}
+		backoffs, err := t.q.CountBackoffs(ctx, statement.CountBackoffsParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
+		if err != nil {
+			return nil, err
+		}
+		p := ProcessSummary{
+			Process: process, Running: running[process], Due: int(due.N), OldestDue: instant(due.Since), BackingOff: int(backoffs),
+		}
 		if p.Due > 0 && limited(process) {
 			full, err := t.withoutRoom(ctx, providers)
 			if err != nil {
@@ -183,11 +182,6 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 				return nil, err
 			}
 			p.NoRoom, p.OldestDue = p.Due-int(due.N), instant(due.Since)
-		}
-		for _, b := range backoffs {
-			if b.Process == string(process) {
-				p.BackingOff = int(b.N)
-			}
 		}
 		list = append(list, p)
 	}

@@ -195,8 +195,11 @@ var listTests = []test{
 			}
 		}
 	}},
-	{"what is due, backing off, or long in a state is counted up to a bound", func(w *world) {
+	{"what is due or backing off is counted up to a bound, each process for itself", func(w *world) {
 		const most = bmdb.CountedAtMost
+		hosts := w.machines(nil, "h1", "h2", "h3", "h4")
+		asked, _ := w.unseen(sshWatched)
+		w.probe(w.sessionFor("prober", time.Hour), 0, true)
 		now := w.now()
 		var come []statement.InsertAgendaParams
 		var gone []statement.DeleteAgendaParams
@@ -220,15 +223,39 @@ var listTests = []test{
 		for batch := range slices.Chunk(backoffs, 500) {
 			w.write(func(ctx context.Context, q statement.Many) error { return q.PutBackoffs(ctx, batch) })
 		}
+		other := otherBackoffs(now, asked.Machine, hosts)
+		w.write(func(ctx context.Context, q statement.Many) error { return q.PutBackoffs(ctx, other) })
+		w.must(w.faults.Engine.Update(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO host_key (machine, at, pinned, refused) VALUES ($1, 1, 'A', 'C')", string(hosts[1]))
+			return err
+		}))
 		sum, err := w.db.Summary(w.ctx)
 		w.must(err)
+		backing := map[fleet.Process]int{fleet.ProcessRecovery: most, fleet.ProcessAgentStart: 3, fleet.ProcessProbe: 1}
 		for _, p := range sum.Processes {
-			if p.Process != fleet.ProcessRecovery {
-				continue
+			first := time.UnixMicro(come[0].DueAt)
+			if p.Process == fleet.ProcessRecovery && (p.Due != most || !p.OldestDue.Equal(first)) {
+				w.Errorf("%+v, want %d since %s", p, most, first)
 			}
-			if first := time.UnixMicro(come[0].DueAt); p.Due != most || p.BackingOff != most || !p.OldestDue.Equal(first) {
-				w.Fatalf("%+v, want %d since %s", p, most, first)
+			if n := backing[p.Process]; p.BackingOff != n {
+				w.Errorf("%s backs off on %d, want %d", p.Process, p.BackingOff, n)
 			}
+		}
+		if sum.RefusedHostKeys != 1 || sum.FirstRefused != hosts[1] || sum.Refusing != 2 || sum.FirstRefusing != min(hosts[0], hosts[2]) ||
+			sum.Unasked != 1 || sum.FirstUnasked != asked.Machine || sum.UnaskedSince != time.UnixMicro(other[0].Since).UTC() {
+			w.Errorf("%+v", sum)
+		}
+		w.must(w.shift.View(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
+			row, err := statement.New(tx).CountHostsRefusing(ctx, statement.CountHostsRefusingParams{
+				Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided), MaxRows: 1,
+			})
+			if row.N != 1 || row.First != string(sum.FirstRefusing) {
+				w.Errorf("with a limit of 1: %+v", row)
+			}
+			return err
+		}))
+		for _, b := range other {
+			over = append(over, statement.DeleteBackoffParams{Subject: b.Subject, Process: b.Process})
 		}
 		// so that one less than the bound is left
 		w.write(func(ctx context.Context, q statement.Many) error {
@@ -414,6 +441,25 @@ func (w *world) pages(f bmdb.MachineFilter) []bmdb.MachineRow {
 		}
 		f.After = page[len(page)-1].ID
 	}
+}
+
+// otherBackoffs are those of a system that cannot be asked whether it is up, and of hosts at which
+// no agent can be started: three of them refuse us, and the backoff of the last is over.
+func otherBackoffs(now time.Time, asked fleet.MachineID, hosts []fleet.MachineID) []statement.PutBackoffParams {
+	hour := time.Hour.Microseconds()
+	rows := []statement.PutBackoffParams{{
+		Subject: string(asked), Process: string(fleet.ProcessProbe), NotBefore: now.UnixMicro() + hour, Since: now.UnixMicro() - 2*hour,
+		Lasts: 1, Cause: "the jump host is down", Failures: 1,
+	}}
+	for _, id := range hosts {
+		rows = append(rows, statement.PutBackoffParams{
+			Subject: string(id), Process: string(fleet.ProcessAgentStart), NotBefore: now.UnixMicro() + hour, Since: now.UnixMicro() - hour,
+			Lasts: 1, Cause: "it refuses our key", Failures: 1, Answered: 2,
+		})
+	}
+	rows[2].Cause = "192.0.2.1:22 has the host key SHA256:C, but"
+	rows[4].NotBefore, rows[4].Answered = now.UnixMicro()-hour, 1
+	return rows
 }
 
 func idsOf(page []bmdb.MachineRow) []fleet.MachineID {

@@ -3,9 +3,11 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -100,6 +102,42 @@ func TestMachinesElsewhereAreFoundByIndex(t *testing.T) {
 			t.Errorf("the plan is %q", e.plan)
 		}
 		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBackoffsAreCountedByIndex: those of one process are counted past all those of the others, and
+// those that tell something of a host past all that do not.
+func TestBackoffsAreCountedByIndex(t *testing.T) {
+	t.Parallel()
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
+	defer func() { _ = engine.Close() }()
+	all := regexp.MustCompile(`^SCAN (f|k|m|s|backoff)\b`)
+	err := engine.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		e := &explaining{DBTX: tx, t: t}
+		q := statement.New(e)
+		check := func(err error, want string) {
+			t.Helper()
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				t.Error(err)
+			}
+			begin := slices.IndexFunc(e.plan, func(step string) bool { return strings.HasPrefix(step, "SEARCH") })
+			if begin < 0 || e.plan[begin] != want || slices.ContainsFunc(e.plan, all.MatchString) {
+				t.Errorf("the plan is %q", e.plan)
+			}
+		}
+		_, err := q.CountBackoffs(ctx, statement.CountBackoffsParams{Process: string(fleet.ProcessProbe), Now: 1, MaxRows: 1})
+		check(err, "SEARCH backoff USING COVERING INDEX backoff_process (process=? AND not_before>?)")
+		process, state := string(fleet.ProcessAgentStart), string(fleet.StateProvided)
+		_, err = q.CountRefusedHostKeys(ctx, statement.CountRefusedHostKeysParams{Process: process, State: state, MaxRows: 1})
+		check(err, "SEARCH backoff USING INDEX backoff_refused (process=?)")
+		_, err = q.CountHostsRefusing(ctx, statement.CountHostsRefusingParams{Process: process, State: state, MaxRows: 1})
+		check(err, "SEARCH backoff USING INDEX backoff_refused (process=?)")
+		_, err = q.CountUnasked(ctx, statement.CountUnaskedParams{Before: 1, MaxRows: 1})
+		check(err, "SEARCH f USING COVERING INDEX backoff_unasked (process=? AND since>? AND since<?)")
+		return nil
 	})
 	if err != nil {
 		t.Error(err)

@@ -27,43 +27,24 @@ func (q *Queries) CountAgenda(ctx context.Context, arg CountAgendaParams) (int64
 	return count, err
 }
 
-const countBackoffs = `-- name: CountBackoffs :many
-WITH backoffs AS (SELECT process, not_before FROM backoff LIMIT CAST($2 AS BIGINT))
-SELECT process, count(*) AS n FROM backoffs WHERE not_before > $1 GROUP BY process
+const countBackoffs = `-- name: CountBackoffs :one
+SELECT count(*) FROM (
+  SELECT 1 FROM backoff WHERE process = $1 AND not_before > $2
+  LIMIT CAST($3 AS BIGINT)) AS c
 `
 
 type CountBackoffsParams struct {
+	Process string
 	Now     int64
 	MaxRows int64
 }
 
-type CountBackoffsRow struct {
-	Process string
-	N       int64
-}
-
-// Backoffs that are not over, by process, among as many as the limit says.
-func (q *Queries) CountBackoffs(ctx context.Context, arg CountBackoffsParams) ([]CountBackoffsRow, error) {
-	rows, err := q.db.QueryContext(ctx, countBackoffs, arg.Now, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CountBackoffsRow
-	for rows.Next() {
-		var i CountBackoffsRow
-		if err := rows.Scan(&i.Process, &i.N); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+// How many backoffs of a process are not over, counted as far as to the limit.
+func (q *Queries) CountBackoffs(ctx context.Context, arg CountBackoffsParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countBackoffs, arg.Process, arg.Now, arg.MaxRows)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const countDue = `-- name: CountDue :one
@@ -132,16 +113,18 @@ func (q *Queries) CountDueElsewhere(ctx context.Context, arg CountDueElsewherePa
 }
 
 const countHostsRefusing = `-- name: CountHostsRefusing :one
-SELECT count(*) AS n, CAST(COALESCE(min(b.subject), '') AS TEXT) AS first
-FROM (SELECT subject, process, cause, answered FROM backoff LIMIT CAST($1 AS BIGINT)) AS b
-JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
-WHERE b.process = CAST($2 AS TEXT) AND b.answered > 1 AND s.state = $3
-  AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '')
+SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
+  SELECT b.subject FROM (
+    SELECT subject, cause FROM backoff WHERE process = $1 AND answered > 1
+    ORDER BY subject LIMIT 10 * CAST($2 AS BIGINT)) AS b
+  JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
+  WHERE s.state = $3 AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '')
+  ORDER BY b.subject LIMIT CAST($2 AS BIGINT)) AS r
 `
 
 type CountHostsRefusingParams struct {
-	MaxRows int64
 	Process string
+	MaxRows int64
 	State   string
 }
 
@@ -152,7 +135,7 @@ type CountHostsRefusingRow struct {
 
 // The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
 func (q *Queries) CountHostsRefusing(ctx context.Context, arg CountHostsRefusingParams) (CountHostsRefusingRow, error) {
-	row := q.db.QueryRowContext(ctx, countHostsRefusing, arg.MaxRows, arg.Process, arg.State)
+	row := q.db.QueryRowContext(ctx, countHostsRefusing, arg.Process, arg.MaxRows, arg.State)
 	var i CountHostsRefusingRow
 	err := row.Scan(&i.N, &i.First)
 	return i, err
@@ -214,15 +197,18 @@ func (q *Queries) CountNotUp(ctx context.Context, arg CountNotUpParams) (CountNo
 }
 
 const countRefusedHostKeys = `-- name: CountRefusedHostKeys :one
-SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
-FROM (SELECT subject, process, cause FROM backoff LIMIT CAST($1 AS BIGINT)) AS b
-JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
-WHERE b.process = CAST($2 AS TEXT) AND b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = $3
+SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
+  SELECT b.subject FROM (
+    SELECT subject, cause FROM backoff WHERE process = $1 AND answered > 1
+    ORDER BY subject LIMIT 10 * CAST($2 AS BIGINT)) AS b
+  JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = b.subject
+  WHERE b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = $3
+  ORDER BY b.subject LIMIT CAST($2 AS BIGINT)) AS r
 `
 
 type CountRefusedHostKeysParams struct {
-	MaxRows int64
 	Process string
+	MaxRows int64
 	State   string
 }
 
@@ -231,11 +217,12 @@ type CountRefusedHostKeysRow struct {
 	First string
 }
 
-// How many machines in a state show a host key that is not the known one, and the first of them,
-// among as many backoffs as the limit says. Why their work failed says so: a host may have failed
-// in another way since it showed that key.
+// How many machines in a state show a host key that is not the known one, counted as far as to the
+// limit, and the first of them. Why their work failed says so: a host may have failed in another
+// way since it showed that key. It looks at no more than ten times the limit of hosts that refuse
+// us.
 func (q *Queries) CountRefusedHostKeys(ctx context.Context, arg CountRefusedHostKeysParams) (CountRefusedHostKeysRow, error) {
-	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.MaxRows, arg.Process, arg.State)
+	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.Process, arg.MaxRows, arg.State)
 	var i CountRefusedHostKeysRow
 	err := row.Scan(&i.N, &i.First)
 	return i, err
@@ -351,14 +338,17 @@ func (q *Queries) CountUnanswered(ctx context.Context, arg CountUnansweredParams
 }
 
 const countUnasked = `-- name: CountUnasked :one
-WITH backoffs AS (SELECT subject, process, since FROM backoff LIMIT CAST($3 AS BIGINT))
-SELECT count(*) OVER () AS n, m.id AS first, b.since FROM backoffs AS b JOIN machine AS m ON m.id = b.subject
-WHERE b.process = CAST($1 AS TEXT) AND b.since > 0 AND b.since <= CAST($2 AS BIGINT) AND m.due_probe > 0
-ORDER BY b.since, m.id LIMIT 1
+SELECT count(*) OVER () AS n, u.subject AS first, u.since FROM (
+  SELECT b.subject, b.since FROM (
+    SELECT f.subject, f.since FROM backoff AS f WHERE f.process = 'probe' AND f.since > 0 AND f.since <= $1
+    ORDER BY f.since, f.subject LIMIT 10 * CAST($2 AS BIGINT)) AS b
+  JOIN machine AS m ON m.id = b.subject
+  WHERE m.due_probe > 0
+  ORDER BY b.since, b.subject LIMIT CAST($2 AS BIGINT)) AS u
+ORDER BY u.since, u.subject LIMIT 1
 `
 
 type CountUnaskedParams struct {
-	Process string
 	Before  int64
 	MaxRows int64
 }
@@ -369,11 +359,12 @@ type CountUnaskedRow struct {
 	Since int64
 }
 
-// How many machines have an installed system that could not be asked, when this failed first on the
-// one where that was longest ago, and which that is, among as many backoffs as the limit says. A
-// machine that nobody wants to ask does not count.
+// How many machines have an installed system that could not be asked, counted as far as to the
+// limit, when this failed first on the one where that was longest ago, and which that is. A machine
+// that nobody wants to ask does not count. It looks at no more than ten times the limit. The
+// process is named here so that its index is used.
 func (q *Queries) CountUnasked(ctx context.Context, arg CountUnaskedParams) (CountUnaskedRow, error) {
-	row := q.db.QueryRowContext(ctx, countUnasked, arg.Process, arg.Before, arg.MaxRows)
+	row := q.db.QueryRowContext(ctx, countUnasked, arg.Before, arg.MaxRows)
 	var i CountUnaskedRow
 	err := row.Scan(&i.N, &i.First, &i.Since)
 	return i, err

@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -88,12 +89,15 @@ func (o overview) moving() int64 {
 	return n
 }
 
-func (o overview) waiting() int64 {
+// waiting is how much waits in backoff, of all processes together. Each is counted for itself.
+func (o overview) waiting() string {
 	var n int64
+	more := ""
 	for _, p := range o.summary.GetProcesses() {
 		n += p.GetBackingOff()
+		more = cmp.Or(more, plus(p.GetBackingOff()))
 	}
-	return n
+	return grouped(n) + more
 }
 
 func (o overview) installed() int64 {

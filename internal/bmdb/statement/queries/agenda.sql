@@ -132,33 +132,45 @@ WHERE replace(CAST(sqlc.arg(without) AS TEXT), '⟨' || d.provider || '│⟩', 
       '⟨' || d.provider || '│' || COALESCE((SELECT p.location FROM fact_provided AS p WHERE p.machine = d.subject), '') || '⟩',
       '') = CAST(sqlc.arg(locations) AS TEXT));
 
--- Backoffs that are not over, by process, among as many as the limit says.
--- name: CountBackoffs :many
-WITH backoffs AS (SELECT process, not_before FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT))
-SELECT process, count(*) AS n FROM backoffs WHERE not_before > sqlc.arg(now) GROUP BY process;
+-- How many backoffs of a process are not over, counted as far as to the limit.
+-- name: CountBackoffs :one
+SELECT count(*) FROM (
+  SELECT 1 FROM backoff WHERE process = sqlc.arg(process) AND not_before > sqlc.arg(now)
+  LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS c;
 
--- How many machines in a state show a host key that is not the known one, and the first of them,
--- among as many backoffs as the limit says. Why their work failed says so: a host may have failed
--- in another way since it showed that key.
+-- How many machines in a state show a host key that is not the known one, counted as far as to the
+-- limit, and the first of them. Why their work failed says so: a host may have failed in another
+-- way since it showed that key. It looks at no more than ten times the limit of hosts that refuse
+-- us.
 -- name: CountRefusedHostKeys :one
-SELECT count(*) AS n, CAST(COALESCE(min(k.machine), '') AS TEXT) AS first
-FROM (SELECT subject, process, cause FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
-JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = k.machine
-WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state);
+SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
+  SELECT b.subject FROM (
+    SELECT subject, cause FROM backoff WHERE process = sqlc.arg(process) AND answered > 1
+    ORDER BY subject LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
+  JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = b.subject
+  WHERE b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state)
+  ORDER BY b.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS r;
 
 -- The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
 -- name: CountHostsRefusing :one
-SELECT count(*) AS n, CAST(COALESCE(min(b.subject), '') AS TEXT) AS first
-FROM (SELECT subject, process, cause, answered FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
-JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
-WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.answered > 1 AND s.state = sqlc.arg(state)
-  AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '');
+SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
+  SELECT b.subject FROM (
+    SELECT subject, cause FROM backoff WHERE process = sqlc.arg(process) AND answered > 1
+    ORDER BY subject LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
+  JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
+  WHERE s.state = sqlc.arg(state) AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '')
+  ORDER BY b.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS r;
 
--- How many machines have an installed system that could not be asked, when this failed first on the
--- one where that was longest ago, and which that is, among as many backoffs as the limit says. A
--- machine that nobody wants to ask does not count.
+-- How many machines have an installed system that could not be asked, counted as far as to the
+-- limit, when this failed first on the one where that was longest ago, and which that is. A machine
+-- that nobody wants to ask does not count. It looks at no more than ten times the limit. The
+-- process is named here so that its index is used.
 -- name: CountUnasked :one
-WITH backoffs AS (SELECT subject, process, since FROM backoff LIMIT CAST(sqlc.arg(max_rows) AS BIGINT))
-SELECT count(*) OVER () AS n, m.id AS first, b.since FROM backoffs AS b JOIN machine AS m ON m.id = b.subject
-WHERE b.process = CAST(sqlc.arg(process) AS TEXT) AND b.since > 0 AND b.since <= CAST(sqlc.arg(before) AS BIGINT) AND m.due_probe > 0
-ORDER BY b.since, m.id LIMIT 1;
+SELECT count(*) OVER () AS n, u.subject AS first, u.since FROM (
+  SELECT b.subject, b.since FROM (
+    SELECT f.subject, f.since FROM backoff AS f WHERE f.process = 'probe' AND f.since > 0 AND f.since <= sqlc.arg(before)
+    ORDER BY f.since, f.subject LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
+  JOIN machine AS m ON m.id = b.subject
+  WHERE m.due_probe > 0
+  ORDER BY b.since, b.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS u
+ORDER BY u.since, u.subject LIMIT 1;
