@@ -56,6 +56,8 @@ type fakeFleet struct {
 	holds     []string // what was paused, resumed and tried again
 	// summary is what GetSummary answers; nil: a fleet in trouble.
 	summary *fleetv1.GetSummaryResponse
+	// providers is what ListProviders answers; nil: three of them.
+	providers []*fleetv1.Provider
 }
 
 func at(hour, minute int) *timestamppb.Timestamp {
@@ -339,6 +341,9 @@ func (f *fakeFleet) ExplainMachine(_ context.Context, r *fleetv1.ExplainMachineR
 }
 
 func (f *fakeFleet) ListProviders(_ context.Context, r *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+	if f.providers != nil {
+		return &fleetv1.ListProvidersResponse{Providers: f.providers}, nil
+	}
 	var kept []*fleetv1.Penalty
 	if r.GetKeptOutOf() == "rack" {
 		kept = []*fleetv1.Penalty{

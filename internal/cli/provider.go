@@ -57,7 +57,7 @@ func showProvider(w *screen, p *fleetv1.Provider) {
 		[2]string{"Machines", fmt.Sprint(p.GetMachines())},
 		[2]string{"Maximum", maximumOf(p)},
 		[2]string{"Intents", fmt.Sprint(p.GetOpenIntents())},
-		[2]string{"Discrepancies", countedUp(p.GetDiscrepancies())},
+		[2]string{"Discrepancies", fleet.Counted(p.GetDiscrepancies())},
 		[2]string{"Penalties", fmt.Sprint(p.GetPenalties())},
 		[2]string{"Paused", pausedBy(p)},
 		[2]string{"Unserved", unservedAs(p)},
@@ -158,7 +158,7 @@ func providerTable(w *screen, providers []*fleetv1.Provider) {
 	for i, p := range providers {
 		rows[i] = []string{
 			p.GetName(), p.GetKind(), fmt.Sprint(p.GetMachines()), maximumOf(p), fmt.Sprint(p.GetOpenIntents()),
-			countedUp(p.GetDiscrepancies()), fmt.Sprint(p.GetPenalties()), age(p.GetLastPassAt()), lastPass(p),
+			fleet.Counted(p.GetDiscrepancies()), fmt.Sprint(p.GetPenalties()), age(p.GetLastPassAt()), lastPass(p),
 		}
 	}
 	w.table([]string{"NAME", "KIND", "MACHINES", "MAXIMUM", "INTENTS", "DISCREPANCIES", "PENALTIES", "LAST PASS", "RESULT"}, rows)

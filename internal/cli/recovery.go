@@ -47,9 +47,13 @@ func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	w.line("%s silent, %d in quarantine, of %d.", plural(count(fleet.StateSilent), "machine"), count(fleet.StateQuarantined), s.GetMachines())
 	for _, p := range s.GetProcesses() {
 		if p.GetProcess() == string(fleet.ProcessRecovery) {
-			w.line("Recovery is at work on %d, due on %s, and backs off on %s.", p.GetRunning(), countedUp(p.GetDue()), countedUp(p.GetBackingOff()))
+			w.line("Recovery is at work on %d, due on %s, and backs off on %s.", p.GetRunning(), fleet.Counted(p.GetDue()), fleet.Counted(p.GetBackingOff()))
 			if n := p.GetNoRoom(); n > 0 {
-				w.line("For %d of those on which it is due there is no room until fewer of their provider or location are under recovery (policy.recovery_at_once, recovery_at_once_per_location).", n)
+				more := ""
+				if p.GetDue() >= fleet.CountedAtMost { // what is due beyond that may have no room, either
+					more = "+"
+				}
+				w.line("For %d%s of those on which it is due there is no room until fewer of their provider or location are under recovery (policy.recovery_at_once, recovery_at_once_per_location).", n, more)
 			}
 		}
 	}

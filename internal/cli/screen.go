@@ -161,14 +161,6 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// countedUp shows a number that the control plane counts up to fleet.CountedAtMost.
-func countedUp(n int64) string {
-	if n < fleet.CountedAtMost {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%d+", n)
-}
-
 // bytesOf shows a number of bytes in binary units.
 func bytesOf(n int64) string {
 	const unit = 1024

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -67,7 +68,7 @@ func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 	var rows [][]string
 	for _, p := range s.GetProcesses() {
 		if p.GetRunning()+p.GetDue()+p.GetBackingOff() > 0 {
-			rows = append(rows, []string{p.GetProcess(), fmt.Sprint(p.GetRunning()), countedUp(p.GetDue()), countedUp(p.GetBackingOff())})
+			rows = append(rows, []string{p.GetProcess(), fmt.Sprint(p.GetRunning()), fleet.Counted(p.GetDue()), fleet.Counted(p.GetBackingOff())})
 		}
 	}
 	if len(rows) > 0 {

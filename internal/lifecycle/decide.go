@@ -203,8 +203,8 @@ func (c judgement) provision() Decision {
 func (c judgement) nothingCreated() string {
 	switch {
 	case c.env.Discrepancies > 0:
-		return fmt.Sprintf("creation at %s is stopped by discrepancies (%d): `ironherd discrepancy list` says what ends each",
-			c.r.Provider, c.env.Discrepancies)
+		return fmt.Sprintf("creation at %s is stopped by discrepancies (%s): `ironherd discrepancy list` says what ends each",
+			c.r.Provider, fleet.Counted(int64(c.env.Discrepancies)))
 	case c.env.PassFailed != nil:
 		return fmt.Sprintf("nothing is created at %s while its passes fail: %s", c.r.Provider, c.env.PassFailed.Cause)
 	}

@@ -31,6 +31,12 @@ func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
 		if n := j.nextStep(); j.plan.Reason != want || n.GetCommand() != "ironherd discrepancy list" {
 			t.Errorf("%s: %v", j.plan.Reason, n)
 		}
+		for n, counted := range map[int]string{fleet.CountedAtMost - 1: "(9999)", fleet.CountedAtMost: "(10000+)"} {
+			env.Discrepancies = n
+			if p := lifecycle.Decide(r, env, now); p.Reason != strings.Replace(want, "(1)", counted, 1) {
+				t.Error(p.Reason)
+			}
+		}
 		env = fleet.Environment{Policy: fleet.DefaultPolicy(), PassFailed: &fleet.BackoffState{Cause: "list devices: 401", NotBefore: now.Add(time.Minute)}}
 		if p := lifecycle.Decide(r, env, now); p.Reason != before+"nothing is created at metal while its passes fail: list devices: 401" {
 			t.Error(p.Reason)
