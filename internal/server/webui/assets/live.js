@@ -55,13 +55,17 @@
   // Loads the page anew, where swapping elements is not enough: at most once a minute, because behind
   // one address there may be servers of two versions. Whatever comes too early waits, and is left to
   // the next stream where there is none then, as the browser would show an error in the page's place, or
-  // where text is selected that would be lost.
+  // where text is selected that would be lost. What somebody is typing would be lost, too.
   let later;
+  const typing = () => {
+    const e = document.activeElement;
+    return e?.matches("input") && e.value !== e.defaultValue;
+  };
   const rest = () => Number(sessionStorage.getItem("anew") || 0) + 60000 - Date.now();
   const anew = () => {
     clearTimeout(later);
-    if (rest() > 0) {
-      later = setTimeout(() => { if (stream?.readyState === EventSource.OPEN && !waiting.size) anew(); }, rest());
+    if (rest() > 0 || typing()) {
+      later = setTimeout(() => { if (stream?.readyState === EventSource.OPEN && !waiting.size) anew(); }, Math.max(rest(), 5000));
       return;
     }
     sessionStorage.setItem("anew", String(Date.now()));
