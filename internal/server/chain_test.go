@@ -20,8 +20,8 @@ import (
 )
 
 // TestACertificateOfAnotherAuthority: a certificate that does not lead to those which agents verify
-// it by is told as one that they refuse, so that no silence counts. At a renewal it does not replace
-// one that they accept.
+// it by is told as one that they refuse, so that no silence counts. At a renewal it does not
+// replace one that they accept.
 func TestACertificateOfAnotherAuthority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
