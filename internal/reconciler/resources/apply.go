@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -174,11 +175,11 @@ func (p *pass) howToApply(o *object.Object, live metav1.Object, ours bool) api.A
 
 // recreate deletes an object and creates it again, because the server refuses to change it although
 // it would accept it as a new one.
-func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) error {
-	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, refused); err != nil {
+func (p *pass) recreate(ctx context.Context, i *item, ours bool, why error) error {
+	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, why); err != nil {
 		return err
 	}
-	withdraw := p.ledger.intend(i.Key, i.Need, false)
+	withdraw := p.ledger.replace(i.Key, i.Need)
 	if err := p.writeInventory(ctx); err != nil {
 		if notStored(err) {
 			withdraw()
@@ -186,13 +187,8 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		return err
 	}
 	err := p.delete(ctx, i.kind, i.Key, i.live, i.Need)
-	switch {
-	case err == nil || !answered(err): // it is gone, or may be
-		p.results.Lock()
-		p.halfway[i.Key] = true
-		p.results.Unlock()
-	case !notFound(err):
-		withdraw() // what stays recorded is what the next leader finishes
+	if refused(err) { // else it is gone, or may be
+		withdraw()
 	}
 	switch {
 	case apierrors.IsConflict(err):
@@ -205,10 +201,17 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, refused error) 
 		return fmt.Errorf("create again: %w", err)
 	}
 	p.succeeded(&p.report.Recreated, i.Key)
-	p.tell(i.Object, i.live, eventRecreated, "deleted and created again, because a field of it cannot be changed: "+refused.Error())
+	p.tell(i.Object, i.live, eventRecreated, "deleted and created again, because a field of it cannot be changed: "+why.Error())
 	p.a.log.InfoContext(ctx, "deleted and created again, because a field of it cannot be changed",
-		slog.String("object", i.Key.String()), slog.Any("refused", refused))
+		slog.String("object", i.Key.String()), slog.Any("refused", why))
 	return nil
+}
+
+// refused reports whether the server has refused a request, and so has done nothing. After an
+// answer that tells of a fault of its own, or of its backend's, it may have done it all the same.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !notFound(err) && status.Status().Code < http.StatusInternalServerError
 }
 
 // replaceable returns nil if an object that cannot be changed may be replaced.

@@ -1,14 +1,17 @@
 package resources_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
 )
@@ -132,9 +135,125 @@ func TestPauseHoldsAfterADeath(t *testing.T) {
 				t.Fatalf("the pause does not hold: %+v", r)
 			}
 		}
+		third.stop()
+		fourth := w.start(resources.Options{BuiltIn: small(t, 2)})
+		fourth.SetOverrides(pauseAll())
+		if r, _ := fourth.pass(); r.Paused == 0 || w.there(runtimes, "", "gvisor") {
+			t.Fatalf("about to be replaced %t: the pause does not hold for the leader after the next: %+v", replaced, r)
+		}
+		fourth.SetOverrides(nil)
+		fourth.done()
+		w.consistent("after the pause")
+		fourth.stop()
+	}
+}
+
+// TestInventoryOfAnOlderRelease: an older release left the same record of an object that it was
+// about to create again after others had deleted it as of one that it had deleted itself. A pause
+// holds for both.
+func TestInventoryOfAnOlderRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start(resources.Options{BuiltIn: small(t, 1)})
+	first.done()
+	first.stop()
+	const kind = "RuntimeClass.node.k8s.io"
+	uid := "uid=" + string(w.get(runtimes, "", "gvisor").GetUID())
+	lines, _ := nested(w.get(configMaps, inventory.Namespace, inventory.Name).Object, []string{"data", kind}).(string)
+	lines = strings.Replace(lines, uid, fmt.Sprintf("%s mark=OLDER at=%d", uid, time.Now().Unix()), 1)
+	w.patch(configMaps, inventory.Namespace, inventory.Name, fmt.Sprintf(`{"data":{%q:%q}}`, kind, lines))
+	if e := w.inventory().Entries[gvisor]; e.Mark != "OLDER" || e.UID == "" {
+		t.Fatalf("%+v", e)
+	}
+	w.remove(runtimes, "", "gvisor")
+	second := w.start(resources.Options{BuiltIn: small(t, 1)})
+	second.SetOverrides(pauseAll())
+	for range 2 {
+		if r, _ := second.pass(); r.Paused == 0 || w.there(runtimes, "", "gvisor") {
+			t.Fatalf("the pause does not hold: %+v", r)
+		}
+	}
+	second.SetOverrides(nil)
+	second.done()
+	w.consistent("after the pause")
+}
+
+// TestPauseAfterADeleteWithoutEffect: the request that deletes an object, to create it again, never
+// arrives, and a pause begins. What a person deletes then is not created.
+func TestPauseAfterADeleteWithoutEffect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start(resources.Options{BuiltIn: small(t, 1)})
+	first.done()
+	first.stop()
+	over := &wire{before: pass, after: pass}
+	over.before = func(_ int, r *http.Request) error {
+		if deletes(r) {
+			return errDied
+		}
+		return nil
+	}
+	second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+	if r, err := second.pass(); err == nil || !w.there(runtimes, "", "gvisor") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	second.SetOverrides(pauseAll())
+	if r, _ := second.pass(); r.Paused == 0 {
+		t.Fatalf("the pause does not hold: %+v", r)
+	}
+	drain(second)
+	w.remove(runtimes, "", "gvisor")
+	w.await("the news", func() bool { return len(second.Changed()) == 1 })
+	if r, _ := second.pass(); r.Paused == 0 || w.there(runtimes, "", "gvisor") {
+		t.Fatalf("the pause does not hold: %+v", r)
+	}
+	second.SetOverrides(nil)
+	over.before = pass
+	second.done()
+	w.consistent("after the pause")
+}
+
+// TestPauseAfterADeleteAndAFault: a server that answers a deletion with a fault of its own may
+// have carried it out. What it has deleted is created again, in spite of a pause.
+func TestPauseAfterADeleteAndAFault(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	resource := schema.GroupResource{Resource: "runtimeclasses"}
+	for name, answer := range map[string]error{
+		"internal error": apierrors.NewInternalError(errDied),
+		"timeout":        apierrors.NewTimeoutError("it took too long", 0),
+		"server timeout": apierrors.NewServerTimeout(resource, "delete", 0),
+		"unavailable":    apierrors.NewServiceUnavailable("etcd has no leader"),
+	} {
+		w.clean()
+		first := w.start(resources.Options{BuiltIn: small(t, 1)})
+		first.done()
+		first.stop()
+		over := &wire{before: pass, after: pass}
+		second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+		over.after = func(_ int, r *http.Request) error {
+			if !deletes(r) {
+				return nil
+			}
+			second.SetOverrides(pauseAll())
+			return answer
+		}
+		if r, err := second.pass(); err == nil || w.there(runtimes, "", "gvisor") {
+			t.Fatalf("%s: it was not deleted, or all is well: %+v, %v", name, r, err)
+		}
+		third := second
+		if name == "timeout" { // that it may be gone is known to the next leader, too
+			second.stop()
+			third = w.start(resources.Options{BuiltIn: small(t, 2)})
+			third.SetOverrides(pauseAll())
+		}
+		w.soon(name+": what was begun to be finished", func() bool {
+			_, _ = third.pass() // it fails until the watch has told
+			return w.there(runtimes, "", "gvisor")
+		})
 		third.SetOverrides(nil)
 		third.done()
-		w.consistent("after the pause")
+		w.consistent(name)
 		third.stop()
 	}
 }

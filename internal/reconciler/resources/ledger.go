@@ -77,7 +77,7 @@ func (l *ledger) intend(key object.Key, need object.Need, lost bool) (withdraw f
 	before, had := l.current.Entries[key]
 	entry := before
 	if lost {
-		entry.UID = ""
+		entry.UID, entry.Replacing = "", false
 	}
 	if before.Mark != "" {
 		entry.Need = need
@@ -99,15 +99,30 @@ func (l *ledger) intend(key object.Key, need object.Need, lost bool) (withdraw f
 	}
 }
 
-// unfinished returns the objects that were to be deleted and created again, as far as is recorded.
-func (l *ledger) unfinished() map[object.Key]bool {
-	all := map[object.Key]bool{}
-	for key, entry := range l.entries() {
-		if entry.UID != "" && entry.Mark != "" {
-			all[key] = true
-		}
+// replace records that an object is about to be deleted and created again. Withdraw takes the
+// record back; it may be called only if the object is there still.
+func (l *ledger) replace(key object.Key, need object.Need) (withdraw func()) {
+	back := l.intend(key, need, false)
+	l.edit(key, func(entry *inventory.Entry) { entry.Replacing = true })
+	return func() {
+		l.notReplaced(key)
+		back()
 	}
-	return all
+}
+
+// notReplaced takes back the word that an object is being replaced.
+func (l *ledger) notReplaced(key object.Key) {
+	l.edit(key, func(entry *inventory.Entry) { entry.Replacing = false })
+}
+
+// edit changes the entry of an object, if it has one.
+func (l *ledger) edit(key object.Key, change func(*inventory.Entry)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if entry, there := l.current.Entries[key]; there {
+		change(&entry)
+		l.current.Entries[key] = entry
+	}
 }
 
 // created records the UID of an object that we have created, and who needs it.
@@ -119,12 +134,7 @@ func (l *ledger) created(key object.Key, uid string, need object.Need) {
 
 // needs records who needs an object that has an entry.
 func (l *ledger) needs(key object.Key, need object.Need) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if entry, there := l.current.Entries[key]; there {
-		entry.Need = need
-		l.current.Entries[key] = entry
-	}
+	l.edit(key, func(entry *inventory.Entry) { entry.Need = need })
 }
 
 // forget removes the entry of an object.

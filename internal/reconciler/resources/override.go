@@ -34,14 +34,51 @@ func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
 	return paused
 }
 
-// takeOver finds out, once in a session, whether the leader before us has deleted an object to
-// create it again, and has not created it. That is to be finished, whatever is paused.
-func (p *pass) takeOver(i *item) {
-	if !p.inherited[i.Key] {
-		return
+// takeOver finds out what has become of replacements that are recorded as unfinished: the leader
+// before us may have died, or the server may have given no answer. What is gone is created,
+// whatever is paused. Of what is there, the record is taken back: it was not deleted, or others
+// have created it, and a pause holds for it from now on.
+func (p *pass) takeOver(ctx context.Context, items []*item) error {
+	var unsure []*item
+	for _, i := range items {
+		if !p.replacing(i) || i.mirror == nil {
+			continue
+		}
+		if i.live = p.now(i); i.live == nil {
+			continue
+		}
+		p.adopt(i.Object, i.live) // it may be the new one
+		if p.replacing(i) && !p.going(i) {
+			unsure = append(unsure, i)
+		}
 	}
-	delete(p.inherited, i.Key)
-	if i.live == nil && i.Replaceable() {
-		p.halfway[i.Key] = true
-	}
+	return each(ctx, unsure, func(ctx context.Context, i *item) error {
+		live, err := p.a.client.Get(ctx, i.kind, i.Key)
+		switch {
+		case notFound(err):
+			i.mirror.Remove(nameOf(i.Key), i.live.UID) // the watch is about to tell
+			p.results.Lock()
+			delete(p.unlabeled, i.Key)
+			p.results.Unlock()
+		case err != nil:
+			if err = p.unanswered(ctx, err); !answered(err) {
+				return err
+			}
+		default:
+			if i.live = live; !p.going(i) {
+				p.ledger.notReplaced(i.Key)
+			}
+		}
+		return nil
+	})
+}
+
+// replacing reports whether an object was deleted to be created again, and is not yet, as far as is
+// recorded.
+func (p *pass) replacing(i *item) bool { return p.ledger.entry(i.Key).Replacing }
+
+// going reports whether a live object is the one that is being replaced, and its deletion has
+// begun.
+func (p *pass) going(i *item) bool {
+	return i.live.DeletionTimestamp != nil && p.ledger.entry(i.Key).UID == string(i.live.UID)
 }

@@ -48,7 +48,7 @@ type pass struct {
 	// deleted; 0: there is none.
 	absentIn time.Duration
 
-	// results guards what workers write: report, failures, absent, lost, halfway, foreign, unlabeled,
+	// results guards what workers write: report, failures, absent, lost, foreign, unlabeled,
 	// failing, blocked, events, why, saying, health.
 	results sync.Mutex
 	report  reconciler.Report
@@ -172,6 +172,9 @@ func (p *pass) keep(ctx context.Context, objects []*object.Object) error {
 	for _, i := range items {
 		p.located[i.Key] = i
 	}
+	if err := p.takeOver(ctx, items); err != nil {
+		return err
+	}
 	p.compare(ctx, items)
 	found := p.todo
 	for _, level := range p.want.levels(found) {
@@ -217,9 +220,6 @@ func (p *pass) openInventory(ctx context.Context) error {
 	})
 	if err := p.ledger.refresh(ctx, seen); err != nil {
 		return err
-	}
-	if p.inherited == nil {
-		p.inherited = p.ledger.unfinished()
 	}
 	if p.ledger.faults != nil {
 		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: inventoryKey.String(), Reason: p.ledger.faults.Error()})
@@ -321,13 +321,11 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 	p.todo = nil
 	for _, i := range items {
 		i.live = p.now(i)
-		p.takeOver(i)
 		if i.live != nil {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Object, i.live)
 			if p.asWanted(i, i.live) {
 				delete(p.failures, i.Key)
-				delete(p.halfway, i.Key)
 				continue
 			}
 			if p.leaveAlone(ctx, i) {
@@ -338,7 +336,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 				continue
 			}
 		}
-		if i.live == nil && !p.halfway[i.Key] { // what was begun is finished
+		if i.live == nil && !p.replacing(i) { // what was begun is finished
 			if p.leaveAlone(ctx, i) {
 				continue
 			}
@@ -384,7 +382,7 @@ func (p *pass) lookUp(ctx context.Context) error {
 			i.live = live
 		case notFound(err):
 			p.results.Lock()
-			if i.lost = p.ledger.entry(i.Key).UID != "" && !p.halfway[i.Key]; i.lost {
+			if i.lost = p.ledger.entry(i.Key).UID != "" && !p.replacing(i); i.lost {
 				p.lost[i.Key] = true
 			}
 			delete(p.foreign, i.Key)
@@ -396,10 +394,10 @@ func (p *pass) lookUp(ctx context.Context) error {
 	})
 	// One that is there after all, without our label, is not half of a replacement: a pause holds.
 	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
-		if i.live == nil || !p.halfway[i.Key] {
+		if i.live == nil || !p.replacing(i) || p.going(i) {
 			return false
 		}
-		delete(p.halfway, i.Key)
+		p.ledger.notReplaced(i.Key)
 		return p.leaveAlone(ctx, i)
 	})
 	return err
@@ -488,6 +486,5 @@ func (p *pass) succeeded(count *int, key object.Key) {
 	*count++
 	delete(p.failures, key)
 	delete(p.absent, key)
-	delete(p.halfway, key)
 	delete(p.lost, key)
 }

@@ -46,11 +46,6 @@ type session struct {
 	absent map[object.Key]time.Time
 	// lost are the objects that others have deleted, and that are not created again yet.
 	lost map[object.Key]bool
-	// halfway are the objects that were deleted to be created again, and are not yet.
-	halfway map[object.Key]bool
-	// inherited are the objects that the leader before us may have left so, until a pass has looked.
-	// Nil: the inventory has not been read.
-	inherited map[object.Key]bool
 	// overrides are those of the last pass.
 	overrides []reconciler.Override
 	// aborted counts the passes in a row that ended early.
@@ -89,7 +84,7 @@ func newSession(a *Applier) *session {
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
 		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
 		health: map[object.Key]seenHealth{}, said: map[object.Key]string{}, absent: map[object.Key]time.Time{},
-		unlabeled: map[object.Key]looked{}, vanished: map[schema.GroupKind]time.Time{}, halfway: map[object.Key]bool{}, lost: map[object.Key]bool{},
+		unlabeled: map[object.Key]looked{}, vanished: map[schema.GroupKind]time.Time{}, lost: map[object.Key]bool{},
 	}
 }
 

@@ -262,6 +262,18 @@ func (w *world) await(what string, so func() bool) {
 	}
 }
 
+// soon is await of what passes do within the first few hundred, if they do it at all.
+func (w *world) soon(what string, so func() bool) {
+	w.Helper()
+	tries := 0
+	w.await(what, func() bool {
+		if tries++; tries > 300 {
+			w.Fatalf("%s does not come", what)
+		}
+		return so()
+	})
+}
+
 // applier is one of ours that runs until the test ends, or until stop.
 type applier struct {
 	*world

@@ -29,11 +29,11 @@
 //     under way, and then forgotten.
 //   - Death after 2, or the answer is lost: the object bears the mark; 3 is done by whoever comes
 //     next.
-//   - Death while an object is replaced (deleted and created again): its entry has a mark beside
-//     the UID of the one before. If that is gone, whoever leads next creates the object, whatever
-//     is paused. No object that others have deleted has such an entry: when we find it gone, the
-//     entry loses its UID before it gets a mark, and a deletion that is refused takes the mark
-//     back.
+//   - Death while an object is replaced (deleted and created again): its entry says so by a word of
+//     its own, beside a mark and the UID of the one before. If that is gone, whoever leads next
+//     creates the object, whatever is paused. The word is taken back when the deletion is refused,
+//     and when the object turns out to be there. A mark and a UID alone prove nothing: releases
+//     before the word left them of an object that others had deleted, too.
 //   - Death within 4: the object is deleted again, which is no error, or is found gone.
 //   - Two leaders (one of them deposed): each part of the inventory is written only under a
 //     precondition of the resourceVersion that was read, so the late one is refused where its
@@ -51,6 +51,10 @@
 // reported, and kept as they are. A line without a need is taken for one of an object of a
 // manifest, which the rules about deletions protect; the next pass that wants the object corrects
 // it.
+//
+// The word of an object that is being replaced is "mark=replacing", before the mark itself. To
+// releases that do not know it, a line with a word of another name is one that cannot be read; of
+// two marks they take the last one, and write that alone.
 //
 // One ConfigMap holds some ten thousand objects, so the inventory has parts: 1, 2, 4 … maxParts
 // ConfigMaps. Each object has its place in one of them, by a hash of its name. When a part would
@@ -114,10 +118,16 @@ type Entry struct {
 	Mark string
 	// At is when the mark was recorded, by the clock of who did.
 	At time.Time
+	// Replacing tells that we have deleted the object of the UID, or are about to, and create it again
+	// with the mark.
+	Replacing bool
 	// Need is that of the release which wants the object, or wanted it last. Annotations on the live
 	// object say the same; anybody can write those.
 	Need object.Need
 }
+
+// replacing is how a line says so. A mark is never like that: it has capital letters and digits.
+const replacing = "mark=replacing"
 
 // Ours reports whether a live object is the one that we created.
 func (e Entry) Ours(uid, mark string) bool {
@@ -191,7 +201,7 @@ func partOf(key object.Key, parts int) int {
 	return int(sum.Sum32() & uint32(parts-1)) //nolint:gosec // parts is a small power of two
 }
 
-// parseLine reads "namespace/name uid=… mark=… at=… need=…".
+// parseLine reads "namespace/name uid=… mark=replacing mark=… at=… need=…".
 func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -204,6 +214,10 @@ func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 	}
 	key = object.Key{Group: group, Kind: name, Namespace: namespace, Name: rest}
 	for _, word := range words[1:] {
+		if word == replacing {
+			e.Replacing = true
+			continue
+		}
 		field, value, _ := strings.Cut(word, "=")
 		switch field {
 		case "uid":
@@ -231,6 +245,7 @@ func parseLine(kind, line string) (key object.Key, e Entry, err error) {
 	if e.Mark == "" {
 		e.At = time.Time{}
 	}
+	e.Replacing = e.Replacing && e.UID != "" && e.Mark != ""
 	return key, e, nil
 }
 
@@ -241,6 +256,9 @@ func (i *Inventory) Data(parts int) []map[string]string {
 		words := []string{key.Namespace + "/" + key.Name}
 		if e.UID != "" {
 			words = append(words, "uid="+e.UID)
+		}
+		if e.Replacing {
+			words = append(words, replacing)
 		}
 		if e.Mark != "" {
 			words = append(words, "mark="+e.Mark, "at="+strconv.FormatInt(e.At.Unix(), 10))

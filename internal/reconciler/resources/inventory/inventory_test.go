@@ -29,6 +29,7 @@ func TestRoundTrip(t *testing.T) {
 			e := inventory.Entry{UID: name.Draw(t, "UID")}
 			if rapid.Bool().Draw(t, "marked") {
 				e.Mark, e.At = name.Draw(t, "mark"), time.Unix(rapid.Int64Range(0, 1<<40).Draw(t, "at"), 0)
+				e.Replacing = rapid.Bool().Draw(t, "replacing")
 			}
 			e.Need = rapid.SampledFrom([]object.Need{object.Nobody, object.Optional, object.Required}).Draw(t, "need")
 			i.Entries[key] = e
@@ -85,6 +86,33 @@ func TestUnreadableStays(t *testing.T) {
 	i, err := inventory.Parse([]map[string]string{{}, {"Role": "?\n"}})
 	if err == nil || i.Data(4)[1]["Role"] != "?\n" {
 		t.Errorf("%v, %v", i.Data(4), err)
+	}
+}
+
+// TestReplacing: that an object is being replaced is a word of its own. A mark beside a UID alone,
+// which older releases have left for other reasons, does not say so. Older releases read the line:
+// of two marks they take the last one.
+func TestReplacing(t *testing.T) {
+	t.Parallel()
+	const line = "/a uid=1 mark=replacing mark=M at=7"
+	for text, want := range map[string]inventory.Entry{
+		line:                          {UID: "1", Mark: "M", At: time.Unix(7, 0), Replacing: true},
+		"/a uid=1 mark=M at=7":        {UID: "1", Mark: "M", At: time.Unix(7, 0)},
+		"/a mark=replacing mark=M":    {Mark: "M"},
+		"/a uid=1 mark=replacing":     {UID: "1"},
+		"/a mark=replacing uid=1":     {UID: "1"},
+		"/a mark=M mark=N uid=1 at=7": {UID: "1", Mark: "N", At: time.Unix(7, 0)},
+	} {
+		i, err := inventory.Parse([]map[string]string{{"Role": text + "\n"}})
+		if got := i.Entries[object.Key{Kind: "Role", Name: "a"}]; err != nil || got != want {
+			t.Errorf("%s: %+v, want %+v, %v", text, got, want, err)
+		}
+		if text == line && i.Data(1)[0]["Role"] != line+"\n" {
+			t.Errorf("it is written as %q", i.Data(1)[0]["Role"])
+		}
+	}
+	if i, err := inventory.Parse([]map[string]string{{"Role": "/a mark=replacing\n"}}); err == nil {
+		t.Errorf("the word alone is %+v", i.Entries)
 	}
 }
 
