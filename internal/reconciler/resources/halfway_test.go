@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,6 +257,50 @@ func TestPauseAfterADeleteAndAFault(t *testing.T) {
 		w.consistent(name)
 		third.stop()
 	}
+}
+
+// TestLateCreateAgainOfWhatNobodyWants: the request of a deposed leader that creates an object
+// again arrives when its successor has found the object gone, and does not want it. The successor
+// deletes it.
+func TestLateCreateAgainOfWhatNobodyWants(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start(resources.Options{BuiltIn: small(t, 1)})
+	first.done()
+	first.stop()
+	waiting, arrive := make(chan struct{}), make(chan struct{})
+	over := &wire{before: pass, after: pass}
+	stall := sync.OnceFunc(func() {
+		close(waiting)
+		<-arrive
+	})
+	over.before = func(_ int, r *http.Request) error {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/runtimeclasses/gvisor") && !w.there(runtimes, "", "gvisor") {
+			stall()
+		}
+		return nil
+	}
+	deposed := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = deposed.pass() // whatever becomes of it
+	}()
+	<-waiting
+	successor := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	successor.done()
+	successor.silent()
+	close(arrive)
+	<-ended
+	deposed.stop()
+	if !w.there(runtimes, "", "gvisor") {
+		t.Fatal("the request did not arrive")
+	}
+	w.soon("that it is deleted", func() bool {
+		successor.done()
+		return !w.there(runtimes, "", "gvisor")
+	})
+	w.nothingLeft("at the end")
 }
 
 // TestDeleteRefused: what was not deleted is not recorded as about to be created again.

@@ -115,6 +115,11 @@ func (l *ledger) notReplaced(key object.Key) {
 	l.edit(key, func(entry *inventory.Entry) { entry.Replacing = false })
 }
 
+// gone records that an object with an entry is gone. What its mark was sent with may be under way.
+func (l *ledger) gone(key object.Key) {
+	l.edit(key, func(entry *inventory.Entry) { entry.UID, entry.Replacing = "", false })
+}
+
 // edit changes the entry of an object, if it has one.
 func (l *ledger) edit(key object.Key, change func(*inventory.Entry)) {
 	l.mu.Lock()

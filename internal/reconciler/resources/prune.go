@@ -276,12 +276,16 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 			return nil // the request that creates it may be under way; the mirror will tell
 		}
 		live, err := p.a.client.Get(ctx, l.kind, l.Key)
-		if notFound(err) {
+		switch {
+		case notFound(err) && l.entry.Mark != "" && time.Since(l.entry.At) < inventory.Settle:
+			p.ledger.gone(l.Key) // the request that creates it again may be under way
+			l.settled = true
+			return nil
+		case notFound(err):
 			p.ledger.forget(l.Key)
 			l.settled = true
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return p.isolateLeftover(ctx, l, err)
 		}
 		l.live = live
