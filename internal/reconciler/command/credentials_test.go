@@ -49,7 +49,12 @@ func TestRejectedCredentials(t *testing.T) {
 // configuration. It is told all the same.
 func TestCheckWithoutOneMember(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
+	// It answers as an API server without an inventory.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not found","reason":"NotFound","code":404}`))
+	}))
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "http://127.0.0.1:9", server.URL, 1)), 0o600); err != nil {

@@ -277,5 +277,9 @@ func answered(err error) bool {
 	return false
 }
 
-// notFound reports whether the API server says that there is no such object.
-func notFound(err error) bool { return apierrors.IsNotFound(err) }
+// notFound reports whether the API server says that there is no such object. What stands before it,
+// or a server that has only just started and does not serve the kind yet, answers 404 to anything,
+// in words of its own.
+func notFound(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
