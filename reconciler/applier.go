@@ -63,6 +63,9 @@ type Report struct {
 	// Unhealthy is how many are there, and are not healthy as far as that is known. Nothing waits
 	// for health but objects that depend on others.
 	Unhealthy int `json:"unhealthy,omitempty"`
+	// Deleting are the objects that are no longer wanted and that finalizers hold, as the last pass
+	// found that went to its end.
+	Deleting []Deletion `json:"deleting,omitempty"`
 	// Requests is how many were sent to the API server.
 	Requests int `json:"requests"`
 	// Ready tells that everything which an API server of the release needs is as wanted, whatever
@@ -99,6 +102,9 @@ type Diff struct {
 	// now.
 	Changes  []Change  `json:"changes"`
 	Failures []Failure `json:"failures,omitempty"`
+	// Deleting are the objects that are no longer wanted, are being deleted already, and are held by
+	// their finalizers.
+	Deleting []Deletion `json:"deleting,omitempty"`
 	// Approve is the digest of the manifests whose approval (see Approve) makes a pass do what it
 	// holds back because so much is no longer in them. Empty: nothing waits for an approval.
 	Approve string `json:"approve,omitempty"`

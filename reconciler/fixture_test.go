@@ -74,6 +74,7 @@ type resources struct {
 	broken error
 	// optional tells that what is broken is nothing that API servers need.
 	optional bool
+	deleting []Deletion
 }
 
 type hand struct {
@@ -111,7 +112,7 @@ func (h *hand) Pass(ctx context.Context) (Report, error) {
 		return Report{}, context.Cause(ctx)
 	}
 	h.passes++
-	report := Report{Objects: 1}
+	report := Report{Objects: 1, Deleting: h.deleting}
 	if h.broken != nil {
 		report.Failures = []Failure{{Object: "Thing x", Reason: h.broken.Error(), Required: !h.optional}}
 		if !h.optional {

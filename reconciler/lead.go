@@ -59,6 +59,8 @@ type term struct {
 	// reason is that of the last plan that was logged.
 	reason        string
 	troubleWriter troubleWriter
+	// deletionWriter tells what deletions finalizers hold up.
+	deletionWriter deletionWriter
 
 	// revision is that of the known status, and at a revision of etcd at which it was so.
 	revision, at int64
@@ -96,6 +98,7 @@ func (t *term) round(ctx context.Context) error {
 	t.logPlan(ctx, plan)
 	if plan.Hold {
 		t.troubleWriter.none(ctx, t)
+		t.deletionWriter.none(ctx, t)
 		t.awaitChange(ctx, nodes.Revision)
 		return nil
 	}

@@ -30,6 +30,8 @@ type Overview struct {
 	Reason string `json:"reason,omitempty"`
 	// Trouble is why the leader's passes fail. Nil: they do not.
 	Trouble *Trouble `json:"trouble,omitempty"`
+	// Deletions are what is no longer wanted and is held by finalizers. Nil: nothing is.
+	Deletions *Deletions `json:"deletions,omitempty"`
 	// Approval is a person's word about the manifests. Nil: there is none.
 	Approval *Approval `json:"approval,omitempty"`
 	// Overrides are what people want to be treated in another way for a while.
@@ -66,6 +68,9 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	if o.Trouble, err = readTrouble(ctx, client, layout); err != nil {
 		return Overview{}, err
 	}
+	if o.Deletions, err = readDeletions(ctx, client, layout); err != nil {
+		return Overview{}, err
+	}
 	if o.Overrides, err = readOverrides(ctx, client, layout); err != nil {
 		return Overview{}, err
 	}
@@ -77,6 +82,9 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 	}
 	if o.Trouble != nil && (!found || o.Trouble.Node != leader.Name) {
 		o.Trouble = nil // of an earlier leader
+	}
+	if o.Deletions != nil && (!found || o.Deletions.Node != leader.Name) {
+		o.Deletions = nil
 	}
 	builds := map[release.Release]release.Build{}
 	if found {

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,8 +125,8 @@ func TestApprovalsAreShownWhileTheyHold(t *testing.T) {
 	}
 }
 
-// TestTroubleOfAnEarlierLeader is not shown as what is, and a leader that holds removes it: it runs
-// no pass that could fail.
+// TestTroubleOfAnEarlierLeader: neither that nor what it waited for is shown as what is. A leader
+// that holds removes both: it runs no pass that could fail.
 func TestTroubleOfAnEarlierLeader(t *testing.T) {
 	t.Parallel()
 	client, layout := shared.Client(t), ownLayout()
@@ -137,18 +138,22 @@ func TestTroubleOfAnEarlierLeader(t *testing.T) {
 	if err == nil {
 		_, err = client.Put(t.Context(), layout.Trouble(), `{"node":"old","error":"it has no disk"}`)
 	}
+	if err == nil {
+		_, err = client.Put(t.Context(), layout.Deletions(), `{"node":"old","count":1,"objects":[{"object":"Thing x"}]}`)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := build("v2.0.0", "v2.0.0", "v2.0.0")
-	if o, err := Look(t.Context(), client, layout, b, quiet(t)); err != nil || o.Trouble != nil {
-		t.Errorf("nobody leads, and the trouble is %+v, %v", o.Trouble, err)
+	if o, err := Look(t.Context(), client, layout, b, quiet(t)); err != nil || o.Trouble != nil || o.Deletions != nil {
+		t.Errorf("nobody leads, and the trouble is %+v, and these are being deleted: %+v, %v", o.Trouble, o.Deletions, err)
 	}
 	var r resources
 	s := start(t, client, Config{Node: "n1", Build: b, Layout: layout}, &r)
 	eventually(t, "the leader holds", func() bool { return s.State().Blocked != "" })
 	eventually(t, "the trouble is gone", func() bool {
-		read, err := etcd.Read(t.Context(), client, etcd.Range{Key: layout.Trouble()})
-		return err == nil && len(read.Entries) == 0
+		trouble, err := etcd.Read(t.Context(), client, etcd.Range{Key: layout.Trouble()})
+		deletions, errDeletions := etcd.Read(t.Context(), client, etcd.Range{Key: layout.Deletions()})
+		return errors.Join(err, errDeletions) == nil && len(trouble.Entries)+len(deletions.Entries) == 0
 	})
 }

@@ -38,6 +38,9 @@ func (l Layout) Status() string { return l.Root + "/reconciler/status" }
 // Trouble is the key under which the leader tells why its passes fail.
 func (l Layout) Trouble() string { return l.Root + "/reconciler/trouble" }
 
+// Deletions is the key under which the leader tells which objects it waits for to go.
+func (l Layout) Deletions() string { return l.Root + "/reconciler/deletions" }
+
 // Approval is the key of a person's word that what the manifests say is a decision.
 func (l Layout) Approval() string { return l.Root + "/reconciler/approval" }
 

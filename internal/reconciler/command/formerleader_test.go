@@ -40,7 +40,7 @@ func TestAFormerLeaderCountsNothing(t *testing.T) {
 	}
 	p.put(p.layout().Node("new"), `{"roles":["kubernetes-controller"],"release":"v9.9.9"}`)
 	await(t, "that it leads no longer", says("leading 0"))
-	if !says("objects 0", "failures 0", "failures_required 0", "paused 0", "unhealthy 0")() {
+	if !says("objects 0", "failures 0", "failures_required 0", "paused 0", "deleting 0", "unhealthy 0")() {
 		_, body := get(t, address, "/metrics")
 		t.Errorf("it counts what it found as the leader:\n%s", body)
 	}

@@ -119,6 +119,7 @@ func (m *metrics) watch(s *reconciler.Service, c config, kubeconfig resources.Ce
 		failures:  describe("failures", "Objects that the last pass of our leadership could not make what is wanted, as far as it got."),
 		required:  describe("failures_required", "Of the failures of the last pass of our leadership, those that API servers may have to wait for."),
 		paused:    describe("paused", "Objects that are not what is wanted, and that the last pass of our leadership left alone because somebody has paused them."),
+		deleting:  describe("deleting", "Objects that are no longer wanted and that their finalizers hold, as of the last pass of our leadership; 0 when there was none."),
 		unhealthy: describe("unhealthy", "Objects that are not healthy, as far as the last pass of our leadership knew."),
 	})
 }
@@ -130,14 +131,14 @@ type stateCollector struct {
 	presents resources.Certificate // to the API server
 
 	expires, soon, leading, term, campaign, blocked, status, nodes, faulty, passed, failed, blocks *prometheus.Desc
-	objects, failures, required, paused, unhealthy                                                 *prometheus.Desc
+	objects, failures, required, paused, deleting, unhealthy                                       *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.expires, c.soon, c.leading, c.term, c.campaign, c.blocked, c.status, c.nodes, c.faulty, c.passed, c.failed, c.blocks,
-		c.objects, c.failures, c.required, c.paused, c.unhealthy,
+		c.objects, c.failures, c.required, c.paused, c.deleting, c.unhealthy,
 	} {
 		ch <- d
 	}
@@ -199,6 +200,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(c.failures, float64(len(report.Failures)))
 	send(c.required, float64(required))
 	send(c.paused, float64(report.Paused))
+	send(c.deleting, float64(len(report.Deleting)))
 	send(c.unhealthy, float64(report.Unhealthy))
 }
 

@@ -79,6 +79,16 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 			pair("", "%s: %s", clean(f.Object), clean(f.Reason))
 		}
 	}
+	if d := o.Deletions; d != nil {
+		name := "being deleted"
+		for _, each := range d.Objects {
+			pair(name, "%s: %s", clean(each.Object), clean(each.Why()))
+			name = ""
+		}
+		if more := d.Count - len(d.Objects); more > 0 {
+			pair(name, "and %d more", more)
+		}
+	}
 	for _, each := range o.Overrides {
 		pair(each.Effect.Past(), "%s", clean(each.String()))
 	}
@@ -213,6 +223,9 @@ func (a *app) diffText(w io.Writer, diff reconciler.Diff, alone bool) {
 		for line := range strings.Lines(change.Text) {
 			_, _ = fmt.Fprintf(w, "  %s\n", clean(strings.TrimSuffix(line, "\n")))
 		}
+	}
+	for _, each := range diff.Deleting {
+		_, _ = fmt.Fprintf(w, "being deleted: %s: %s\n", clean(each.Object), clean(each.Why()))
 	}
 	for _, failure := range diff.Failures {
 		_, _ = fmt.Fprintf(w, "not as wanted: %s: %s\n", clean(failure.Object), clean(failure.Reason))

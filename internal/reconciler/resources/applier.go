@@ -41,9 +41,10 @@ type Applier struct {
 
 	mu        sync.Mutex
 	overrides []reconciler.Override
-	// standings are those of the last pass of this session that went to its end, and summarySeen the
-	// version of the summary that it saw.
+	// standings and deleting are those of the last pass of this session that went to its end, and
+	// summarySeen the version of the summary that it saw.
 	standings   []standing
+	deleting    []reconciler.Deletion
 	summarySeen string
 	session     *session
 	attached    chan struct{} // closed when session changes
@@ -133,7 +134,7 @@ func (a *Applier) attach(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.session = s
-	a.standings, a.summarySeen = nil, ""
+	a.standings, a.deleting, a.summarySeen = nil, nil, ""
 	close(a.attached)
 	a.attached = make(chan struct{})
 }

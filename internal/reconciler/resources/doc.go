@@ -64,6 +64,8 @@
 // own set is not selected is left as it is. None of a kind is deleted while something of that kind
 // fails (it may be what takes its place).
 //
+// What finalizers hold when it is deleted is told by name (Report.Deleting), and fails nothing.
+//
 // What was in the manifests is deleted once each pass of a while (Options.Absence) has found it
 // missing: an object that is moved from file to file is in neither for a moment. It is not deleted
 // while a manifest cannot be read, or may be unfinished (Options.Settled), nor if it is most of

@@ -138,7 +138,8 @@ func (p *pass) remember() {
 	if m := p.mirrors[api.ConfigMap.Resource].Get(nameOf(summaryKey)); m != nil {
 		seen = m.ResourceVersion
 	}
+	p.deleting = p.deletions()
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	p.a.standings, p.a.summarySeen = all, seen
+	p.a.standings, p.a.deleting, p.a.summarySeen = all, p.deleting, seen
 }

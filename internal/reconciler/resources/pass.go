@@ -96,6 +96,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		p.lookAtAll(ctx)
 		p.remember()
 	}
+	p.report.Deleting = s.deleting
 	shorten(p.report.Failures)
 	p.tellFaults(ctx)
 	p.rememberSaid(err == nil)

@@ -77,7 +77,7 @@ func (a *Applier) quiet() *Applier {
 }
 
 func (l *plan) diff() reconciler.Diff {
-	d := reconciler.Diff{Objects: l.p.report.Objects, Failures: l.p.report.Failures, Approve: l.approve}
+	d := reconciler.Diff{Objects: l.p.report.Objects, Failures: l.p.report.Failures, Deleting: l.p.deletions(), Approve: l.approve}
 	all := make([]plannedChange, 0, len(l.changes))
 	for _, c := range l.changes {
 		all = append(all, c)

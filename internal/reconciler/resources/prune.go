@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,11 @@ type leftover struct {
 // need is that of the release which wanted it last, as the inventory has it: an annotation on the
 // live object must not take it out of what protects the objects of manifests.
 func (l *leftover) need() object.Need { return l.entry.Need }
+
+// ours reports whether a live object is the one that we have created.
+func (l *leftover) ours(live *metav1.PartialObjectMetadata) bool {
+	return l.entry.Ours(string(live.UID), live.Annotations[object.Mark])
+}
 
 // object is what failures of it are reported of.
 func (l *leftover) object() *object.Object {
@@ -291,7 +297,7 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 		l.live = live
 	}
 	switch {
-	case !l.entry.Ours(string(l.live.UID), l.live.Annotations[object.Mark]):
+	case !l.ours(l.live):
 		p.ledger.forget(l.Key)
 		p.a.log.InfoContext(ctx, "no longer wanted, but left alone: it is not the object that we created",
 			slog.String("object", l.Key.String()))
@@ -327,8 +333,12 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		p.ledger.forget(l.Key)
 	}
 	p.succeeded(&p.report.Pruned, l.Key)
-	p.tell(l.object(), l.live, eventPruned, "deleted: it is no longer wanted")
-	p.a.log.InfoContext(ctx, "deleted: it is no longer wanted", slog.String("object", l.Key.String()))
+	said := "deleted: it is no longer wanted"
+	if len(l.live.Finalizers) > 0 {
+		said = "no longer wanted: it goes when its finalizers are gone: " + strings.Join(l.live.Finalizers, ", ")
+	}
+	p.tell(l.object(), l.live, eventPruned, said)
+	p.a.log.InfoContext(ctx, said, slog.String("object", l.Key.String()))
 	return nil
 }
 

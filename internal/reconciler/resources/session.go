@@ -58,6 +58,8 @@ type session struct {
 	unlabeled map[object.Key]looked
 	// health has the health of what was looked at.
 	health map[object.Key]seenHealth
+	// deleting is what the last pass that went to its end has found of deletions that take their time.
+	deleting []reconciler.Deletion
 	// said has, of each object that is not as wanted, what was told of it last.
 	said map[object.Key]string
 	// told has the failures of no object that an event tells of.

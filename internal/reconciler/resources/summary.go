@@ -78,7 +78,7 @@ type summarized struct {
 // changed, or when somebody else has changed the ConfigMap.
 func (a *Applier) Publish(ctx context.Context, s reconciler.Standing) error {
 	a.mu.Lock()
-	data, seen := summary(s, a.standings), a.summarySeen
+	data, seen := summary(s, a.standings, a.deleting), a.summarySeen
 	a.mu.Unlock()
 	if maps.Equal(data, a.summarized.data) && seen == a.summarized.version {
 		return nil
@@ -129,13 +129,16 @@ func summaryConfigMap(data map[string]string) *unstructured.Unstructured {
 }
 
 // summary says in words how things stand.
-func summary(s reconciler.Standing, objects []standing) map[string]string {
+func summary(s reconciler.Standing, objects []standing, deleting []reconciler.Deletion) map[string]string {
 	data := map[string]string{
 		"leader": oneLine(s.Leader), "release": s.Release.String(), "status": oneLine(s.Status), "doing": oneLine(s.Doing),
 		"summary": counts(objects), "objects": objectTable(objects), "kinds": kindTable(objects),
 	}
 	if s.Blocked != "" {
 		data["blocked"] = oneLine(s.Blocked)
+	}
+	if len(deleting) > 0 {
+		data["deleting"] = deletionList(deleting)
 	}
 	if s.PassError != "" {
 		data["trouble"] = oneLine(s.PassError)

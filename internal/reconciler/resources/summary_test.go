@@ -2,8 +2,10 @@ package resources
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
@@ -29,7 +31,7 @@ func TestSummaryIsBounded(t *testing.T) {
 		}
 		all = append(all, s)
 	}
-	data := summary(reconciler.Standing{Leader: "n1", Release: kuberelease.MustParse("v1.2.3"), Doing: strings.Repeat("x", 5000), PassError: "a\nb", Blocked: "x"}, all)
+	data := summary(reconciler.Standing{Leader: "n1", Release: kuberelease.MustParse("v1.2.3"), Doing: strings.Repeat("x", 5000), PassError: "a\nb", Blocked: "x"}, all, slices.Repeat([]reconciler.Deletion{{Object: strings.Repeat("d", 400), Finalizers: slices.Repeat([]string{"x\n"}, 500)}}, 20000))
 	size := 0
 	for name, text := range data {
 		size += len(name) + len(text)
@@ -63,7 +65,7 @@ func TestSummaryForgets(t *testing.T) {
 	a.standings, a.summarySeen = []standing{{looked: true, healthy: true}}, "1"
 	a.attach(nil)
 	a.attach(&session{})
-	if got := summary(reconciler.Standing{}, a.standings)["summary"]; got != "no pass has ended yet" || a.summarySeen != "" {
+	if got := summary(reconciler.Standing{}, a.standings, a.deleting)["summary"]; got != "no pass has ended yet" || a.summarySeen != "" {
 		t.Errorf("%s, and the summary of version %q is seen", got, a.summarySeen)
 	}
 }
@@ -77,7 +79,7 @@ func TestSummarySays(t *testing.T) {
 		{Key: key("Deployment", "b"), looked: true, unhealthy: "in progress: Available: 0/1"},
 		{Key: key("ConfigMap", "c"), unapplied: "it waits for Deployment default/b, which is not healthy: in progress: Available: 0/1"},
 		{Key: key("Deployment", "d")},
-	})
+	}, []reconciler.Deletion{{Object: "Secret default/e", Finalizers: []string{"example.com/x", "y"}, Since: time.Unix(1800000000, 0)}})
 	const want = `APPLIED  HEALTHY  OBJECT                WHY NOT
 no       unknown  ConfigMap default/c   it waits for Deployment default/b, which is not healthy: in progress: Available: 0/1
 yes      no       Deployment default/b  in progress: Available: 0/1
@@ -94,7 +96,10 @@ Deployment  2        2        0
 	if data["kinds"] != kinds || data["leader"] != "control-1" || data["release"] != "v1.3.0" || data["blocked"] != "x" {
 		t.Errorf("%q", data)
 	}
-	if data := summary(reconciler.Standing{}, nil); data["summary"] != "no pass has ended yet" {
+	if want := "Secret default/e: its deletion began at 2027-01-15T08:00:00Z, and its finalizers hold it: example.com/x, y\n"; data["deleting"] != want {
+		t.Errorf("%q, want %q", data["deleting"], want)
+	}
+	if data := summary(reconciler.Standing{}, nil, nil); data["summary"] != "no pass has ended yet" {
 		t.Errorf("%q", data["summary"])
 	}
 }

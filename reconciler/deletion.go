@@ -1,0 +1,102 @@
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/reconciler/etcd"
+)
+
+// Deletion is an object that is no longer wanted, whose deletion has begun, and that is still there
+// because finalizers hold it. That is no failure: who set them has something to do first.
+type Deletion struct {
+	// Object names it for people: kind, namespace/name.
+	Object string `json:"object"`
+	// Finalizers are those that hold it.
+	Finalizers []string `json:"finalizers"`
+	// Since is when its deletion began, by the clock of the API server.
+	Since time.Time `json:"since"`
+}
+
+// Why says why the object is still there, and since when.
+func (d Deletion) Why() string {
+	return fmt.Sprintf("its deletion began at %s, and its finalizers hold it: %s", d.Since.UTC().Format(time.RFC3339), strings.Join(d.Finalizers, ", "))
+}
+
+// Deletions are those that a leader waits for. The leader keeps them in etcd, so that `status`
+// shows them on every node.
+type Deletions struct {
+	// Node that leads.
+	Node string `json:"node"`
+	// Count is how many there are.
+	Count int `json:"count"`
+	// Objects are at most maxFailures of them.
+	Objects []Deletion `json:"objects"`
+}
+
+// deletionWriter keeps the deletions that a leadership waits for in etcd. It writes when they
+// change, at most every troubleInterval, and deletes the key when there are none. Nothing is
+// decided from the key, so it does not retry a write that fails; the next pass tries again.
+type deletionWriter struct {
+	written time.Time
+	text    string // the last that was written
+	clear   bool   // etcd is known to have none
+}
+
+// passEnded updates the deletions after a pass.
+func (w *deletionWriter) passEnded(ctx context.Context, t *term, all []Deletion) {
+	if len(all) == 0 {
+		w.none(ctx, t)
+		return
+	}
+	now := time.Now()
+	if now.Sub(w.written) < troubleInterval {
+		return
+	}
+	told := Deletions{Node: t.config.Node, Count: len(all)}
+	for _, d := range all[:min(len(all), maxFailures)] {
+		told.Objects = append(told.Objects, Deletion{clip(d.Object), clipAll(d.Finalizers), d.Since})
+	}
+	text, err := json.Marshal(told)
+	if err == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Deletions(), string(text))) {
+		*w = deletionWriter{written: now, text: string(text)}
+	}
+}
+
+// none tells that there are none.
+func (w *deletionWriter) none(ctx context.Context, t *term) {
+	if !w.clear && t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Deletions())) {
+		*w = deletionWriter{written: w.written, clear: true}
+	}
+}
+
+// clipAll shortens each of some finalizers, and leaves out what is beyond the first few.
+func clipAll(finalizers []string) []string {
+	const most = 10
+	all := make([]string, 0, most)
+	for n, each := range finalizers {
+		if n == most {
+			return append(all, "…")
+		}
+		all = append(all, clip(each))
+	}
+	return all
+}
+
+// readDeletions returns nil when there are none, or when they cannot be read.
+func readDeletions(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Deletions, error) {
+	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Deletions()})
+	if err != nil {
+		return nil, err
+	}
+	var d *Deletions
+	if entry, found := snapshot.Entries[layout.Deletions()]; found && json.Unmarshal(entry.Value, &d) != nil {
+		d = nil
+	}
+	return d, nil
+}
