@@ -12,8 +12,9 @@ import (
 )
 
 // Write writes a file of mode 0600 that is complete or absent at every moment. Without replace it
-// leaves a file that exists as it is, and returns os.ErrExist. Where root writes into somebody
-// else's directory, the file becomes theirs: it is the directory's owner who will read it.
+// leaves a file that exists as it is, and returns os.ErrExist. Where root replaces a file, whoever
+// Read lets read the old one may read the new one. Where there is none, and in somebody else's
+// directory, the file becomes theirs: it is the directory's owner who will read it.
 func Write(path string, data []byte, replace bool) (err error) {
 	dir := filepath.Dir(path)
 	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
@@ -26,7 +27,11 @@ func Write(path string, data []byte, replace bool) (err error) {
 		}
 	}()
 	_, err = file.Write(data)
-	err = errors.Join(err, Give(file), file.Sync(), file.Close())
+	give := Give
+	if replace {
+		give = func(file *os.File) error { return giveAs(file, path) }
+	}
+	err = errors.Join(err, give(file), file.Sync(), file.Close())
 	if err != nil {
 		return err
 	}
@@ -72,6 +77,30 @@ func Give(file *os.File) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || stat.Uid == 0 {
 		return nil
+	}
+	return file.Chown(int(stat.Uid), int(stat.Gid))
+}
+
+// giveAs gives a file that this process has just made to whoever may read the one that it is to
+// replace, where the process is root's. A file that root alone may read says nothing of who will.
+func giveAs(file *os.File, replaced string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Lstat(replaced)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Give(file)
+	}
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	byGroup := ok && stat.Uid == 0 && info.Mode().Perm()&0o040 != 0
+	switch {
+	case !ok || !info.Mode().IsRegular() || stat.Uid == 0 && !byGroup:
+		return Give(file)
+	case byGroup:
+		return errors.Join(file.Chown(0, int(stat.Gid)), file.Chmod(0o640))
 	}
 	return file.Chown(int(stat.Uid), int(stat.Gid))
 }
