@@ -10,6 +10,7 @@
 //
 //   - The file is complete and closed to others at every moment; two who change it at the same time
 //     both succeed.
+//   - No change makes a file that is too large to be read. Tokens that expired long ago make room.
 //   - A change counts at the next call. A file that cannot be read, is open to others or has a
 //     fault lets nobody in.
 //   - No error and no log has a token or a hash.
@@ -22,8 +23,10 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,6 +69,9 @@ const (
 	MaxLife = 10 * 365 * 24 * time.Hour
 	// maxFile bounds the file, in bytes.
 	maxFile = 1 << 20
+	// keepExpired is for how long the file has a token that has expired: people look there for why a
+	// caller is refused.
+	keepExpired = 30 * 24 * time.Hour
 )
 
 var name = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
@@ -182,8 +188,15 @@ func Revoke(path, called string) error {
 	})
 }
 
-// change replaces the file's tokens. Whoever changes them at the same time waits.
+// change replaces the file's tokens, where the path leads to. Whoever changes them at the same
+// time waits. Tokens that expired long ago go. KindConflict where the file would be too large.
 func change(path string, edit func([]Token) ([]Token, error)) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if path, err = secret.Follow(path); err != nil {
+		return err
+	}
 	unlock, err := secret.Lock(filepath.Dir(path))
 	if err != nil {
 		return err
@@ -196,11 +209,19 @@ func change(path string, edit func([]Token) ([]Token, error)) (err error) {
 	if all, err = edit(all); err != nil {
 		return err
 	}
+	longAgo := time.Now().Add(-keepExpired)
+	all = slices.DeleteFunc(all, func(t Token) bool { return t.Expired(longAgo) })
 	text, err := yaml.Marshal(content{Tokens: all})
 	if err != nil {
 		return err
 	}
-	return secret.Write(path, append([]byte(header), text...), true)
+	text = append([]byte(header), text...)
+	if len(text) > maxFile {
+		return fleet.Errorf(fleet.KindConflict,
+			"%s has no room for this: it may have %d bytes at most; revoke tokens that nobody uses (`ironherd token list` shows them), or remove them from the file",
+			path, maxFile)
+	}
+	return secret.Write(path, text, true)
 }
 
 func hashOf(text string) string {
