@@ -80,7 +80,7 @@ func ReadKeyPair(certificate, key string) (tls.Certificate, error) {
 func open(path string) (*os.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, Unreadable(path, err)
+		return nil, unopened(path, err)
 	}
 	info, err := file.Stat()
 	switch {
@@ -96,18 +96,6 @@ func open(path string) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-func private(path string, info fs.FileInfo) error {
-	others := fs.FileMode(0o077)
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 {
-		others = 0o037
-	}
-	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&others != 0 {
-		return fleet.Errorf(fleet.KindInvalid, "%s is open to others (mode %04o): replace the secret if they may have read it, then chmod 600 %s",
-			path, mode.Perm(), path)
-	}
-	return nil
 }
 
 // Unreadable returns the error of Read for a file that the system does not open or read, whether it

@@ -95,7 +95,7 @@ func giveAs(file *os.File, replaced string) error {
 		return err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	byGroup := ok && stat.Uid == 0 && info.Mode().Perm()&0o040 != 0
+	byGroup := ok && stat.Uid == 0 && info.Mode()&groupReads != 0
 	switch {
 	case !ok || !info.Mode().IsRegular() || stat.Uid == 0 && !byGroup:
 		return Give(file)

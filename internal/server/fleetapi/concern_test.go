@@ -385,7 +385,7 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("open to others", "token 1: no token counts, so nobody can call from other hosts: "+path+" is open to others (mode 0644): "+
-			"replace the secret if they may have read it, then chmod 600 "+path)
+			"replace the secret if they may have read it, then `chmod 600 "+path+"`")
 		s.options.Tokens = nil
 		expect("other hosts do not reach it", "")
 	})

@@ -1,0 +1,89 @@
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// groupReads is the right of a group to read a file.
+const groupReads = 0o040
+
+// private refuses a regular file that others may read.
+func private(path string, info fs.FileInfo) error {
+	others := fs.FileMode(0o077)
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 {
+		others &^= groupReads
+	}
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&others != 0 {
+		return fleet.Errorf(fleet.KindInvalid, "%s is open to others (mode %04o): replace the secret if they may have read it, then %s",
+			path, mode.Perm(), remedy(path, info))
+	}
+	return nil
+}
+
+// unopened returns the error of a file that cannot be opened, and how to mend it where its owner
+// and its mode are the cause.
+func unopened(path string, err error) error {
+	fault := Unreadable(path, err)
+	if !errors.Is(err, fs.ErrPermission) {
+		return fault
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || mayRead(info) {
+		return fault
+	}
+	return fleet.Errorf(fleet.KindInvalid, "%w: %s", fault, remedy(path, info))
+}
+
+// remedy returns the command, and who calls it, after which this process may read a file and no
+// stranger may. A file of root's that a group of the process may read stays one.
+func remedy(path string, info fs.FileInfo) string {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	me, caller := os.Geteuid(), "as root "
+	if !ok || me == 0 || int(stat.Uid) == me {
+		caller = ""
+	}
+	switch {
+	case ok && stat.Uid == 0 && stat.Gid != 0 && info.Mode()&groupReads != 0 && (me == 0 || inGroup(stat.Gid)):
+		return fmt.Sprintf("%s`chmod 640 %s`", caller, path)
+	case caller == "":
+		return fmt.Sprintf("`chmod 600 %s`", path)
+	}
+	return fmt.Sprintf("%s`chown %s %s && chmod 600 %s`", caller, nameOf(me), path, path)
+}
+
+// mayRead reports whether mode and owner of a file let this process read it.
+func mayRead(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || os.Geteuid() == 0:
+		return true
+	case int(stat.Uid) == os.Geteuid():
+		return info.Mode()&0o400 != 0
+	case inGroup(stat.Gid):
+		return info.Mode()&groupReads != 0
+	}
+	return info.Mode()&0o004 != 0
+}
+
+func inGroup(group uint32) bool {
+	groups, _ := os.Getgroups()
+	return os.Getegid() == int(group) || slices.Contains(groups, int(group))
+}
+
+// nameOf returns the name of a user, or the number of one that has none here.
+func nameOf(id int) string {
+	number := strconv.Itoa(id)
+	if found, err := user.LookupId(number); err == nil {
+		return found.Username
+	}
+	return number
+}
