@@ -16,8 +16,8 @@ type Database struct {
 	// Path of the SQLite file, where there is no url. Default: ironherd.db in dir.
 	Path string `yaml:"path"`
 	// URL of a PostgreSQL database, postgres://user@host:port/database, with libpq's parameters. The
-	// PG variables of the environment say what it leaves out. It must not hold a password. Default:
-	// none, which means SQLite.
+	// PG variables of the environment say what it leaves out. It must hold neither a password nor
+	// sslpassword, for which there is PGSSLPASSWORD. Default: none, which means SQLite.
 	URL string `yaml:"url"`
 	// PasswordFile holds the password and nothing else. Default: none; then PGPASSWORD, PGPASSFILE and
 	// ~/.pgpass count, as for every program that uses PostgreSQL.
@@ -39,12 +39,13 @@ const (
 	Serializable  = "serializable"
 )
 
-// String names the database for people.
+// String names the database for people, without the parameters of a URL.
 func (d Database) String() string {
 	if d.URL == "" {
 		return d.Path
 	}
 	if u, err := url.Parse(d.URL); err == nil {
+		u.RawQuery = ""
 		return u.Redacted()
 	}
 	return "the PostgreSQL database"
@@ -126,5 +127,8 @@ func (d *document) checkDatabase(c Database) {
 	}
 	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
 		d.keyFault("database.url", "must not hold a password: put it into a file and name that as database.password_file, or use PGPASSWORD or ~/.pgpass")
+	}
+	if u.Query().Has("sslpassword") {
+		d.keyFault("database.url", "must not hold the password of a key (sslpassword): use PGSSLPASSWORD")
 	}
 }

@@ -90,8 +90,8 @@ func openURL(ctx context.Context, address string, willDo func(name string, have,
 		// The address may hold a password, so the sentence does not quote it.
 		return nil, fleet.Errorf(fleet.KindInvalid, "a database is named sqlite:FILE or postgres://user@host:port/database")
 	}
-	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
-		return nil, fleet.Errorf(fleet.KindInvalid, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass")
+	if _, secret := u.User.Password(); secret || u.Query().Has("password") || u.Query().Has("sslpassword") {
+		return nil, fleet.Errorf(fleet.KindInvalid, "a password does not belong on a command line: use PGPASSWORD or ~/.pgpass, and PGSSLPASSWORD for that of a key")
 	}
 	engine, err := postgres.Open(ctx, address, postgres.Options{Silent: true})
 	if err != nil {

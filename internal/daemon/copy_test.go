@@ -49,10 +49,14 @@ func TestCopyDatabase(t *testing.T) {
 	for url, want := range map[string]fleet.Kind{
 		"sqlite:" + to + "x": fleet.KindNotFound, "mysql://h/d": fleet.KindInvalid, "postgres://u:p@h/d": fleet.KindInvalid,
 		"postgres://h/d?password=p": fleet.KindInvalid, "": fleet.KindInvalid,
+		"postgres://127.0.0.1:1/d?sslkey=k&sslpassword=u:p@": fleet.KindInvalid,
 	} {
 		_, _, err := daemon.CopyDatabase(t.Context(), url, "sqlite:"+to+"y", nil)
 		if err == nil || fleet.KindOf(err) != want || strings.Contains(err.Error(), "u:p@") {
 			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+		if strings.Contains(url, "sslpassword") && !strings.Contains(err.Error(), "PGSSLPASSWORD for that of a key") {
+			t.Errorf("%s: %v", url, err)
 		}
 	}
 }
