@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/token"
 )
 
@@ -14,10 +15,16 @@ func (a *app) tokenCommand() *cobra.Command {
 		a.tokenCreateCommand(), a.tokenListCommand(), a.tokenRevokeCommand())
 }
 
-// loadTokensFile returns the name of the configuration's file of tokens.
-func (a *app) loadTokensFile() (string, error) {
+// loadTokensFile returns the name of the configuration's file of tokens. warn tells root when the
+// control plane's user cannot read it.
+func (a *app) loadTokensFile() (file string, warn func(), err error) {
 	loaded, err := a.loadConfig(nil)
-	return loaded.OperatorAPI.TokensFile, err
+	file = loaded.OperatorAPI.TokensFile
+	return file, func() {
+		if command := secret.GiveToOwner(loaded.Dir, file); command != "" {
+			a.note("only root can read %s: a control plane that runs as the owner of %s cannot, until `%s`", file, loaded.Dir, command)
+		}
+	}, err
 }
 
 // madeToken is what token create prints.
@@ -44,6 +51,8 @@ It counts at once, for a control plane that runs, too. History records the name.
   operator   may also do everything to machines and providers, but for accepting host keys
   admin      may do everything
 
+A token that expired 30 days ago goes from the file when another one is made or revoked.
+
 As a password in a browser, with any user name, a token may at most read.`,
 		Example: `  ironherd token create prometheus --role metrics --days 365
   (umask 077; ironherd token create ada --role operator > ada.token)`,
@@ -60,7 +69,7 @@ As a password in a browser, with any user name, a token may at most read.`,
 		if _, err := token.ParseRole(role); err != nil {
 			return fleet.Errorf(fleet.KindInvalid, "--role: %w", err)
 		}
-		file, err := a.loadTokensFile()
+		file, warn, err := a.loadTokensFile()
 		if err != nil {
 			return err
 		}
@@ -72,7 +81,9 @@ As a password in a browser, with any user name, a token may at most read.`,
 		if err := a.print(*output, result, func(w *screen) { w.line("%s", text) }); err != nil {
 			return err
 		}
-		a.note("token %s has the role %s and counts until %s; it is not shown again", made.Name, role, made.Expires.Format(time.RFC3339))
+		a.note("token %s has the role %s and counts until %s, for a control plane that reads %s; it is not shown again",
+			made.Name, role, made.Expires.Format(time.RFC3339), file)
+		warn()
 		return nil
 	}
 	return cmd
@@ -96,7 +107,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		file, err := a.loadTokensFile()
+		file, _, err := a.loadTokensFile()
 		if err != nil {
 			return err
 		}
@@ -143,16 +154,17 @@ func (a *app) tokenRevokeCommand() *cobra.Command {
 	}
 	output := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		file, err := a.loadTokensFile()
+		file, warn, err := a.loadTokensFile()
 		if err != nil {
 			return err
 		}
 		if err := token.Revoke(file, args[0]); err != nil {
 			return err
 		}
+		warn()
 		return a.say(*output, struct {
 			Name string `yaml:"name"`
-		}{args[0]}, "token %s does not count any more", args[0])
+		}{args[0]}, "token %s does not count any more, for a control plane that reads %s", args[0], file)
 	}
 	return cmd
 }

@@ -3,11 +3,14 @@ package cli_test
 import (
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
@@ -35,7 +38,11 @@ func TestTokens(t *testing.T) {
 	if made.code != 0 || !strings.HasPrefix(text, "ironherd_") || strings.Contains(made.stderr, text) || !strings.Contains(made.stderr, "token ada has the role operator and counts until 2") {
 		t.Fatalf("%d, %q, %q", made.code, made.stdout, made.stderr)
 	}
-	tokens, err := token.Open(filepath.Join(dir, "state", "operator-tokens.yaml"), nil)
+	stored := filepath.Join(dir, "state", "operator-tokens.yaml")
+	if !strings.Contains(made.stderr, ", for a control plane that reads "+stored+"; it is not shown again\n") {
+		t.Errorf("where it counts: %q", made.stderr)
+	}
+	tokens, err := token.Open(stored, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +71,45 @@ func TestTokens(t *testing.T) {
 		t.Errorf("twice: %d, %q", r.code, r.stderr)
 	}
 	run(t, nil, "token", "create", "bob", "--role", "viewer", "--config", file)
-	if r := run(t, nil, "token", "revoke", "bob", "--config", file); r.code != 0 || r.stdout != "token bob does not count any more\n" {
+	if r := run(t, nil, "token", "revoke", "bob", "--config", file); r.code != 0 || r.stdout != "token bob does not count any more, for a control plane that reads "+stored+"\n" {
 		t.Errorf("%d, %q, %q", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestTokensOfRoot: root is told when the control plane's user cannot read the file of tokens, and
+// what lets it.
+func TestTokensOfRoot(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("only root can give a file to somebody else: run this test as root")
+	}
+	dir := t.TempDir()
+	file, state, stored := filepath.Join(dir, "ironherd.yaml"), filepath.Join(dir, "state"), filepath.Join(dir, "tokens.yaml")
+	content := "dir: state\ninitializer: {agent_executable: /dev/null}\nagent_api: {endpoint: 'herd.example:8443'}\noperator_api: {tokens_file: tokens.yaml}\n"
+	if err := errors.Join(os.WriteFile(file, []byte(content), 0o600), os.Mkdir(state, 0o700), os.Chown(state, 4242, 4242)); err != nil {
+		t.Fatal(err)
+	}
+	command := "chown 4242 " + stored + " && chmod 600 " + stored
+	want := "only root can read " + stored + ": a control plane that runs as the owner of " + state + " cannot, until `" + command + "`"
+	for _, args := range []string{"token create ada --role viewer", "token create bob --role viewer", "token revoke bob"} {
+		if r := run(t, nil, append(strings.Fields(args), "--config", file)...); r.code != 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %d, %q", args, r.code, r.stderr)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, args := range []string{"token create bob --role viewer", "token revoke bob"} {
+		if r := run(t, nil, append(strings.Fields(args), "--config", file)...); r.code != 0 || strings.Contains(r.stderr, "only root") {
+			t.Errorf("%s, when it may read the file: %d, %q", args, r.code, r.stderr)
+		}
+	}
+	info, err := os.Stat(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 4242 || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %+v", info.Mode(), owner)
 	}
 }
 

@@ -57,7 +57,30 @@ func remedy(path string, info fs.FileInfo) string {
 	case caller == "":
 		return fmt.Sprintf("`chmod 600 %s`", path)
 	}
-	return fmt.Sprintf("%s`chown %s %s && chmod 600 %s`", caller, nameOf(me), path, path)
+	return fmt.Sprintf("%s`%s`", caller, giveTo(me, path))
+}
+
+func giveTo(user int, path string) string {
+	return fmt.Sprintf("chown %s %s && chmod 600 %s", nameOf(user), path, path)
+}
+
+// GiveToOwner returns the command after which the owner of a directory can read a file of root's,
+// where root alone can and calls this; "" in all other cases.
+func GiveToOwner(dir, path string) string {
+	file, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return ""
+	}
+	stat, ok := file.Sys().(*syscall.Stat_t)
+	owner, okay := info.Sys().(*syscall.Stat_t)
+	if !ok || !okay || os.Geteuid() != 0 || stat.Uid != 0 || file.Mode()&groupReads != 0 || owner.Uid == 0 {
+		return ""
+	}
+	return giveTo(int(owner.Uid), path)
 }
 
 // mayRead reports whether mode and owner of a file let this process read it.
