@@ -53,8 +53,9 @@ type job struct {
 
 // startJob runs the request in a goroutine of its own. The install gets the values of ctx, but does
 // not end with it: cancel ends it. Where there is a jump, that takes the place of the install, and
-// only its failure is reported, or that a disk forbids the install. What was installed is loaded
-// for kexec where the request wants it.
+// only its failure is reported, or that a disk forbids the install. Neither begins where this agent
+// does not understand the request. What was installed is loaded for kexec where the request wants
+// it.
 func startJob(
 	ctx context.Context, request *agentv1.InstallRequest, options install.Options,
 	jump func(ctx context.Context, request *agentv1.InstallRequest) error, load func(disk string) error,
@@ -83,6 +84,9 @@ func (j *job) run(
 	ctx context.Context, options install.Options,
 	jump func(ctx context.Context, request *agentv1.InstallRequest) error, load func(disk string) error,
 ) *agentv1.InstallReport {
+	if refused := install.NotUnderstood(j.request, options); refused != nil {
+		return refused
+	}
 	failed := &agentv1.InstallReport{InstallGeneration: j.request.GetInstallGeneration(), Attempt: j.request.GetAttempt()}
 	if jump != nil {
 		j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
@@ -141,7 +145,7 @@ func (s *session) loadInstalled(disk string) error {
 func (s *session) installOptions(request *agentv1.InstallRequest) install.Options {
 	init := s.state.GetInit() // what the session goes on with is not for the goroutine of the install
 	o := install.Options{
-		Root: s.options.Root, Client: s.options.HTTPClient, MachineID: init.GetMachineId(), Network: s.options.network,
+		Root: s.options.Root, Version: s.options.Version, Client: s.options.HTTPClient, MachineID: init.GetMachineId(), Network: s.options.network,
 		Begun: s.state.GetBegunDisk(), Before: s.state.GetDisksBefore(), Busy: &s.installing,
 		Begin: func(ctx context.Context, disk *agentv1.BegunDisk) error {
 			if err := s.awaitAnswer(ctx); err != nil {

@@ -68,7 +68,7 @@ func (t *transaction) installFailed(before fleet.Record, r fleet.InstallReport, 
 		return
 	case calledOff(before, r.Generation):
 		cause = FailedCalledOff
-	case r.HeldGeneration != 0 || r.NeedsErase:
+	case r.HeldGeneration != 0 || r.NeedsErase || r.NotUnderstood:
 		cause = FailedRefused
 	case actor == actorBMDB && r.Disk == fleet.DiskUnknown:
 		cause = FailedNoReport

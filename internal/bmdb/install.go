@@ -214,7 +214,7 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 	err := t.q.PutInstallReport(ctx, statement.PutInstallReportParams{
 		Machine: string(machine), Generation: int64(r.Generation), Attempt: int64(r.Attempt), At: micros(t.Now()), Ok: ok, Error: r.Error,
 		Disk: r.Disk, Lasted: r.Duration.Microseconds(), Bytes: r.Bytes, HeldGeneration: int64(r.HeldGeneration), HeldAttempt: int64(r.HeldAttempt),
-		NeedsErase: bit(r.NeedsErase),
+		NeedsErase: bit(r.NeedsErase), NotUnderstood: bit(r.NotUnderstood),
 	})
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		if was := m.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
 			return false, nil
 		}
-		if !r.OK && !notWanted(m.record, r) && r.HeldGeneration == 0 {
+		if !r.OK && !notWanted(m.record, r) && r.HeldGeneration == 0 && !r.NotUnderstood {
 			return true, t.failInstall(ctx, m, r, actorAgent, warnings...)
 		}
 		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:

@@ -186,7 +186,7 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 			Generation: fleet.InstallGeneration(r.ReportGeneration), Attempt: int(r.ReportAttempt), At: instant(r.ReportAt),
 			OK: r.ReportOk != 0, Error: r.ReportError, Disk: r.ReportDisk, Duration: lasting(r.ReportLasted), Bytes: r.ReportBytes,
 			HeldGeneration: fleet.InstallGeneration(r.ReportHeldGeneration), HeldAttempt: int(r.ReportHeldAttempt),
-			NeedsErase: r.ReportNeedsErase != 0,
+			NeedsErase: r.ReportNeedsErase != 0, NotUnderstood: r.ReportNotUnderstood != 0,
 		}
 	}
 	if r.InstalledGeneration != 0 {

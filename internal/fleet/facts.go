@@ -235,6 +235,9 @@ type InstallReport struct {
 	// NeedsErase is set when the agent refused to write a disk that holds something which the request
 	// does not allow to be erased.
 	NeedsErase bool
+	// NotUnderstood is set when the agent refused the request, because it does not know all that the
+	// request asks for. Another agent may.
+	NotUnderstood bool
 }
 
 const beforeSerial = " (serial "

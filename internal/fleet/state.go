@@ -39,7 +39,7 @@ const (
 	StateUnreadable State = "unreadable"
 	// StateRefused: the agent refused the install that is wanted, because of what a disk holds: an
 	// install of this machine that is not older, or something that the request does not allow to be
-	// erased. A person decides.
+	// erased. Or it is too old to understand the request. A person decides.
 	StateRefused State = "refused"
 	// StateOff: switched off by an operator; nothing is done until it is switched on.
 	StateOff State = "off"

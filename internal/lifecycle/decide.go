@@ -11,7 +11,7 @@ import (
 
 // Rules is the number of what Decide does. It is raised with each change by which the same facts
 // get another state or other instants: then the machines that were judged before are judged again.
-const Rules = 8
+const Rules = 9
 
 // Decide judges one machine. See the package comment for what it promises.
 func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
@@ -385,7 +385,7 @@ func (c judgement) install() want {
 		a := c.outdatedAttempt()
 		return dueAt(a.At.Add(c.env.Policy.InstallTimeout),
 			"attempt %d at install generation %d, which is not wanted any more, is under way; its agent is told with its next heartbeat", a.Attempt, a.Generation)
-	case c.installRefused():
+	case c.installRefused(), c.notUnderstood():
 		return waiting("%s", c.refusal())
 	case c.env.Restored != "":
 		return waiting("the database looks restored or copied (%s): installs wait for `ironherd db accept-restore`", c.env.Restored)

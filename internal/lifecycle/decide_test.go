@@ -315,6 +315,39 @@ var wayOfAMachine = []scenario{
 		want:  []due{{install, lifecycle.Due, 7, "next heartbeat"}},
 	},
 	{
+		name: "an agent that does not understand the request: a newer one is started when somebody restarts the machine", now: 500,
+		steps: with(underWay, allLevers, seen(3, 499, 1), notUnderstood(5, 1, 1)),
+		state: fleet.StateRefused,
+		want: []due{
+			{install, lifecycle.Waiting, 0, "refused by the agent: it is older; a person can restart the machine (`ironherd machine reboot m-1 --reason WHY`)"},
+			{agentStart, lifecycle.Later, 509, "silent for 10m0s"},
+		},
+	},
+	{
+		name: "the agent started since may understand it", now: 8,
+		steps: with(underWay, notUnderstood(5, 1, 1), started(6, 2), seen(7, 8, 2)),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 7, "next heartbeat"}},
+	},
+	{
+		name: "it does, and is at it", now: 8,
+		steps: with(underWay, notUnderstood(5, 1, 1), started(6, 2), seen(7, 8, 2), attempt(7, 1, 2)),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Later, 22, "attempt 2 is under way"}},
+	},
+	{
+		name: "the request that replaces it may be understood", now: 8,
+		steps: with(underWay, notUnderstood(5, 1, 1), wantInstall(7, 2)),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 7, "next heartbeat"}},
+	},
+	{
+		name: "nobody wants any more what was not understood", now: 7,
+		steps: with(underWay, notUnderstood(5, 1, 1), cancelled(6, 1)),
+		state: fleet.StateAvailable,
+		want:  []due{{install, lifecycle.NotWanted, 0, "called off"}},
+	},
+	{
 		name: "a reinstall above what the disk holds", now: 8,
 		steps: with(underWay, refused(5, 1, 1, 4), wantInstall(7, 5)),
 		state: fleet.StateInstalling,

@@ -130,6 +130,13 @@ func needsErase(minute float64, generation fleet.InstallGeneration, n int) step 
 	}
 }
 
+// notUnderstood is a report that the agent does not know all that the request asks for.
+func notUnderstood(minute float64, generation fleet.InstallGeneration, n int) step {
+	return func(r *fleet.Record) {
+		r.InstallReport = &fleet.InstallReport{Generation: generation, Attempt: n, At: at(minute), Error: "it is older", NotUnderstood: true}
+	}
+}
+
 func installed(minute float64, generation fleet.InstallGeneration) step {
 	return func(r *fleet.Record) {
 		r.Installed = &fleet.Installed{Generation: generation, Attempt: 1, At: at(minute)}

@@ -34,6 +34,9 @@ func drawRecord(t *rapid.T) fleet.Record {
 			return report(minute("report"), fleet.InstallGeneration(generation("reported")), 1, rapid.Bool().Draw(t, "ok"))
 		},
 		func() step { return needsErase(minute("refused"), fleet.InstallGeneration(generation("refused")), 1) },
+		func() step {
+			return notUnderstood(minute("not understood"), fleet.InstallGeneration(generation("not understood")), 1)
+		},
 		func() step { return installed(minute("installed"), fleet.InstallGeneration(generation("up"))) },
 		func() step { return seenUp(rapid.Bool().Draw(t, "watch")) },
 		func() step {

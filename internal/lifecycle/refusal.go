@@ -20,6 +20,17 @@ func (c judgement) needsErase() bool {
 	return rep != nil && !rep.OK && rep.NeedsErase && !c.attemptOpen()
 }
 
+// notUnderstood reports whether the agent in charge refused the newest request, because it does not
+// know all that the request asks for. Trying again does not change that, but another agent may.
+func (c judgement) notUnderstood() bool {
+	rep, s := c.reportOfWanted(), c.agent()
+	return rep != nil && !rep.OK && rep.NotUnderstood && s != nil && !s.At.After(rep.At) && !c.attemptOpen()
+}
+
+// NotUnderstood reports whether the agent in charge refused the newest request, because it does not
+// know all that the request asks for.
+func NotUnderstood(r fleet.Record) bool { return judgement{r: r}.notUnderstood() }
+
 // reportOfWanted is the report of an attempt at the install that is wanted; nil: there is none.
 func (c judgement) reportOfWanted() *fleet.InstallReport {
 	rep, request := c.r.InstallReport, c.r.InstallRequest
@@ -29,8 +40,12 @@ func (c judgement) reportOfWanted() *fleet.InstallReport {
 	return rep
 }
 
-// refusal says what the agent refused, and what has the disk overwritten all the same.
+// refusal says what the agent refused, and how a person gets the install on: another agent, or what
+// has the disk overwritten all the same.
 func (c judgement) refusal() string {
+	if c.notUnderstood() {
+		return fmt.Sprintf("refused by the agent: %s; %s", c.r.InstallReport.Error, c.byHand())
+	}
 	return fmt.Sprintf("refused by the agent: %s; `%s` overwrites it", c.r.InstallReport.Error, Overwrite(c.r))
 }
 

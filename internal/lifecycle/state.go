@@ -55,7 +55,7 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateSilent, t.reason
 	case c.installRefused():
 		return fleet.StateRefused, c.install().reason
-	case c.needsErase():
+	case c.needsErase(), c.notUnderstood():
 		return fleet.StateRefused, c.refusal()
 	case c.awaitingBoot() && c.probed():
 		return fleet.StateBooting, strings.TrimSuffix("waiting for the installed system to answer "+r.InstallRequest.SeenUp.Asks()+": "+c.found(), ": ")

@@ -574,6 +574,12 @@ func (x *CancelInstall) GetAttempt() int32 {
 }
 
 // InstallRequest tells the agent to write an image to a disk.
+//
+// An agent may be older than its control plane. It refuses a request that has a field or the value
+// of an enum that it does not know, here or in a message within, and does nothing
+// (InstallReport.not_understood): what it does not know may forbid or narrow something. So a field
+// is set only where the install needs it. What an older agent may ignore is a field of
+// HeartbeatResponse.
 type InstallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of this install of the machine, and of this attempt at it. The agent refuses what is not
@@ -1397,7 +1403,10 @@ type InstallReport struct {
 	Warnings []string `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Set when the agent refused to write the disk, because it holds something that the request does
 	// not allow to be erased. Nothing was written.
-	NeedsErase    bool `protobuf:"varint,12,opt,name=needs_erase,json=needsErase,proto3" json:"needs_erase,omitempty"`
+	NeedsErase bool `protobuf:"varint,12,opt,name=needs_erase,json=needsErase,proto3" json:"needs_erase,omitempty"`
+	// Set when the agent refused the request, because it does not know all of its fields and values.
+	// Nothing was done. Only a newer agent does not refuse it.
+	NotUnderstood bool `protobuf:"varint,13,opt,name=not_understood,json=notUnderstood,proto3" json:"not_understood,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1512,6 +1521,13 @@ func (x *InstallReport) GetWarnings() []string {
 func (x *InstallReport) GetNeedsErase() bool {
 	if x != nil {
 		return x.NeedsErase
+	}
+	return false
+}
+
+func (x *InstallReport) GetNotUnderstood() bool {
+	if x != nil {
+		return x.NotUnderstood
 	}
 	return false
 }
@@ -1764,7 +1780,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x0fPHASE_PREPARING\x10\x01\x12\x11\n" +
 	"\rPHASE_WRITING\x10\x02\x12\x13\n" +
 	"\x0fPHASE_VERIFYING\x10\x03\x12\x13\n" +
-	"\x0fPHASE_FINISHING\x10\x04\"\x91\x03\n" +
+	"\x0fPHASE_FINISHING\x10\x04\"\xb8\x03\n" +
 	"\rInstallReport\x12-\n" +
 	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
@@ -1781,7 +1797,8 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	" \x01(\x05R\vheldAttempt\x12\x1a\n" +
 	"\bwarnings\x18\v \x03(\tR\bwarnings\x12\x1f\n" +
 	"\vneeds_erase\x18\f \x01(\bR\n" +
-	"needsErase\"\xc7\x01\n" +
+	"needsErase\x12%\n" +
+	"\x0enot_understood\x18\r \x01(\bR\rnotUnderstood\"\xc7\x01\n" +
 	"\x0fReportUpRequest\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12-\n" +

@@ -31,6 +31,8 @@ const (
 type Options struct {
 	// Root is put before every path; "/" on a real machine.
 	Root string
+	// Version of the agent.
+	Version string
 	// Disks of the machine, as the inventory reports them.
 	Disks []*agentv1.BlockDevice
 	// Before are the disks that the machine had before the agent was in memory; empty: that is not

@@ -142,6 +142,31 @@ var operatorTests = []test{
 			w.Fatalf("handed out %+v", o)
 		}
 	}},
+	{"what an agent does not understand waits for another agent", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "it is older", NotUnderstood: true}))
+		r := w.record(a.Machine)
+		if p := r.InstallReport; p == nil || !p.NotUnderstood || len(r.Backoffs) != 0 || w.state(a.Machine) != fleet.StateRefused {
+			w.Fatalf("%s: report %+v, backoffs %v", w.state(a.Machine), p, r.Backoffs)
+		}
+		w.shift.Advance(time.Hour)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+		if o := w.handOut(a, 1, 1); o != nil {
+			w.Fatalf("the same agent is handed out %+v", o)
+		}
+		w.heardFor(fleet.DefaultPolicy().SilentAfter + time.Minute)
+		b := w.startAgentAs(a.Machine, "boot2")
+		w.must(w.db.RecordSpoken(w.ctx, b, "boot2"))
+		w.must(w.db.RecordHardware(w.ctx, b, []byte("report"), nil))
+		if o := w.handOut(b, 1, 1); o == nil || o.Attempt != 2 || w.state(a.Machine) != fleet.StateInstalling {
+			w.Fatalf("%s: handed out %+v", w.state(a.Machine), o)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, b, fleet.InstallReport{Generation: 1, Attempt: 2, Error: "no such image"}))
+		if w.record(a.Machine).InstallReport.NotUnderstood {
+			w.Fatalf("still %+v", w.record(a.Machine).InstallReport)
+		}
+	}},
 	{"retry ends backoffs", func(w *world) {
 		id := w.machine("c1")
 		s := w.session("a")

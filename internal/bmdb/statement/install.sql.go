@@ -229,13 +229,16 @@ func (q *Queries) PutInstallDeadline(ctx context.Context, arg PutInstallDeadline
 }
 
 const putInstallReport = `-- name: PutInstallReport :exec
-INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt, needs_erase)
+INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt, needs_erase,
+  not_understood)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11, $12)
+  $8, $9, $10, $11, $12,
+  $13)
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, ok = excluded.ok, error = excluded.error,
   disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes,
-  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt, needs_erase = excluded.needs_erase
+  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt, needs_erase = excluded.needs_erase,
+  not_understood = excluded.not_understood
 `
 
 type PutInstallReportParams struct {
@@ -251,6 +254,7 @@ type PutInstallReportParams struct {
 	HeldGeneration int64
 	HeldAttempt    int64
 	NeedsErase     int64
+	NotUnderstood  int64
 }
 
 func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportParams) error {
@@ -267,6 +271,7 @@ func (q *Queries) PutInstallReport(ctx context.Context, arg PutInstallReportPara
 		arg.HeldGeneration,
 		arg.HeldAttempt,
 		arg.NeedsErase,
+		arg.NotUnderstood,
 	)
 	return err
 }

@@ -168,6 +168,7 @@ type InstallReport struct {
 	HeldGeneration int64
 	HeldAttempt    int64
 	NeedsErase     int64
+	NotUnderstood  int64
 }
 
 type InstallRequest struct {
@@ -386,6 +387,7 @@ type MachineRecord struct {
 	ProbeSession             string
 	InstalledErasedAt        int64
 	ReportNeedsErase         int64
+	ReportNotUnderstood      int64
 }
 
 type MachineState struct {

@@ -60,6 +60,8 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "held_install_generation of the install report cannot be %d", r.GetHeldInstallGeneration())
 	case r.GetOk() && r.GetNeedsErase():
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "the install report says both that it went well and that the disk was not to be erased")
+	case r.GetOk() && r.GetNotUnderstood():
+		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "the install report says both that it went well and that it was not understood")
 	case r.GetOk() && r.GetError() != "":
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "the install report says both that it went well and what went wrong")
 	}
@@ -71,7 +73,7 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		Generation: fleet.InstallGeneration(r.GetInstallGeneration()), Attempt: int(r.GetAttempt()), OK: r.GetOk(),
 		Error: clean(r.GetError()), Disk: clean(r.GetDisk()), Duration: took, Bytes: r.GetBytesWritten(),
 		HeldGeneration: fleet.InstallGeneration(held), HeldAttempt: max(int(r.GetHeldAttempt()), 0),
-		NeedsErase: r.GetNeedsErase(),
+		NeedsErase: r.GetNeedsErase(), NotUnderstood: r.GetNotUnderstood(),
 	}
 	if serial := clean(r.GetDiskSerial()); serial != "" {
 		fact.Disk = fleet.DiskWithSerial(fact.Disk, serial)

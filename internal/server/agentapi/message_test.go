@@ -38,6 +38,7 @@ func TestInstallReportsThatCannotBe(t *testing.T) {
 		"names no attempt":                     {InstallGeneration: 1},
 		"held_install_generation of the":       {InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: 2, Ok: true},
 		"that the disk was not to be erased":   {InstallGeneration: 1, Attempt: 1, NeedsErase: true, Ok: true},
+		"and that it was not understood":       {InstallGeneration: 1, Attempt: 1, NotUnderstood: true, Ok: true},
 		"both that it went well and what went": {InstallGeneration: 1, Attempt: 1, Ok: true, Error: "no"},
 	} {
 		if _, err := parseInstallReport(r); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), want) {

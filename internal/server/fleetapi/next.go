@@ -163,14 +163,8 @@ func (j judged) operators() (command, what string) {
 			return "ironherd recovery resume", fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
 		}
 	case fleet.StateUnreachable:
-		switch restart := lifecycle.RestartVerb(r); {
-		case asked:
-		case restart == "power on":
-			return verb(restart), "the machine is switched on; nothing is done to it otherwise"
-		case restart != "":
-			return verb(restart), "the machine is restarted; nothing is done to it otherwise"
-		default:
-			return "", fmt.Sprintf("%s cannot restart it: restart it yourself", r.Provider)
+		if !asked {
+			return j.restartsUnreachable(verb)
 		}
 	case fleet.StateOff:
 		if !asked {
@@ -189,7 +183,9 @@ func (j judged) operators() (command, what string) {
 			return verb("maintenance end"), "the maintenance ends"
 		}
 	case fleet.StateRefused:
-		return lifecycle.Overwrite(r), "the disk is overwritten" + untilThen(r)
+		if !asked || !lifecycle.NotUnderstood(r) {
+			return j.refused(verb)
+		}
 	}
 	if j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()) {
 		return "", "what is to be done waits because the database looks restored or copied: " + toAccept
@@ -245,6 +241,29 @@ func (j judged) refusedHostKey() fleet.Process {
 		return fleet.ProcessProbe
 	}
 	return ""
+}
+
+// restartsUnreachable is operators for an installed system that does not answer.
+func (j judged) restartsUnreachable(verb func(words string, more ...string) string) (command, what string) {
+	switch restart := lifecycle.RestartVerb(j.record); {
+	case restart == "power on":
+		return verb(restart), "the machine is switched on; nothing is done to it otherwise"
+	case restart != "":
+		return verb(restart), "the machine is restarted; nothing is done to it otherwise"
+	}
+	return "", fmt.Sprintf("%s cannot restart it: restart it yourself", j.record.Provider)
+}
+
+// refused is operators for a machine whose agent has refused an install.
+func (j judged) refused(verb func(words string, more ...string) string) (command, what string) {
+	r := j.record
+	switch restart := lifecycle.RestartVerb(r); {
+	case !lifecycle.NotUnderstood(r):
+		return lifecycle.Overwrite(r), "the disk is overwritten" + untilThen(r)
+	case restart != "":
+		return verb(restart), "the machine is restarted, and another agent is started on it" + untilThen(r)
+	}
+	return "", fmt.Sprintf("%s cannot restart it: restart it yourself, and another agent is started on it", r.Provider) + untilThen(r)
 }
 
 // untilThen says what runs on a machine whose agent has refused an install; "" where that is not

@@ -101,6 +101,8 @@ func (p machinePage) installCommand() string {
 	switch state := fleet.State(m.GetState()); {
 	case state == fleet.StateMissing || state == fleet.StateReleasing:
 		return ""
+	case state == fleet.StateRefused && !strings.HasPrefix(p.next.GetCommand(), "ironherd machine install "):
+		return "" // its agent is too old
 	case state == fleet.StateRefused:
 		return strings.Replace(p.next.GetCommand(), "--image IMAGE", "--image URL --digest sha256:DIGEST", 1)
 	case fact("marked installed") || fact("erased"):

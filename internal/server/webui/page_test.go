@@ -80,6 +80,18 @@ func TestInstallCommand(t *testing.T) {
 	}
 }
 
+// TestNoInstallCommandForAnAgentThatIsTooOld: it would refuse that, too.
+func TestNoInstallCommandForAnAgentThatIsTooOld(t *testing.T) {
+	t.Parallel()
+	p := machinePage{
+		GetMachineResponse: &fleetv1.GetMachineResponse{Machine: &fleetv1.Machine{Id: first, State: string(fleet.StateRefused)}},
+		next:               &fleetv1.NextStep{Command: "ironherd machine reboot " + first + " --reason WHY"},
+	}
+	if got := p.installCommand(); got != "" {
+		t.Error(got)
+	}
+}
+
 // TestEmptyFleet: what a first visitor sees before there is anything.
 func TestEmptyFleet(t *testing.T) {
 	t.Parallel()

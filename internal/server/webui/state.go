@@ -40,7 +40,7 @@ var states = []state{
 	describe(fleet.StateFailed, "The provider gave the machine up."),
 	describe(fleet.StateMissing, "The provider is certain that it does not have the machine."),
 	describe(fleet.StateUnreadable, "Something that is recorded of it cannot be read; nothing is done to it."),
-	describe(fleet.StateRefused, "Its agent refused to install, because of what a disk holds: an install that is not older, or something that was not allowed to be erased. A person decides."),
+	describe(fleet.StateRefused, "Its agent refused to install, because of what a disk holds: an install that is not older, or something that was not allowed to be erased; or because it is too old to understand what was asked for. A person decides."),
 	describe(fleet.StateOff, "Switched off by an operator, or off when its release, its replacement or switching it on came to nothing."),
 	describe(fleet.StateReleasing, "It is being given back to its provider."),
 	describe(fleet.StateMaintenance, "An operator works on it; nothing touches the host."),

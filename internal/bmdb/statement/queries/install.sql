@@ -27,13 +27,16 @@ DELETE FROM install_deadline WHERE machine = sqlc.arg(machine);
 SELECT machine FROM install_deadline WHERE at <= sqlc.arg(now) ORDER BY at, machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- name: PutInstallReport :exec
-INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt, needs_erase)
+INSERT INTO install_report (machine, generation, attempt, at, ok, error, disk, lasted, bytes, held_generation, held_attempt, needs_erase,
+  not_understood)
 VALUES (sqlc.arg(machine), sqlc.arg(generation), sqlc.arg(attempt), sqlc.arg(at), sqlc.arg(ok), sqlc.arg(error), sqlc.arg(disk),
-  sqlc.arg(lasted), sqlc.arg(bytes), sqlc.arg(held_generation), sqlc.arg(held_attempt), sqlc.arg(needs_erase))
+  sqlc.arg(lasted), sqlc.arg(bytes), sqlc.arg(held_generation), sqlc.arg(held_attempt), sqlc.arg(needs_erase),
+  sqlc.arg(not_understood))
 ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, ok = excluded.ok, error = excluded.error,
   disk = excluded.disk, lasted = excluded.lasted, bytes = excluded.bytes,
-  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt, needs_erase = excluded.needs_erase;
+  held_generation = excluded.held_generation, held_attempt = excluded.held_attempt, needs_erase = excluded.needs_erase,
+  not_understood = excluded.not_understood;
 
 -- name: PutInstalled :exec
 INSERT INTO installed (machine, generation, attempt, at, boot_id, seen_up, secret_hash)
