@@ -221,6 +221,27 @@ func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, 
 	})
 }
 
+// unitTold makes the host keys that the unit of an installed system tells those that the machine is
+// known by, where the system is seen up by HTTP, which proves none. The system is that of the
+// newest attempt, at the install that is wanted. What became known since its disk was written
+// stays.
+func (t *transaction) unitTold(ctx context.Context, m *machineRecord, generation fleet.InstallGeneration, attempt int, keys []string) (bool, error) {
+	q, a, rep := m.record.InstallRequest, m.record.InstallAttempt, m.record.InstallReport
+	if len(keys) == 0 || q == nil || q.Generation != generation || q.SeenUp.By != fleet.SeenByHTTP || a == nil || a.Generation != generation ||
+		a.Attempt != attempt {
+		return false, nil
+	}
+	written := t.Now()
+	if rep != nil && rep.OK && rep.Generation == generation && rep.Attempt == attempt {
+		written = rep.At
+	}
+	if known, err := t.hostKeys(ctx, m.record.ID); err != nil || !known.At.Before(written) {
+		return false, err
+	}
+	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actorInstalled, "", fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
+	return true, t.putHostKeys(ctx, m.record.ID, fleet.HostKeyInstalled, keys...)
+}
+
 // ListenerAlive is an agent listener's own proof of life: called every interval, with the longest
 // heartbeat interval that it has promised lately. Listeners that were not heard of for three
 // intervals are down, and silence counts only from their return.

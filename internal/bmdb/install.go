@@ -300,7 +300,8 @@ func (t *transaction) wantsAnew(machine fleet.MachineID) {
 // RecordInstalled records that the system installed by that attempt has come up and has proved
 // itself with the attempt's secret. The SSH host keys that it says it has, in authorized_keys form,
 // are those that the machine is known by from then on; when it says none, what was known stays.
-// Where the request asked for a probe, it is recorded no more than that the disk was written. The
+// Where the request asked for a probe, it is recorded no more than that the disk was written, and
+// where that is by HTTP, the host keys, because such a probe proves none. The
 // system that was seen up last is heard also when a newer attempt was handed out: that may have
 // written nothing. Its word alone does not say that it is back, because an agent in place may be
 // there, too. KindForbidden, alike in every other case. Idempotent.
@@ -337,12 +338,20 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			return false, nil
 		}
 		if i != nil && i.Generation == generation && i.Attempt == attempt {
-			again, changed, err = t.unitCalled(ctx, m)
-			return changed, err
+			if again, changed, err = t.unitCalled(ctx, m); err != nil {
+				return false, err
+			}
+			told, err := t.unitTold(ctx, m, generation, attempt, hostKeys)
+			return changed || told, err
 		}
 		q := m.record.InstallRequest
 		if q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
-			return t.writtenAfterAll(ctx, m, *a)
+			told, err := t.unitTold(ctx, m, generation, attempt, hostKeys)
+			if err != nil {
+				return false, err
+			}
+			changed, err := t.writtenAfterAll(ctx, m, *a)
+			return changed || told, err
 		}
 		if q != nil && q.Generation == generation && q.SeenUp.Watch {
 			again = t.env.Policy.WatchInterval
