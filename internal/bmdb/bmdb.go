@@ -32,7 +32,7 @@ type DB struct {
 	opened time.Time
 
 	// policy is the one that was read last.
-	policy atomic.Pointer[fleet.Policy]
+	policy atomic.Pointer[policy]
 }
 
 // Options of a DB.

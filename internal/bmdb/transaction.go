@@ -3,7 +3,6 @@ package bmdb
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,7 +98,7 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	err := run(ctx, func(ctx context.Context, tx Tx) error {
 		t = &transaction{Tx: tx, db: db, sooner: make(map[Entry]time.Time), buffer: newBuffer()}
 		if p := db.policy.Load(); p != nil {
-			t.known = p.Number
+			t.known = p.newest.Number
 		}
 		t.q, t.many = statement.New(t), db.engine.Many(t)
 		if err := fn(ctx, t); err != nil {
@@ -183,29 +182,13 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 			At: instant(row.HoldAt), Until: instantPointer(row.HoldUntil), Actor: row.HoldActor, Reason: row.HoldReason,
 		}
 	}
-	if env.Policy, err = t.policy(ctx, row.Number); err != nil {
+	p, err := t.policy(ctx, row.Number)
+	if err != nil {
 		return fleet.Environment{}, err
 	}
+	env.Policy, env.WatchedBefore = p.newest, p.watchedBefore
 	t.env = &env
 	return env, nil
-}
-
-// policy returns the policy of that number; a number never changes its meaning.
-func (t *transaction) policy(ctx context.Context, number int64) (fleet.Policy, error) {
-	if p := t.db.policy.Load(); p != nil && p.Number == number {
-		return *p, nil
-	}
-	body, err := t.q.GetPolicy(ctx, number)
-	if err != nil {
-		return fleet.Policy{}, err
-	}
-	p := fleet.DefaultPolicy() // for what an older version did not store
-	if err := json.Unmarshal([]byte(body), &p); err != nil {
-		return fleet.Policy{}, err
-	}
-	p.Number = number
-	t.db.policy.Store(&p)
-	return p, nil
 }
 
 // history is one row to append: the end of work when startedAt is set, else something that

@@ -194,6 +194,13 @@ func (p Policy) Validate() error {
 	return errors.Join(faults...)
 }
 
+// WatchedBefore is a watch interval that the policy had before. A unit that called until then may
+// have been told it.
+type WatchedBefore struct {
+	Until    time.Time
+	Interval time.Duration
+}
+
 // Environment is what lifecycle must know besides a machine's own facts.
 type Environment struct {
 	Policy Policy
@@ -207,6 +214,9 @@ type Environment struct {
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
 	// Silence is never declared below three of them.
 	PromisedInterval time.Duration
+	// WatchedBefore are the longer ones of the watch intervals of earlier policies: units may follow
+	// them still.
+	WatchedBefore []WatchedBefore
 	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where
 	// a machine is explained, and changes no decision, only its reason.
 	UnderRecovery int

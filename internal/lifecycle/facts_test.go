@@ -137,6 +137,13 @@ func notUnderstood(minute float64, generation fleet.InstallGeneration, n int) st
 	}
 }
 
+// watchedBefore has units be told a watch interval, in minutes, until a policy with another one.
+func watchedBefore(until, interval float64) func(*fleet.Environment) {
+	return func(e *fleet.Environment) {
+		e.WatchedBefore = append(e.WatchedBefore, fleet.WatchedBefore{Until: at(until), Interval: at(interval).Sub(at(0))})
+	}
+}
+
 func installed(minute float64, generation fleet.InstallGeneration) step {
 	return func(r *fleet.Record) {
 		r.Installed = &fleet.Installed{Generation: generation, Attempt: 1, At: at(minute)}

@@ -22,8 +22,8 @@ import (
 // has. So only SSH is asked: what answers HTTP may be the system that was there before.
 //
 // The unit of a watched system calls by itself every policy.watch_interval, and each call is an
-// answer. A probe of such a system asks nobody: it is made when no call has come for twice that
-// interval, and finds that.
+// answer. A probe of such a system asks nobody: it is made when no call has come for twice the
+// interval that its unit was told, and finds that.
 //
 // Only what probes have found counts, never that time has passed: while nobody probes, no machine
 // is repaired and none becomes unreachable. A watched machine is shown as unreachable, and left
@@ -75,8 +75,20 @@ func (c judgement) nextLook() time.Time {
 	if c.r.Installed.SeenUp.By != fleet.SeenByUnit {
 		return c.nextProbe(c.r.Installed.At.Add(interval), interval)
 	}
-	late := c.silentSince(c.lastCall()).Add(2 * interval)
+	late := c.silentSince(c.lastCall()).Add(2 * c.toldInterval())
 	return c.withRoom(c.nextProbe(late, interval))
+}
+
+// toldInterval is the longest interval that the unit of a watched system may have been told when it
+// last called, or since. Not every call is recorded.
+func (c judgement) toldInterval() time.Duration {
+	longest := c.env.Policy.WatchInterval
+	for _, before := range c.env.WatchedBefore {
+		if !before.Until.Before(c.lastCall()) {
+			longest = max(longest, before.Interval)
+		}
+	}
+	return longest
 }
 
 // lastCall is when the unit of a watched system has last called.

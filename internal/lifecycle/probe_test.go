@@ -182,6 +182,18 @@ var probes = []scenario{
 		want: []due{{probe, lifecycle.Later, 61.5, "is watched by calls of its unit"}},
 	},
 	{
+		name: "no call is missed before the interval that its unit was told: the policy had a longer one", steps: with(watched, byUnit, probed(10, 0, 1)), now: 60,
+		env:   watchedBefore(20, 30),
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 70, "is watched by calls of its unit"}},
+	},
+	{
+		name: "its unit has called since the policy has another interval", steps: with(watched, byUnit, probed(21, 0, 1)), now: 21,
+		env:   watchedBefore(20, 30),
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 23, "is watched by calls of its unit"}},
+	},
+	{
 		name: "a call is missed: it is looked for again", steps: with(watched, byUnit, probed(12, 12, 1)), now: 12,
 		state: fleet.StateInstalled, reason: "its unit has not called since 2026-11-21 00:12:00 UTC",
 		want: []due{{probe, lifecycle.Later, 14, "is watched by calls of its unit"}},

@@ -102,6 +102,9 @@ func drawEnvironment(t *rapid.T) fleet.Environment {
 	if rapid.Bool().Draw(t, "stopped") {
 		hold(float64(rapid.IntRange(0, 120).Draw(t, "stopped until")))(&env)
 	}
+	if rapid.Bool().Draw(t, "another interval") {
+		watchedBefore(float64(rapid.IntRange(0, 120).Draw(t, "interval until")), float64(rapid.IntRange(2, 60).Draw(t, "interval")))(&env)
+	}
 	env.Policy.ReplaceFailed, env.Policy.RecoveryReinstalls = rapid.Bool().Draw(t, "replace"), 1
 	return env
 }

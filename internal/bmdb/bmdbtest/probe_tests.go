@@ -92,63 +92,6 @@ var probeTests = []test{
 		}
 		w.wantNumber(0, "SELECT count(*) FROM agenda WHERE process = 'probe'")
 	}},
-	{"the host keys that a unit tells count where its system is seen by HTTP", func(w *world) {
-		byHTTP := fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"}
-		const person, unit, later = "ssh-ed25519 PERSON", "ssh-ed25519 UNIT", "ssh-ed25519 LATER"
-		for _, c := range []struct {
-			capacity         fleet.CapacityID
-			probed, accepted bool
-		}{{capacity: "c1", probed: true}, {capacity: "c2", accepted: true}, {capacity: "c3"}} {
-			a, o := w.unseenOn(c.capacity, byHTTP)
-			tell := func(secret []byte, key string) error {
-				w.shift.Advance(time.Second)
-				return errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, secret, "boot9", key))
-			}
-			known := func(want string, source fleet.HostKeySource) {
-				w.Helper()
-				keys, err := w.db.HostKeys(w.ctx, a.Machine)
-				if w.must(err); !slices.Equal(keys.Known, []string{want}) || keys.Source != source {
-					w.Fatalf("%+v: known by %+v, want %s (%s)", c, keys, want, source)
-				}
-			}
-			probing := func() *bmdb.Work {
-				works := w.claim(w.sessionFor("prober", time.Hour), fleet.ProcessProbe, 3)
-				return works[slices.IndexFunc(works, func(work *bmdb.Work) bool { return work.Subject.Machine == a.Machine })]
-			}
-			if c.accepted { // since the disk was written
-				w.shift.Advance(time.Second)
-				w.must(probing().Fail(w.ctx, bmdb.Failure{Cause: "another key", Backoff: growing}, bmdb.RefuseHostKey(person, "SHA256:P")))
-				w.must(w.db.AcceptHostKey(w.ctx, actor, a.Machine, person, "SHA256:P", "seen on the console"))
-			}
-			if c.probed {
-				up := bmdb.ProbeResult{Generation: 1, Attempt: 1, Answered: true, Detail: "it answers HTTP"}
-				w.must(probing().Finish(w.ctx, bmdb.RecordProbe(up)))
-			}
-			w.wantKind(tell([]byte("guess"), later), fleet.KindForbidden)
-			w.must(tell(o.Secret, unit))
-			if c.accepted {
-				known(person, fleet.HostKeyAccepted)
-				continue
-			}
-			known(unit, fleet.HostKeyInstalled)
-			w.must(tell(o.Secret, later))
-			known(unit, fleet.HostKeyInstalled)
-			if !c.probed {
-				continue
-			}
-			_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image, SeenUp: byHTTP}, true)
-			w.must(err)
-			b := w.startAgentAs(a.Machine, "boot10")
-			w.must(w.db.RecordSpoken(w.ctx, b, "boot10"))
-			w.must(w.db.RecordHardware(w.ctx, b, []byte("report"), nil))
-			w.handOut(b, 1, 1)
-			w.must(tell(o.Secret, later)) // the system of before runs
-			known(unit, fleet.HostKeyInstalled)
-			w.must(w.db.RecordInstallReport(w.ctx, b, fleet.InstallReport{Generation: 2, Attempt: 1, OK: true}))
-			w.must(tell(o.Secret, later)) // the disk of before was booted
-			known(unit, fleet.HostKeyInstalled)
-		}
-	}},
 	{"the word of a unit shows that a disk was written whose report was lost", func(w *world) { // I9
 		id := w.machines(&fleet.InstallRequest{Actor: actor, Image: image, SeenUp: sshWatched}, "c1")[0]
 		a := w.startAgent(id)

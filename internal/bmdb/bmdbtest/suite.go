@@ -62,6 +62,7 @@ var groups = []struct {
 	{"leave", leaveTests},
 	{"release", releaseTests},
 	{"probe", probeTests},
+	{"unit", unitTests},
 	{"operator", operatorTests},
 	{"plan", slices.Concat(planTests, planStopTests, markTests)},
 	{"operation", slices.Concat(operationTests, ladderTests)},

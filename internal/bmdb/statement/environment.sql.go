@@ -64,17 +64,6 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 	return i, err
 }
 
-const getPolicy = `-- name: GetPolicy :one
-SELECT body FROM policy WHERE number = $1
-`
-
-func (q *Queries) GetPolicy(ctx context.Context, number int64) (string, error) {
-	row := q.db.QueryRowContext(ctx, getPolicy, number)
-	var body string
-	err := row.Scan(&body)
-	return body, err
-}
-
 const insertListener = `-- name: InsertListener :exec
 INSERT INTO listener (id, up_since, valid_until, promised) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING
 `
@@ -121,6 +110,44 @@ func (q *Queries) ListClocks(ctx context.Context) ([]int64, error) {
 			return nil, err
 		}
 		items = append(items, clock)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listPolicies = `-- name: ListPolicies :many
+SELECT at, body FROM policy WHERE number <= $1 ORDER BY number DESC LIMIT CAST($2 AS BIGINT)
+`
+
+type ListPoliciesParams struct {
+	Number  int64
+	MaxRows int64
+}
+
+type ListPoliciesRow struct {
+	At   int64
+	Body string
+}
+
+// Newest first.
+func (q *Queries) ListPolicies(ctx context.Context, arg ListPoliciesParams) ([]ListPoliciesRow, error) {
+	rows, err := q.db.QueryContext(ctx, listPolicies, arg.Number, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPoliciesRow
+	for rows.Next() {
+		var i ListPoliciesRow
+		if err := rows.Scan(&i.At, &i.Body); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

@@ -10,8 +10,9 @@ SELECT p.number, CAST(COALESCE(l.up_since, 0) AS BIGINT) AS up_since, CAST(COALE
 FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1 LEFT JOIN recovery_hold h ON h.id = 1
 ORDER BY p.number DESC LIMIT 1;
 
--- name: GetPolicy :one
-SELECT body FROM policy WHERE number = sqlc.arg(number);
+-- Newest first.
+-- name: ListPolicies :many
+SELECT at, body FROM policy WHERE number <= sqlc.arg(number) ORDER BY number DESC LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- name: InsertPolicy :execrows
 INSERT INTO policy (number, at, body) VALUES (sqlc.arg(number), sqlc.arg(at), sqlc.arg(body)) ON CONFLICT (number) DO NOTHING;
