@@ -220,7 +220,11 @@ func (d *document) checkAgentAPI(c Config) {
 	d.checkHost("agent_api.endpoint", c.AgentAPI.Endpoint)
 	d.checkFile("agent_api.tls.certificate", c.AgentAPI.TLS.Certificate)
 	d.checkSecret("agent_api.tls.key", c.AgentAPI.TLS.Key)
-	d.checkAuthority("agent_api.tls.ca_certificate", c.AgentAPI.TLS.CACertificate)
+	authority := "agent_api.tls.ca_certificate"
+	if !d.isSet(authority) {
+		authority = "initializer.endpoint_ca" // which takes its place
+	}
+	d.checkAuthority(authority, c.AgentAPI.TLS.CACertificate)
 }
 
 // checkReach checks that an endpoint which machines are told is not this host alone where a
@@ -278,7 +282,9 @@ func (d *document) checkOperatorAPI(c Config) {
 		if name == "" || strings.ContainsAny(name, ":/ \t\n") && net.ParseIP(name) == nil {
 			d.keyFault(fmt.Sprintf("operator_api.names[%d]", i), "must be a name or an IP address, without a port, not %q", name)
 		}
-		d.checkHost(fmt.Sprintf("operator_api.names[%d]", i), name)
+		if c.OperatorAPI.TLS.Certificate == "" && c.OperatorAPI.Listen != "" && d.mayHave(c, fleet.RoleOperatorAPI) {
+			d.checkHost(fmt.Sprintf("operator_api.names[%d]", i), name)
+		}
 	}
 	if len(c.OperatorAPI.Socket) > maximumSocketPath {
 		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",

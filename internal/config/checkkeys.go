@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -24,7 +26,7 @@ func (d *document) checkKeys(c Config) {
 	}
 	if agents := c.AgentAPI.TLS; d.mayHave(c, fleet.RoleAgentAPI) || d.mayHave(c, fleet.RoleInitializer) {
 		d.checkPair("agent_api.tls", agents.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
-			return agents.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), logger)
+			return agents.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), c.GivenToAgents(), logger)
 		})
 	}
 	operators := c.OperatorAPI.TLS
@@ -37,13 +39,14 @@ func (d *document) checkKeys(c Config) {
 // recorded already.
 func (d *document) checkPair(section, certificate string, open func(*slog.Logger) (*server.Certificates, error)) {
 	key := section + ".certificate"
-	if certificate == "" || d.reported(key) || d.reported(section+".key") || d.reported(section+".ca_certificate") {
+	others := []string{section + ".key", section + ".ca_certificate", "initializer.endpoint_ca"}
+	if certificate == "" || d.reported(key) || slices.ContainsFunc(others, d.reported) {
 		return
 	}
 	certificates, err := open(slog.New(slog.DiscardHandler))
 	if err != nil {
 		d.fileFault(key, err)
-	} else if fault := certificates.Fault(time.Now()); fault != "" {
+	} else if fault := cmp.Or(certificates.Fault(time.Now()), certificates.Warning(time.Now())); fault != "" {
 		d.keyFault(key, "%s: %s", certificate, fault)
 	}
 }

@@ -35,16 +35,22 @@ func TestKeysAreReadWhereContentsAreAsked(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
 		"right":                        {agents(pair, pair, authority), ""},
 		"a key of another certificate": {agents(pair, other, authority), certificate + "read certificate " + pair + " with key " + other + ": tls: private key does not match"},
-		"another authority":            {agents(pair, pair, others), certificate + pair + ": the certificate of the agent API does not lead to one of its ca_certificate ("},
+		"another authority":            {agents(pair, pair, others), certificate + pair + ": the certificate of the agent API does not lead to those that agents are given ("},
+		"others for agents":            {agents(pair, pair, authority) + "initializer: {agent_executable: /dev/null, endpoint_ca: " + others + "}\n", certificate + pair + ": the certificate of the agent API does not lead to those that agents are given ("},
 		"another host":                 {agents(other, other, others), certificate + other + ": the certificate of the agent API is not for herd.example, which agents are told"},
 		"no pair of the operator API":  {"operator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", "operator_api.tls.certificate: read certificate"},
 		"no SSH key":                   {"ssh: {key_file: " + garbage + "}\n", "ssh.key_file: SSH key " + garbage + ": not a private key in OpenSSH or PEM form"},
+		"names that nobody uses":       {"operator_api: {names: [contrôle.example], tls: {certificate: " + pair + ", key: " + pair + "}}\n", ""},
 		"a name that is not of DNS":    {"operator_api: {names: [contrôle.example]}\n", `operator_api.names[0]: must be in ASCII, as DNS has it (xn--…), not "contrôle.example"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "ironherd.yaml")
-			if err := os.WriteFile(file, []byte(minimal+test.content), 0o600); err != nil {
+			head := minimal
+			if strings.Contains(test.content, "initializer:") {
+				head = strings.TrimPrefix(minimal, "initializer: {agent_executable: /dev/null}\n")
+			}
+			if err := os.WriteFile(file, []byte(head+test.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := config.Load(config.Sources{File: file, Contents: true})

@@ -295,6 +295,15 @@ func Default() Config {
 // Has reports whether the process has a role.
 func (c Config) Has(role fleet.Role) bool { return slices.Contains(c.Roles, role) }
 
+// GivenToAgents is the file with the certificates that this process gives to agents, so that they
+// verify the agent API by them; "": it starts none.
+func (c Config) GivenToAgents() string {
+	if !c.Has(fleet.RoleInitializer) {
+		return ""
+	}
+	return c.Initializer.EndpointCA
+}
+
 // UserDir is the directory of a control plane that does not run as root: $XDG_STATE_HOME/ironherd,
 // else ~/.local/state/ironherd; empty when the environment names neither.
 func UserDir(environ []string) string {

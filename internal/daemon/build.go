@@ -116,7 +116,7 @@ func (d *Daemon) openCertificates(ctx context.Context) (*server.Certificates, er
 			return nil, err
 		}
 	}
-	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), d.loggerOf("agent-api"))
+	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), c.GivenToAgents(), d.loggerOf("agent-api"))
 }
 
 // buildLoops makes the loops that the roles ask for.

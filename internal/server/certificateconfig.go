@@ -2,9 +2,11 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // CertificateConfig names the certificate of the agent API. All empty: one is made, with an
@@ -36,14 +38,23 @@ func (c CertificateConfig) Validate() error {
 }
 
 // Open loads the configured certificate, or makes one under dir for the hosts. The last of these is
-// the one that agents are told to call.
-func (c CertificateConfig) Open(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
+// the one that agents are told to call, and given names the file with the certificates that they
+// are given; "": those of CACertificate.
+func (c CertificateConfig) Open(dir string, hosts []string, given string, logger *slog.Logger) (*Certificates, error) {
 	if c.Certificate == "" {
 		return OpenCertificates(ForAgents, dir, hosts, logger)
 	}
 	loaded, err := LoadCertificates(ForAgents, c.Certificate, c.Key, c.CACertificate, logger)
-	if err == nil && len(hosts) > 0 {
+	if err != nil {
+		return nil, err
+	}
+	if len(hosts) > 0 {
 		loaded.told = hosts[len(hosts)-1]
 	}
-	return loaded, err
+	if given != "" && given != c.CACertificate {
+		if loaded.given, err = secret.ReadAuthority(given); err != nil {
+			return nil, fmt.Errorf("read the certificates that agents are given: %w", err)
+		}
+	}
+	return loaded, nil
 }

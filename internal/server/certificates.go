@@ -48,7 +48,10 @@ func (p Purpose) certificateFile() string { return string(p) + "-server.pem" }
 type Certificates struct {
 	purpose   Purpose
 	logger    *slog.Logger
-	authority []byte // PEM, without the key
+	// authority is PEM, without the key.
+	authority []byte
+	// given is what agents are given in its place, PEM; nil: they are given authority.
+	given []byte
 	// renewal replaces the certificate in use when it is due.
 	renewal func() error
 	// told is the host that clients are told to call; "": what is not known, or carried anyway.
@@ -61,6 +64,8 @@ type Certificates struct {
 
 	mu      sync.RWMutex
 	current *tls.Certificate
+	// unrenewed is why the newest renewal has failed; nil: it has not.
+	unrenewed error
 }
 
 // OpenCertificates reads the authority and the server certificate that were made under dir before,
@@ -118,7 +123,7 @@ func LoadCertificates(purpose Purpose, certificate, key, authority string, logge
 func (c *Certificates) replace(pair *tls.Certificate, now time.Time) error {
 	if old, _ := c.get(nil); old != nil && c.fault(old, now) == "" {
 		if fault := c.fault(pair, now); fault != "" {
-			return fleet.Errorf(fleet.KindInvalid, "the certificate in use stays until it is replaced by another one: %s", fault)
+			return fleet.Errorf(fleet.KindInvalid, "what is to replace it is not used, because agents would refuse it: %s", fault)
 		}
 	}
 	c.use(pair)
@@ -137,8 +142,8 @@ func (c *Certificates) Expires() time.Time {
 // Listener names the server whose certificates they are, as its role is named.
 func (c *Certificates) Listener() string { return string(c.purpose) + "-api" }
 
-// Fault says why clients do not accept the certificate at that time, as far as its time, its hosts
-// and the certificates tell that clients verify it by; "" when these do not.
+// Fault says why clients do not accept the certificate at that time, as far as its time, the host
+// that agents are told and the certificates tell that agents are given; "" when these do not.
 func (c *Certificates) Fault(now time.Time) string {
 	pair, _ := c.get(nil)
 	return c.fault(pair, now)
@@ -154,8 +159,27 @@ func (c *Certificates) fault(pair *tls.Certificate, now time.Time) string {
 	case c.told != "" && leaf.VerifyHostname(bracketed(c.told)) != nil:
 		return fmt.Sprintf("the certificate of the %s API is not for %s, which agents are told to call", c.purpose, c.told)
 	}
+	authority := c.given
+	if authority == nil {
+		authority = c.authority
+	}
+	if err := verify(pair, authority, now); err != nil {
+		return fmt.Sprintf("the certificate of the %s API does not lead to those that agents are given (%s): is it the whole chain?", c.purpose, err)
+	}
+	return ""
+}
+
+// Warning says what else is wrong at that time than that clients do not accept the certificate: that
+// it cannot be renewed, or that installed systems do not accept it; "" when nothing is.
+func (c *Certificates) Warning(now time.Time) string {
+	c.mu.RLock()
+	pair, unrenewed := c.current, c.unrenewed
+	c.mu.RUnlock()
+	if unrenewed != nil {
+		return fmt.Sprintf("the certificate of the %s API cannot be renewed: %s", c.purpose, unrenewed)
+	}
 	if err := verify(pair, c.authority, now); err != nil {
-		return fmt.Sprintf("the certificate of the %s API does not lead to one of its ca_certificate (%s): is it the whole chain?", c.purpose, err)
+		return fmt.Sprintf("the certificate of the %s API does not lead to those of its ca_certificate, which installed systems are given (%s)", c.purpose, err)
 	}
 	return ""
 }
@@ -213,7 +237,11 @@ func (c *Certificates) Serve(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if err := c.renewal(); err != nil {
+			err := c.renewal()
+			c.mu.Lock()
+			c.unrenewed = err
+			c.mu.Unlock()
+			if err != nil {
 				c.logger.Error("cannot renew the certificate", slog.String("api", string(c.purpose)), slog.Any("err", err), slog.Time("expires", c.Expires()))
 			}
 		}

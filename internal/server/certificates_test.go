@@ -229,7 +229,7 @@ func TestLoadedCertificates(t *testing.T) {
 	open(t, dir, "localhost")
 	file, ca := filepath.Join(dir, "agent-server.pem"), filepath.Join(dir, "agent-ca.pem")
 	config := server.CertificateConfig{Certificate: file, Key: file, CACertificate: ca}
-	c, err := config.Open("", nil, discard)
+	c, err := config.Open("", nil, "", discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestLoadedCertificates(t *testing.T) {
 		"localhost fleet.example": "the certificate of the agent API is not for fleet.example, which agents are told to call",
 		"192.0.2.1":               "the certificate of the agent API is not for 192.0.2.1, which agents are told to call",
 	} {
-		c, err := config.Open("", strings.Fields(hosts), discard)
+		c, err := config.Open("", strings.Fields(hosts), "", discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestLoadedCertificates(t *testing.T) {
 		}
 	}
 	config.Key = ca
-	if _, err := config.Open("", nil, discard); fleet.KindOf(err) != fleet.KindInvalid {
+	if _, err := config.Open("", nil, "", discard); fleet.KindOf(err) != fleet.KindInvalid {
 		t.Errorf("a key that is not the certificate's: %v", err)
 	}
 }

@@ -42,14 +42,14 @@ func TestACertificateOfAnotherAuthority(t *testing.T) {
 		}
 		load := func() *server.Certificates {
 			t.Helper()
-			c, err := server.CertificateConfig{Certificate: file, Key: file, CACertificate: authority}.Open("", []string{"localhost"}, discard)
+			c, err := server.CertificateConfig{Certificate: file, Key: file, CACertificate: authority}.Open("", []string{"localhost"}, "", discard)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return c
 		}
 		told := func(c *server.Certificates) bool {
-			return strings.HasPrefix(c.Fault(time.Now()), "the certificate of the agent API does not lead to one of its ca_certificate (")
+			return strings.HasPrefix(c.Fault(time.Now()), "the certificate of the agent API does not lead to those that agents are given (")
 		}
 
 		put(theirs)
@@ -70,6 +70,16 @@ func TestACertificateOfAnotherAuthority(t *testing.T) {
 		if err := verify(t, c, c.Authority(), "localhost"); err != nil || c.Fault(time.Now()) != "" {
 			t.Errorf("after a wrong renewal, an agent says %v, and the fault is %q", err, c.Fault(time.Now()))
 		}
+		const refused = "the certificate of the agent API cannot be renewed: what is to replace it is not used, because agents would refuse it: "
+		if got := c.Warning(time.Now()); !strings.HasPrefix(got, refused) {
+			t.Errorf("after a wrong renewal, it warns %q", got)
+		}
+		put(ours)
+		time.Sleep(11 * time.Minute)
+		if got := c.Warning(time.Now()); got != "" {
+			t.Errorf("with ours again, it warns %q", got)
+		}
+		put(theirs)
 		time.Sleep(c.Expires().Sub(time.Now()) + 11*time.Minute)
 		if !strings.Contains(c.Fault(time.Now()), "expired") {
 			t.Errorf("when both have expired, the fault is %q", c.Fault(time.Now()))
@@ -135,6 +145,38 @@ func TestAChainIsWhole(t *testing.T) {
 		}
 		if fault := c.Fault(time.Now()); (fault == "") != whole || !whole && !strings.Contains(fault, "is it the whole chain?") {
 			t.Errorf("%s: %q", file, fault)
+		}
+	}
+}
+
+// TestAgentsAndInstalledSystems may be given certificates of their own. Silence counts where the
+// agents accept ours, and what the installed systems refuse is told.
+func TestAgentsAndInstalledSystems(t *testing.T) {
+	t.Parallel()
+	ours, theirs := t.TempDir(), t.TempDir()
+	open(t, ours, "localhost")
+	open(t, theirs, "localhost")
+	pair := filepath.Join(ours, "agent-server.pem")
+	right, wrong := filepath.Join(ours, "agent-ca.pem"), filepath.Join(theirs, "agent-ca.pem")
+	for _, test := range []struct {
+		agents, installed string
+		fault, warning    bool
+	}{
+		{right, right, false, false},
+		{"", right, false, false},
+		{"", "", false, false},
+		{right, "", false, false},
+		{wrong, "", true, false},
+		{wrong, right, true, false},
+		{right, wrong, false, true},
+	} {
+		c, err := server.CertificateConfig{Certificate: pair, Key: pair, CACertificate: test.installed}.Open("", []string{"localhost"}, test.agents, discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fault, warning := c.Fault(time.Now()), c.Warning(time.Now())
+		if (fault != "") != test.fault || (warning != "") != test.warning || test.warning && !strings.Contains(warning, "which installed systems are given") {
+			t.Errorf("%+v: fault %q, warning %q", test, fault, warning)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -259,7 +260,7 @@ func unasked(summary bmdb.Summary) []*fleetv1.Concern {
 // expires soon.
 func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 	for _, c := range s.options.Certificates {
-		text := c.Fault(now)
+		text := cmp.Or(c.Fault(now), c.Warning(now))
 		if text == "" && c.ExpiresSoon(now) {
 			text = fmt.Sprintf("the certificate of the %s expires in %s (%s), and nobody has renewed it", api(c), words(c.Expires().Sub(now)),
 				clock(c.Expires(), time.Time{}))

@@ -336,6 +336,28 @@ func TestACertificateThatExpiresIsAConcern(t *testing.T) {
 	}
 }
 
+// TestACertificateThatInstalledSystemsRefuseIsAConcern, though agents accept it.
+func TestACertificateThatInstalledSystemsRefuseIsAConcern(t *testing.T) {
+	t.Parallel()
+	var dirs [2]string
+	for i := range dirs {
+		dirs[i] = t.TempDir()
+		if _, err := server.OpenCertificates(server.ForAgents, dirs[i], []string{"localhost"}, discardLog); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair := filepath.Join(dirs[0], "agent-server.pem")
+	config := server.CertificateConfig{Certificate: pair, Key: pair, CACertificate: filepath.Join(dirs[1], "agent-ca.pem")}
+	certificates, err := config.Open("", nil, filepath.Join(dirs[0], "agent-ca.pem"), discardLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := New(nil, Options{Certificates: []*server.Certificates{certificates}}).certificates(time.Now())
+	if len(all) != 1 || !strings.Contains(all[0].GetText(), "which installed systems are given") {
+		t.Errorf("concerns: %v", all)
+	}
+}
+
 // TestTokensThatRunOutAreAConcern, from the last tenth of the life of the last one on.
 func TestTokensThatRunOutAreAConcern(t *testing.T) {
 	t.Parallel()
