@@ -46,8 +46,8 @@ func (p Purpose) certificateFile() string { return string(p) + "-server.pem" }
 // Certificates holds the certificate that a server proves itself with, and those that its clients
 // verify it by.
 type Certificates struct {
-	purpose   Purpose
-	logger    *slog.Logger
+	purpose Purpose
+	logger  *slog.Logger
 	// authority is PEM, without the key.
 	authority []byte
 	// given is what agents are given in its place, PEM; nil: they are given authority.
@@ -169,7 +169,7 @@ func (c *Certificates) fault(pair *tls.Certificate, now time.Time) string {
 	return ""
 }
 
-// Warning says what else is wrong at that time than that clients do not accept the certificate: that
+// Warning says what else is wrong at that time than that agents do not accept the certificate: that
 // it cannot be renewed, or that installed systems do not accept it; "" when nothing is.
 func (c *Certificates) Warning(now time.Time) string {
 	c.mu.RLock()
