@@ -32,9 +32,9 @@ func (a *app) rehearseCommand() *cobra.Command {
 		Use:   "rehearse --scenario NAME",
 		Short: "Show what this configuration would do when something happens, in a simulated world",
 		Long: `Rehearse takes your own configuration and policy, and runs the real loops of the control plane, on a database of its own that is removed
-afterwards, against simulated providers and machines, in virtual time. It prints what would happen: a timeline, what would be rebooted,
-how long it would take until everything is well, which machines would wait for somebody, and how often providers would be asked. It
-touches nothing that is real: no network, no provider, no database of yours. The same seed gives the same answer.
+afterwards, against simulated providers and machines, in virtual time. It prints what would happen: a timeline, what would be restarted,
+reinstalled or given back, how long it would take until everything is well, which machines would wait for somebody, and how often providers
+would be asked. It touches nothing that is real: no network, no provider, no database of yours. The same seed gives the same answer.
 
 The scenario begins when the fleet is there and well. Each provider of the configuration is there under its name, with as much capacity
 as --machines says; what it makes of that is limited by max_machines, as ever. Machines, providers and their delays are simulated: the
@@ -176,6 +176,7 @@ type rehearsed struct {
 	Timeline      []rehearsedMoment `yaml:"timeline"`
 	Restarts      []rehearsedCount  `yaml:"restarts"`
 	Created       int               `yaml:"created"`
+	Released      int               `yaml:"released"`
 	Well          bool              `yaml:"well"`
 	SettledAfter  string            `yaml:"settledAfter"`
 	Left          string            `yaml:"left"`
@@ -203,8 +204,8 @@ type rehearsedCalls struct {
 
 func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) rehearsed {
 	answer := rehearsed{
-		Scenario: s.Name, About: s.About, Seed: f.seed, ControlPlanes: f.controllers, Created: r.Created, Left: r.Left,
-		Digest: r.Digest, Restarts: counts(r.Restarts),
+		Scenario: s.Name, About: s.About, Seed: f.seed, ControlPlanes: f.controllers, Created: r.Created,
+		Released: r.Released, Left: r.Left, Digest: r.Digest, Restarts: counts(r.Restarts),
 	}
 	if r.Settled > 0 {
 		answer.SettledAfter = r.Settled.Round(time.Second).String()
@@ -282,11 +283,17 @@ func rehearsalTable(w *screen, r rehearsed) {
 	w.line("Machines: %s", inWords(r.Machines, "none"))
 	restarts := slices.Clone(r.Restarts)
 	for i := range restarts {
-		if restarts[i].Name == "installed" { // the agent restarts a machine into what it has installed
+		switch restarts[i].Name {
+		case "installed": // the agent restarts a machine into what it has installed
 			restarts[i].Name = "after an install"
+		case "reinstall":
+			restarts[i].Name = "reinstall (the disk is lost)"
 		}
 	}
 	w.line("Restarts: %s", inWords(restarts, "none"))
+	if r.Released > 0 {
+		w.line("Given back: %d", r.Released)
+	}
 	for _, p := range r.Providers {
 		w.line("Calls of %s: %s; at most %d in one second", p.Provider, inWords(p.Calls, "none"), p.PeakPerSecond)
 	}

@@ -462,6 +462,7 @@ func (m metal) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 // Reinstall implements provider.Reinstaller.
 func (m metal) Reinstall(ctx context.Context, id fleet.ProviderID) error {
 	return m.pull(ctx, "reinstall", id, func(d *device) error {
+		m.world.watch.restarted(d.host, "reinstall")
 		d.host.wipe()
 		m.provision(d)
 		return nil

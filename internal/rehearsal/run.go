@@ -46,9 +46,10 @@ type Report struct {
 	Trace []string
 	// Timeline is what people want to know of.
 	Timeline []Moment
-	// Restarts counts the restarts of machines by their reason.
+	// Restarts counts the restarts of machines by their reason, reinstalls by the provider included.
 	Restarts map[string]int
-	Created  int
+	// Created and Released count the machines that were created, and that were given back.
+	Created, Released int
 	// Calls are those of each provider.
 	Calls []Calls
 	// States are those of the machines in the end.
@@ -298,8 +299,8 @@ func (w *world) calm() {
 func (w *world) report() Report {
 	r := Report{
 		Plan: w.plan, Digest: w.sum(), Violations: w.watch.violations, Settled: w.settled, Left: w.unsettled, Elapsed: w.elapsed(), Steps: w.done,
-		Trace: w.lines, Timeline: w.timeline, Restarts: w.watch.restarts, Created: w.watch.creates, States: w.states,
-		Unwatched: w.unwatched,
+		Trace: w.lines, Timeline: w.timeline, Restarts: w.watch.restarts, Created: w.watch.creates,
+		Released: w.watch.releases, States: w.states, Unwatched: w.unwatched,
 	}
 	for _, p := range w.providers {
 		s := p.base()

@@ -121,7 +121,7 @@ func (w *world) lead() error {
 			return fleet.Errorf(fleet.KindInvalid, "with this configuration the fleet is not there after %s: %s", patience, left)
 		}
 	}
-	w.began, w.timeline, w.watch.restarts, w.watch.creates = w.now, nil, make(map[string]int), 0
+	w.began, w.timeline, w.watch.restarts, w.watch.creates, w.watch.releases = w.now, nil, make(map[string]int), 0, 0
 	for _, p := range w.providers {
 		s := p.base()
 		s.calls, s.peak, s.total = 0, 0, make(map[string]int)

@@ -254,3 +254,37 @@ func TestInstallsThatMayNotErase(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestWhatDestroysDisksIsTold: a reinstall by the provider and a machine that is given back are in
+// the timeline, and counted.
+func TestWhatDestroysDisksIsTold(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	s, err := FindScenario("lose-rack")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.Plan(1, 12, 2, 8*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Events = append(slices.Clone(plan.Events), Event{What: AskRelease, At: 35 * time.Minute, Target: 0})
+	setup := Brisk()
+	setup.Policy.RecoveryReboots, setup.Policy.RecoveryPowerCycles, setup.Policy.RecoveryReinstalls = 0, 0, 1
+	r, err := Run(t.Context(), plan, setup, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed() || r.Restarts["reinstall"] != 4 || r.Released != 1 {
+		t.Errorf("%v, %q, restarts %v, %d given back", r.Violations, r.Left, r.Restarts, r.Released)
+	}
+	told := make(map[string]int)
+	for _, m := range r.Timeline {
+		told[m.What] += m.Times
+	}
+	if told["a machine of metal is reinstalled by its provider, which destroys what is on its disk"] != 4 || told["a machine of metal is given back"] != 1 {
+		t.Errorf("%v", r.Timeline)
+	}
+}

@@ -93,4 +93,5 @@ func (w *world) tell(text string) {
 // restartWords is how the timeline tells why a machine restarts.
 var restartWords = map[string]string{
 	"installed": "restarts into what was installed", "reboot": "is rebooted", "power-cycle": "is power-cycled", "power-on": "is switched on",
+	"reinstall": "is reinstalled by its provider, which destroys what is on its disk",
 }

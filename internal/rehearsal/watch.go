@@ -61,8 +61,8 @@ type watch struct {
 	failed error
 
 	// what happened, for the report
-	restarts map[string]int
-	creates  int
+	restarts          map[string]int
+	creates, releases int
 }
 
 type claimed struct {
@@ -346,10 +346,13 @@ func (w *watch) landed(s *source, d *device) {
 func (w *watch) released(d *device) {
 	if d.releases > 1 {
 		w.violate("I7", "%s is released for the %d. time", d.capacity, d.releases)
+		return
 	}
+	w.releases++
+	w.world.note("a machine of %s is given back", d.source.name)
 }
 
-// restarted sees a host restart.
+// restarted sees a host restart, or its provider reinstall it.
 func (w *watch) restarted(h *host, why string) {
 	w.restarts[why]++
 	w.world.note("a machine of %s %s", h.device.source.name, restartWords[why])
