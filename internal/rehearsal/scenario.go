@@ -33,10 +33,10 @@ func Scenarios() []Scenario {
 		{"agents-die", "the agents of a tenth of the machines die, and half of these machines hang", 10 * time.Minute, []Event{
 			{What: TenthFails, At: time.Minute},
 		}},
-		{"provider-throttles", "a tenth of the machines fails while providers refuse four of five calls, for an hour", time.Hour + time.Minute, []Event{
+		{"provider-throttles", "a tenth of the machines fails while providers refuse four of five calls, for an hour", time.Hour + 2*time.Minute, []Event{
 			{What: Throttled, At: time.Minute, For: time.Hour, Share: 80}, {What: TenthFails, At: 2 * time.Minute},
 		}},
-		{"provider-outage", "a tenth of the machines fails while providers do not answer, for an hour", time.Hour + time.Minute, []Event{
+		{"provider-outage", "a tenth of the machines fails while providers do not answer, for an hour", time.Hour + 2*time.Minute, []Event{
 			{What: ProviderOutage, At: time.Minute, For: time.Hour}, {What: TenthFails, At: 2 * time.Minute},
 		}},
 		{
