@@ -75,7 +75,7 @@ func (a *agent) beat() {
 		return
 	}
 	interval := w.setup.Policy.HeartbeatInterval
-	l := w.listening()
+	l := a.host.listening()
 	if l == nil {
 		a.next = w.after(again, a.beat)
 		return
@@ -157,7 +157,7 @@ func (in *install) up() {
 	if h.pending != in || !h.reachable() || h.booted != in.id {
 		return
 	}
-	if l := w.listening(); l != nil {
+	if l := h.listening(); l != nil {
 		next, err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID(),
 			h.key().Key)
 		w.trace("%s: install %d/%d is up: %s", h.device.capacity, in.id.generation, in.id.number, errorKind(err))
@@ -186,7 +186,7 @@ func (in *install) call(boots int) {
 		return
 	}
 	next := again
-	if l := w.listening(); l != nil && h.reachable() {
+	if l := h.listening(); l != nil && h.reachable() {
 		interval, err := l.controller.db.RecordInstalled(w.ctx, in.agent.identity.Machine, in.id.generation, in.id.number, in.secret, h.bootID())
 		if err == nil && interval == 0 {
 			return
@@ -224,9 +224,15 @@ func (w *world) flushEvery() time.Duration {
 	return min(w.setup.Policy.HeartbeatInterval/2, time.Minute)
 }
 
-// listening returns a listener that agents reach; nil when there is none.
-func (w *world) listening() *listener {
-	if w.on(ListenerDown) {
+// listening returns a listener that the host reaches; nil when there is none. One that is cut off
+// looks like one that is broken, so that recovery may give it up.
+func (h *host) listening() *listener {
+	w := h.world
+	switch {
+	case w.on(AgentsCutOff):
+		h.sick = true
+		return nil
+	case w.on(ListenerDown):
 		return nil
 	}
 	var up []*listener

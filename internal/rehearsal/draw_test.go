@@ -39,6 +39,11 @@ func Draw(seed uint64) Plan {
 			p.Events = append(p.Events, drawByHand(r, p)...)
 		}
 	}
+	if seed%11 == 5 {
+		p.Events = append(p.Events, Event{
+			What: AgentsCutOff, At: time.Duration(r.Int64N(int64(p.Length/time.Second))) * time.Second, For: time.Duration(60+r.IntN(1140)) * time.Second,
+		})
+	}
 	p.sort()
 	return p
 }

@@ -58,8 +58,10 @@ const (
 	DatabaseOutage What = "database-outage"
 	// LostCommits: transactions fail, and it is not known whether they were committed.
 	LostCommits What = "lost-commits"
-	// ListenerDown: no agent reaches a control plane.
+	// ListenerDown: no agent API is up, and each control plane knows that of its own.
 	ListenerDown What = "listener-down"
+	// AgentsCutOff: no agent reaches a control plane, although each records that its agent API is up.
+	AgentsCutOff What = "agents-cut-off"
 )
 
 // The faults of providers.

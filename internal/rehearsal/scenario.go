@@ -46,8 +46,11 @@ func Scenarios() []Scenario {
 				{What: AskDeploy, At: time.Minute, Share: 100}, {What: Crash, At: 4 * time.Minute, For: 5 * time.Minute},
 			},
 		},
-		{"listener-down", "no agent reaches a control plane for half an hour, and nothing else is wrong", 35 * time.Minute, []Event{
+		{"listener-down", "every control plane knows that its agent API is down, for half an hour, and nothing else is wrong", 35 * time.Minute, []Event{
 			{What: ListenerDown, At: time.Minute, For: 30 * time.Minute},
+		}},
+		{"agents-cut-off", "no agent reaches a control plane for half an hour, although the agent API of each is up", 35 * time.Minute, []Event{
+			{What: AgentsCutOff, At: time.Minute, For: 30 * time.Minute},
 		}},
 		{"database-outage", "the database cannot be reached for ten minutes, during a deploy to every machine", 15 * time.Minute, []Event{
 			{What: AskDeploy, At: time.Minute, Share: 100}, {What: DatabaseOutage, At: 4 * time.Minute, For: 10 * time.Minute},

@@ -52,6 +52,10 @@ func TestScenarios(t *testing.T) {
 				if r.States["installed"] != 12 || r.Restarts["reboot"]+r.Restarts["power-cycle"] > 0 {
 					t.Errorf("states %v, restarts %v", r.States, r.Restarts)
 				}
+			case "agents-cut-off":
+				if r.Restarts["reboot"] == 0 { // suspect_for is over before the agents are back
+					t.Errorf("nothing was rebooted: %v\n%v", r.Restarts, r.Timeline)
+				}
 			case "agents-die", "provider-throttles", "provider-outage":
 				if r.Restarts["reboot"] == 0 { // of the machine that hangs
 					t.Errorf("nothing was rebooted: %v", r.Restarts)

@@ -23,7 +23,8 @@ var tellings = map[What]told{
 		begins: "the database fails {share} transactions, and nobody knows whether they were committed",
 		ends:   "the database does not fail transactions any more",
 	},
-	ListenerDown: {begins: "no agent reaches a control plane", ends: "agents reach the control planes again"},
+	ListenerDown: {begins: "the agent API of every control plane is down", ends: "the agent API of every control plane is up again"},
+	AgentsCutOff: {begins: "no agent reaches a control plane", ends: "agents reach the control planes again"},
 
 	LostReplies:    {begins: "providers do not answer {share} calls, which may have had their effect", ends: "providers answer again"},
 	Throttled:      {begins: "providers refuse {share} calls, as too many", ends: "providers do not refuse calls any more"},

@@ -53,7 +53,8 @@ func checkTold(t *testing.T, scenario string, timeline []Moment) {
 		"provider-throttles": {"providers refuse 80 % of the calls, as too many, for 1h0m0s", "providers do not refuse calls any more"},
 		"provider-outage":    {"providers fail all calls, for 1h0m0s", "providers serve again"},
 		"controller-crash":   {"control plane controller-0 is killed", "control plane controller-0 is started again"},
-		"listener-down":      {"no agent reaches a control plane, for 30m0s", "agents reach the control planes again"},
+		"listener-down":      {"the agent API of every control plane is down, for 30m0s", "the agent API of every control plane is up again"},
+		"agents-cut-off":     {"no agent reaches a control plane, for 30m0s", "agents reach the control planes again"},
 		"database-outage":    {"the database cannot be reached, for 10m0s", "the database can be reached again"},
 	}[scenario] {
 		if !slices.Contains(all, want) {

@@ -221,11 +221,11 @@ func (w *watch) recovers(what string, t *task, r fleet.Record, d *device) {
 		return
 	}
 	if h.agent != nil && r.AgentStarted != nil && h.reachable() && h.agent.identity.TakeoverGeneration == r.AgentStarted.TakeoverGeneration {
-		switch since := world.now.Sub(h.agent.since); {
+		switch since := world.hearable(h.agent.since); {
 		case !h.agent.heard.IsZero() && h.agent.heard.After(r.Repair.At):
 			w.violate("I9", "recovery: %s of %s, whose agent was heard %s ago", what, d.capacity, world.now.Sub(h.agent.heard))
 		case since > policy.SilentAfter:
-			w.violate("rule 9", "recovery: %s of %s, whose agent has been running for %s", what, d.capacity, since)
+			w.violate("rule 9", "recovery: %s of %s, whose agent could be heard for %s", what, d.capacity, since)
 		}
 	}
 	if r.Installed != nil && h.up && h.booted == (attempt{r.Installed.Generation, r.Installed.Attempt}) &&

@@ -157,6 +157,19 @@ func (w *world) hits(what What, question string) bool {
 	return on && w.chance(string(what)+" "+question, e.Share)
 }
 
+// hearable is how long an agent that runs since then could have been heard: since nothing kept all
+// agents from the control planes. With a listener that is down, the control plane says so itself.
+func (w *world) hearable(since time.Time) time.Duration {
+	heard := w.now.Sub(since)
+	for _, e := range w.plan.Events {
+		if e.What == AgentsCutOff && w.elapsed() >= e.At {
+			ends := min(e.At+e.For, w.plan.Length) // see calm
+			heard = min(heard, max(w.elapsed()-ends, 0))
+		}
+	}
+	return heard
+}
+
 // elapsed is the time since the beginning.
 func (w *world) elapsed() time.Duration { return w.now.Sub(w.began) }
 
