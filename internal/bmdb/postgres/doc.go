@@ -65,6 +65,8 @@
 //   - The connection breaks before COMMIT was sent: nothing was committed. While it is under way:
 //     nobody knows; the caller is told so by an error of kind Temporary and repeats, which the
 //     layer above makes harmless.
+//   - The server's wait for a synchronous standby is cancelled, by somebody or after ten seconds by
+//     us: it has committed, and a failover may lose that. The caller is told so in the same way.
 //   - The server restarts: transactions under way fail as above, later ones connect anew, within
 //     the context of their caller.
 //   - The pool is exhausted: callers wait for their turn, within their context.

@@ -145,7 +145,7 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 		c.ConnectTimeout = 10 * time.Second
 	}
 	c.DialFunc = dialer(e.options.Lease).DialContext
-	c.BuildContextWatcherHandler = cancelled
+	c.BuildContextWatcherHandler, c.OnNotice = cancelled, noteUnreplicated
 	config.MaxConns = int32(min(size, 10_000)) //nolint:gosec // bounded
 	config.MaxConnIdleTime = 5 * time.Minute
 	config.PingTimeout = e.options.Lease
@@ -218,6 +218,9 @@ func (e *Engine) settings(own map[string]string) string {
 	calls := []string{
 		// Set off, it would lose what was acknowledged.
 		"set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
+		// Set higher, the server would not tell that it has ceased to wait for a standby: see end.
+		"set_config('client_min_messages', CASE WHEN current_setting('client_min_messages') IN ('error', 'fatal', 'panic') THEN 'warning' " +
+			"ELSE current_setting('client_min_messages') END, false)",
 	}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		if _, set := own[name]; !set {

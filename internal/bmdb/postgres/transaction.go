@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // transaction says how to run one.
@@ -149,17 +152,37 @@ func (t *tx) rollback(ctx context.Context) {
 	}
 }
 
-// end ends the transaction, and returns what the server says that it did.
+// unreplicated is the key of what a connection keeps when its server has ceased to wait.
+const unreplicated = "unreplicated"
+
+// noteUnreplicated notes that a server has ceased to wait for a standby, because somebody has
+// cancelled that. Its words are in any language; the file of its source that says it is not.
+func noteUnreplicated(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if strings.HasSuffix(n.File, "syncrep.c") {
+		conn.CustomData()[unreplicated] = true
+	}
+}
+
+// end ends the transaction, and returns what the server says that it did. A server whose wait for a
+// synchronous standby is cancelled has committed, says so, and warns: no standby may have it. Who
+// cancels may be ourselves, when the time is up. What comes after that is no acknowledgement.
 func (t *tx) end(ctx context.Context, text string) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	err = t.conn.Raw(func(c any) error {
-		done, err := c.(*stdlib.Conn).Conn().Exec(ctx, text)
+		conn := c.(*stdlib.Conn).Conn()
+		delete(conn.PgConn().CustomData(), unreplicated)
+		done, err := conn.Exec(ctx, text)
 		tag = done.String()
+		if err == nil && (ctx.Err() != nil || conn.PgConn().CustomData()[unreplicated] != nil) {
+			return errUnreplicated
+		}
 		return err
 	})
 	return tag, err
 }
+
+var errUnreplicated = fleet.Errorf(fleet.KindTemporary, "the server says that it is committed, but not that its standbys have it")
 
 // PrepareContext prepares a statement on the connection.
 func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {

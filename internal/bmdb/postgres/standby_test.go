@@ -1,0 +1,72 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/test/pgserver"
+)
+
+// TestACommitThatNoStandbyHas is not acknowledged (I8). A server whose wait for a synchronous
+// standby is cancelled has committed all the same and says so: after a failover it may be lost.
+func TestACommitThatNoStandbyHas(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	s, err := pgserver.Start(ctx, pgserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	name, err := s.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := s.URL(name) + "&client_min_messages=error"
+	if err := migrate(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, at, postgres.Options{Silent: true})
+	t.Cleanup(func() { _ = e.Close() })
+	if err := s.Exec(ctx, "postgres", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the server waits for a standby", func() bool { return query[string](t, at, "SHOW synchronous_standby_names") == "away" })
+	for who, run := range map[string]func(context.Context, func(context.Context, bmdb.Tx) error) error{
+		"somebody, of an update": e.Update, "somebody, of an extension": e.Extend, "our time is up": e.Update,
+	} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			runs, pids, done := 0, make(chan int, 20), make(chan error, 1)
+			go func() {
+				done <- run(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+					runs++
+					var pid int
+					if err := tx.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+						return err
+					}
+					pids <- pid
+					_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: who, Capacity: "c", Until: 1 << 60, Cause: "c"})
+					return err
+				})
+			}()
+			if strings.HasPrefix(who, "somebody") {
+				pid := <-pids
+				await(t, "it waits for a standby, and somebody ends that", func() bool {
+					return query[bool](t, at, "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = $1", pid)
+				})
+			}
+			err := <-done
+			if runs != 1 || fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "commit") {
+				t.Errorf("%d runs, %s: %v", runs, fleet.KindOf(err), err)
+			}
+			if n := query[int](t, at, "SELECT count(*) FROM penalty WHERE provider = $1", who); n != 1 {
+				t.Errorf("%d rows: the test tests nothing", n)
+			}
+		})
+	}
+}
