@@ -29,6 +29,7 @@ const (
 	codeDuplicateTable = "42P07"
 	codeNoSuchDatabase = "3D000"
 	codeIdleInTx       = "25P03"
+	codeLongTx         = "25P04" // since PostgreSQL 17
 	codeDuplicateKey   = "23505"
 	codeNotInState     = "55000"
 	codeOutOfMemory    = "53200"
@@ -79,8 +80,8 @@ func classify(err error) error {
 		return fleet.Errorf(fleet.KindTemporary, "somebody else has what is needed locked: %w", err)
 	case undoneByOthers(err):
 		return fleet.Errorf(fleet.KindTemporary, "others kept coming in between: %w", err)
-	case code == codeIdleInTx:
-		return fleet.Errorf(fleet.KindTemporary, "the transaction was left open for too long: %w", err)
+	case code == codeIdleInTx || code == codeLongTx:
+		return fleet.Errorf(fleet.KindTemporary, "the transaction was open for too long: %w", err)
 	case Refuses(err): // says nothing of what was to be done: another connection may do it
 		return bmdb.Unavailable("the database server refuses: %w", oneLine(err))
 	case code == codeCancelled: // the caller's time was up, or somebody asked the server for it

@@ -85,6 +85,8 @@ func TestRetries(t *testing.T) {
 		{&pgconn.PgError{Code: codeSerialization}, maxAttempts, fleet.KindTemporary},
 		{&pgconn.PgError{Code: codeDeadlock}, maxAttempts, fleet.KindTemporary},
 		{&pgconn.PgError{Code: codeLockTimeout}, 1, fleet.KindTemporary},
+		{&pgconn.PgError{Code: codeIdleInTx}, 1, fleet.KindTemporary},
+		{&pgconn.PgError{Code: codeLongTx}, 1, fleet.KindTemporary},
 		{&pgconn.PgError{Code: codeDuplicateKey}, 1, fleet.KindUnknown},
 		{fleet.ErrLeaseLost, 1, fleet.KindLeaseLost},
 	} {
