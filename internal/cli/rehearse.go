@@ -117,8 +117,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 		return err
 	}
 	if len(report.Violations) > 0 {
-		return fleet.Errorf(fleet.KindUnknown, "the control plane broke a promise of its own (%s): report it, with the configuration and the seed",
-			report.Violations[0])
+		return fleet.Errorf(fleet.KindUnknown, "%s; report it, with the configuration and the seed", answer.Left)
 	}
 	if !answer.Well {
 		return partly{fleet.Errorf(fleet.KindUnknown, "not everything was well in the end: %s", answer.Left)}
@@ -207,7 +206,9 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 		Scenario: s.Name, About: s.About, Seed: f.seed, ControlPlanes: f.controllers, Created: r.Created,
 		Released: r.Released, Left: r.Left, Digest: r.Digest, Restarts: counts(r.Restarts),
 	}
-	if r.Settled > 0 {
+	if len(r.Violations) > 0 { // it ended there
+		answer.Left = brokenPromise(r.Violations[0])
+	} else if r.Settled > 0 {
 		answer.SettledAfter = r.Settled.Round(time.Second).String()
 		answer.Left = troubled(r)
 	}
@@ -224,6 +225,10 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 		answer.Providers = append(answer.Providers, rehearsedCalls{string(c.Provider), counts(c.Total), c.Peak})
 	}
 	return answer
+}
+
+func brokenPromise(v rehearsal.Violation) string {
+	return fmt.Sprintf("the control plane broke a promise of its own: %s", v)
 }
 
 // troubled says which machines somebody has to see to, found or not; "" when there are none.
