@@ -2,11 +2,14 @@ package rehearsal
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
 // What the database keeps of each step: ends of work in history (I4), backoffs (I5), and what was
@@ -76,20 +79,22 @@ func (w *watch) backoffs(subject string, backoffs map[fleet.Process]fleet.Backof
 	}
 }
 
-// longestBackoff is the longest that anything may wait after a failure.
+// longestBackoff is the longest that anything may wait after a failure. Where a pass was not begun,
+// the loop has a backoff of its own.
 func (w *world) longestBackoff() time.Duration {
 	longest := time.Duration(0)
 	c := w.setup
 	all := []fleet.Backoff{
 		c.Policy.InstallRetry, c.Initializer.StartBackoff, c.Initializer.ProviderBackoff, c.Initializer.IDBackoff, c.Recoverer.Backoff, c.Operations.Backoff,
+		c.Prober.Backoff, provisioner.DefaultConfig().Backoff, updater.DefaultConfig().Backoff,
 	}
 	for _, p := range c.Providers {
 		all = append(all, p.Provisioner.Backoff, p.Updater.Backoff)
 	}
 	for _, b := range all {
-		longest = max(longest, b.Initial, b.Maximum)
+		longest = max(longest, b.Next(math.MaxInt64))
 	}
-	return (longest + time.Second - 1).Truncate(time.Second)
+	return longest
 }
 
 // claimed sees a claim.
