@@ -80,7 +80,7 @@ func TestACertificateOfAnotherAuthority(t *testing.T) {
 			t.Errorf("with ours again, it warns %q", got)
 		}
 		put(theirs)
-		time.Sleep(c.Expires().Sub(time.Now()) + 11*time.Minute)
+		time.Sleep(time.Until(c.Expires()) + 11*time.Minute)
 		if !strings.Contains(c.Fault(time.Now()), "expired") {
 			t.Errorf("when both have expired, the fault is %q", c.Fault(time.Now()))
 		}
