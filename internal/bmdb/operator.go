@@ -242,6 +242,11 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 		return fleet.Policy{}, err
 	}
 	return read(ctx, db.update, "set policy", func(ctx context.Context, t *transaction) (fleet.Policy, error) {
+		// A transaction that writes and locks nothing does not wait for a synchronous standby: who
+		// repeats this, because nobody knows the outcome, would be told too early that it is done.
+		if _, err := t.q.LockListener(ctx); err != nil {
+			return fleet.Policy{}, err
+		}
 		env, err := t.environment(ctx)
 		if err != nil {
 			return fleet.Policy{}, err

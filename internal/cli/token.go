@@ -22,7 +22,7 @@ func (a *app) loadTokensFile() (file string, warn func(), err error) {
 	file = loaded.OperatorAPI.TokensFile
 	return file, func() {
 		if command := secret.GiveToOwner(loaded.Dir, file); command != "" {
-			a.note("only root can read %s: a control plane that runs as the owner of %s cannot, until `%s`", file, loaded.Dir, command)
+			a.note("a control plane that runs as the owner of %s cannot read %s until `%s`", loaded.Dir, file, command)
 		}
 	}, err
 }
@@ -51,7 +51,7 @@ It counts at once, for a control plane that runs, too. History records the name.
   operator   may also do everything to machines and providers, but for accepting host keys
   admin      may do everything
 
-A token that expired 30 days ago goes from the file when another one is made or revoked.
+Tokens that expired more than 30 days ago go from the file when it has no room left.
 
 As a password in a browser, with any user name, a token may at most read.`,
 		Example: `  ironherd token create prometheus --role metrics --days 365

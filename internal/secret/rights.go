@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -44,7 +45,8 @@ func unopened(path string, err error) error {
 }
 
 // remedy returns the command, and who calls it, after which this process may read a file and no
-// stranger may. A file of root's that a group of the process may read stays one.
+// stranger may; where others may have it for themselves, what to do instead. A file of root's that a
+// group of the process may read stays one.
 func remedy(path string, info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	me, caller := os.Geteuid(), "as root "
@@ -52,20 +54,41 @@ func remedy(path string, info fs.FileInfo) string {
 		caller = ""
 	}
 	switch {
-	case ok && stat.Uid == 0 && stat.Gid != 0 && info.Mode()&groupReads != 0 && (me == 0 || inGroup(stat.Gid)):
-		return fmt.Sprintf("%s`chmod 640 %s`", caller, path)
+	case byGroup(info) && (me == 0 || inGroup(stat.Gid)):
+		return fmt.Sprintf("%s`chmod 640 %s`", caller, inShell(path))
 	case caller == "":
-		return fmt.Sprintf("`chmod 600 %s`", path)
+		return fmt.Sprintf("`chmod 600 %s`", inShell(path))
+	case byGroup(info):
+		return fmt.Sprintf("put %s into its group, %s, and close it to others, or give %[1]s a copy", nameOf(me), groupOf(stat.Gid))
+	case stat.Uid != 0:
+		return fmt.Sprintf("it is %s's: give %s a copy", nameOf(int(stat.Uid)), nameOf(me))
 	}
 	return fmt.Sprintf("%s`%s`", caller, giveTo(me, path))
 }
 
 func giveTo(user int, path string) string {
-	return fmt.Sprintf("chown %s %s && chmod 600 %s", nameOf(user), path, path)
+	return fmt.Sprintf("chown %s %s && chmod 600 %[2]s", nameOf(user), inShell(path))
 }
 
-// GiveToOwner returns the command after which the owner of a directory can read a file of root's,
-// where root alone can and calls this; "" in all other cases.
+// inShell returns a path as one word of a command.
+func inShell(path string) string {
+	const plain = "/._-+,:@%="
+	if strings.IndexFunc(path, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(plain, r))
+	}) < 0 {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// byGroup reports whether a file is root's for a group.
+func byGroup(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Uid == 0 && stat.Gid != 0 && info.Mode()&groupReads != 0
+}
+
+// GiveToOwner returns the command after which the owner of a directory can read a file, where it
+// cannot and root calls this; "" in all other cases.
 func GiveToOwner(dir, path string) string {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -77,10 +100,23 @@ func GiveToOwner(dir, path string) string {
 	}
 	stat, ok := file.Sys().(*syscall.Stat_t)
 	owner, okay := info.Sys().(*syscall.Stat_t)
-	if !ok || !okay || os.Geteuid() != 0 || stat.Uid != 0 || file.Mode()&groupReads != 0 || owner.Uid == 0 {
+	if !ok || !okay || os.Geteuid() != 0 || owner.Uid == 0 || stat.Uid == owner.Uid || byGroup(file) && hasGroup(owner, stat.Gid) {
 		return ""
 	}
 	return giveTo(int(owner.Uid), path)
+}
+
+// hasGroup reports whether the owner of a file has a group: its file's, or one that this host knows.
+func hasGroup(owner *syscall.Stat_t, group uint32) bool {
+	if owner.Gid == group {
+		return true
+	}
+	found, err := user.LookupId(strconv.Itoa(int(owner.Uid)))
+	if err != nil {
+		return false
+	}
+	groups, _ := found.GroupIds()
+	return slices.Contains(groups, strconv.Itoa(int(group)))
 }
 
 // mayRead reports whether mode and owner of a file let this process read it.
@@ -100,6 +136,21 @@ func mayRead(info fs.FileInfo) bool {
 func inGroup(group uint32) bool {
 	groups, _ := os.Getgroups()
 	return os.Getegid() == int(group) || slices.Contains(groups, int(group))
+}
+
+// isUser reports whether this host knows a user of that number.
+func isUser(id uint32) bool {
+	_, err := user.LookupId(strconv.Itoa(int(id)))
+	return err == nil
+}
+
+// groupOf returns the name of a group, or the number of one that has none here.
+func groupOf(id uint32) string {
+	number := strconv.Itoa(int(id))
+	if found, err := user.LookupGroupId(number); err == nil {
+		return found.Name
+	}
+	return number
 }
 
 // nameOf returns the name of a user, or the number of one that has none here.

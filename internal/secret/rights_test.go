@@ -61,10 +61,12 @@ func TestCommandsLetTheProcessRead(t *testing.T) {
 		"root's, open to all":           {rights{0, 0, 0o644}, processUser, "then as root `chown 4242 FILE && chmod 600 FILE`", rights{processUser, 0, 0o600}},
 		"root's, for a group and all":   {rights{0, processGroup, 0o644}, processUser, "then as root `chmod 640 FILE`", rights{0, processGroup, 0o640}},
 		"root's, for a second group":    {rights{0, secondGroup, 0o664}, processUser, "then as root `chmod 640 FILE`", rights{0, secondGroup, 0o640}},
-		"root's, for a strange group":   {rights{0, 4444, 0o644}, processUser, "as root `chown 4242 FILE && chmod 600 FILE`", rights{processUser, 4444, 0o600}},
+		"root's, for a strange group":   {rights{0, 4444, 0o644}, processUser, "then put 4242 into its group, 4444, and close it to others, or give 4242 a copy", rights{0, 4444, 0o644}},
+		"root's, closed to strangers":   {rights{0, 4444, 0o640}, processUser, "denied: put 4242 into its group, 4444, and close it to others, or give 4242 a copy", rights{0, 4444, 0o640}},
+		"somebody's alone":              {rights{4444, 4444, 0o600}, processUser, "denied: it is 4444's: give 4242 a copy", rights{4444, 4444, 0o600}},
 		"root's alone":                  {rights{0, 0, 0o600}, processUser, "permission denied: as root `chown 4242 FILE && chmod 600 FILE`", rights{processUser, 0, 0o600}},
 		"root's, closed to its group":   {rights{0, processGroup, 0o600}, processUser, "as root `chown 4242 FILE && chmod 600 FILE`", rights{processUser, processGroup, 0o600}},
-		"somebody's, open to all":       {rights{4444, processGroup, 0o644}, processUser, "as root `chown 4242 FILE && chmod 600 FILE`", rights{processUser, processGroup, 0o600}},
+		"somebody's, open to all":       {rights{4444, processGroup, 0o644}, processUser, "then it is 4444's: give 4242 a copy", rights{4444, processGroup, 0o644}},
 		"its own, open to all":          {rights{processUser, processGroup, 0o644}, processUser, "then `chmod 600 FILE`", rights{processUser, processGroup, 0o600}},
 		"its own, closed to itself":     {rights{processUser, processGroup, 0o200}, processUser, "denied: `chmod 600 FILE`", rights{processUser, processGroup, 0o600}},
 		"root's, to root":               {rights{0, 0, 0o644}, 0, "then `chmod 600 FILE`", rights{0, 0, 0o600}},
@@ -88,12 +90,13 @@ func TestCommandsLetTheProcessRead(t *testing.T) {
 			if !strings.Contains(said, strings.ReplaceAll(test.says, "FILE", path)) || (said == "") != (test.says == "") {
 				t.Errorf("it says %q", said)
 			}
-			if found := command.FindStringSubmatch(said); found != nil {
+			found := command.FindStringSubmatch(said)
+			if found != nil {
 				if out, err := exec.CommandContext(t.Context(), "sh", "-c", found[1]).CombinedOutput(); err != nil {
 					t.Fatalf("%s: %v: %s", found[1], err, out)
 				}
 			}
-			if said := checkAs(t, test.process, group, path); said != "" {
+			if said := checkAs(t, test.process, group, path); found != nil && said != "" {
 				t.Errorf("and afterwards %q", said)
 			}
 			if got := rightsOf(t, path); got != test.want {

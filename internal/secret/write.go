@@ -13,8 +13,9 @@ import (
 
 // Write writes a file of mode 0600 that is complete or absent at every moment. Without replace it
 // leaves a file that exists as it is, and returns os.ErrExist. Where root replaces a file, whoever
-// Read lets read the old one may read the new one. Where there is none, and in somebody else's
-// directory, the file becomes theirs: it is the directory's owner who will read it.
+// Read lets read the old one may read the new one. Where there is none, or nobody but root can, and
+// in somebody else's directory, the file becomes theirs: it is the directory's owner who will read
+// it.
 func Write(path string, data []byte, replace bool) (err error) {
 	dir := filepath.Dir(path)
 	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
@@ -70,19 +71,26 @@ func Give(file *os.File) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
+	_, err := give(file)
+	return err
+}
+
+// give reports whether the directory is somebody else's than root's.
+func give(file *os.File) (given bool, err error) {
 	info, err := os.Stat(filepath.Dir(file.Name()))
 	if err != nil {
-		return err
+		return false, err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || stat.Uid == 0 {
-		return nil
+		return false, nil
 	}
-	return file.Chown(int(stat.Uid), int(stat.Gid))
+	return true, file.Chown(int(stat.Uid), int(stat.Gid))
 }
 
 // giveAs gives a file that this process has just made to whoever may read the one that it is to
-// replace, where the process is root's. A file that root alone may read says nothing of who will.
+// replace, where the process is root's. A file that root alone may read says nothing of who will,
+// nor does one whose owner this host does not know, as after a move from another host.
 func giveAs(file *os.File, replaced string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -94,15 +102,21 @@ func giveAs(file *os.File, replaced string) error {
 	if err != nil {
 		return err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	byGroup := ok && stat.Uid == 0 && info.Mode()&groupReads != 0
-	switch {
-	case !ok || !info.Mode().IsRegular() || stat.Uid == 0 && !byGroup:
+	switch stat, ok := info.Sys().(*syscall.Stat_t); {
+	case !ok || !info.Mode().IsRegular():
 		return Give(file)
-	case byGroup:
+	case byGroup(info):
 		return errors.Join(file.Chown(0, int(stat.Gid)), file.Chmod(0o640))
+	case stat.Uid == 0:
+		return Give(file)
+	case !isUser(stat.Uid):
+		if given, err := give(file); given || err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		return file.Chown(int(stat.Uid), int(stat.Gid))
 	}
-	return file.Chown(int(stat.Uid), int(stat.Gid))
 }
 
 func syncDirectory(path string) error {

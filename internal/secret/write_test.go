@@ -37,6 +37,7 @@ func TestWriteKeepsRights(t *testing.T) {
 		t.Skip("only root can give a file to somebody else: run this test as root")
 	}
 	const service, group, other = 4242, 4343, 4444
+	const known = 1 // daemon
 	for name, test := range map[string]struct {
 		directory int
 		old       *rights
@@ -49,9 +50,12 @@ func TestWriteKeepsRights(t *testing.T) {
 		"root's for a group, in root's":     {0, &rights{0, group, 0o640}, rights{0, group, 0o640}},
 		"root's for a group, elsewhere":     {other, &rights{0, group, 0o640}, rights{0, group, 0o640}},
 		"root's, open to all":               {0, &rights{0, group, 0o666}, rights{0, group, 0o640}},
-		"the service's, in root's":          {0, &rights{service, group, 0o600}, rights{service, group, 0o600}},
-		"the service's, elsewhere":          {other, &rights{service, group, 0o600}, rights{service, group, 0o600}},
-		"the service's, open to its groups": {0, &rights{service, group, 0o664}, rights{service, group, 0o600}},
+		"the service's, in root's":          {0, &rights{known, group, 0o600}, rights{known, group, 0o600}},
+		"the service's, elsewhere":          {other, &rights{known, group, 0o600}, rights{known, group, 0o600}},
+		"of another host's number":          {service, &rights{other, other, 0o600}, rights{service, service, 0o600}},
+		"of a number without a name":        {0, &rights{other, other, 0o600}, rights{other, other, 0o600}},
+		"root's for its own group":          {service, &rights{0, 0, 0o640}, rights{service, service, 0o600}},
+		"the service's, open to its groups": {0, &rights{known, group, 0o664}, rights{known, group, 0o600}},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "token")

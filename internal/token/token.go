@@ -69,8 +69,8 @@ const (
 	MaxLife = 10 * 365 * 24 * time.Hour
 	// maxFile bounds the file, in bytes.
 	maxFile = 1 << 20
-	// keepExpired is for how long the file has a token that has expired: people look there for why a
-	// caller is refused.
+	// keepExpired is for how long the file has a token that has expired, even where there is no room
+	// left: people look there for why a caller is refused.
 	keepExpired = 30 * 24 * time.Hour
 )
 
@@ -189,9 +189,10 @@ func Revoke(path, called string) error {
 }
 
 // change replaces the file's tokens, where the path leads to. Whoever changes them at the same
-// time waits. Tokens that expired long ago go. KindConflict where the file would be too large.
+// time waits. Where the file would be too large, tokens that expired long ago go, and KindConflict is
+// returned when that is not enough. They stay otherwise: the clock of this host may be wrong.
 func change(path string, edit func([]Token) ([]Token, error)) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // for whoever may read the file
 		return fmt.Errorf("make directory: %w", err)
 	}
 	if path, err = secret.Follow(path); err != nil {
@@ -209,19 +210,25 @@ func change(path string, edit func([]Token) ([]Token, error)) (err error) {
 	if all, err = edit(all); err != nil {
 		return err
 	}
-	longAgo := time.Now().Add(-keepExpired)
-	all = slices.DeleteFunc(all, func(t Token) bool { return t.Expired(longAgo) })
-	text, err := yaml.Marshal(content{Tokens: all})
+	text, err := encode(all)
+	if err == nil && len(text) > maxFile {
+		longAgo := time.Now().Add(-keepExpired)
+		text, err = encode(slices.DeleteFunc(all, func(t Token) bool { return t.Expired(longAgo) }))
+	}
 	if err != nil {
 		return err
 	}
-	text = append([]byte(header), text...)
 	if len(text) > maxFile {
 		return fleet.Errorf(fleet.KindConflict,
 			"%s has no room for this: it may have %d bytes at most; revoke tokens that nobody uses (`ironherd token list` shows them), or remove them from the file",
 			path, maxFile)
 	}
 	return secret.Write(path, text, true)
+}
+
+func encode(all []Token) ([]byte, error) {
+	text, err := yaml.Marshal(content{Tokens: all})
+	return append([]byte(header), text...), err
 }
 
 func hashOf(text string) string {

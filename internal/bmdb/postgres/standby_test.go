@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
@@ -35,7 +36,14 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 	if err := s.Exec(ctx, "postgres", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the server waits for a standby", func() bool { return query[string](t, at, "SHOW synchronous_standby_names") == "away" })
+	// Its backends know of the name sooner than the process that has commits wait.
+	await(t, "commits wait for a standby", func() bool {
+		limited, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return e.Extend(limited, func(ctx context.Context, tx bmdb.Tx) error {
+			return statement.New(tx).InsertListener(ctx)
+		}) != nil
+	})
 	for who, run := range map[string]func(context.Context, func(context.Context, bmdb.Tx) error) error{
 		"somebody, of an update": e.Update, "somebody, of an extension": e.Extend, "our time is up": e.Update,
 	} {
