@@ -45,8 +45,8 @@ func unopened(path string, err error) error {
 }
 
 // remedy returns the command, and who calls it, after which this process may read a file and no
-// stranger may; where others may have it for themselves, what to do instead. A file of root's that a
-// group of the process may read stays one.
+// stranger may; where others may have it for themselves, what to do instead. A file of root's that
+// a group of the process may read stays one.
 func remedy(path string, info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	me, caller := os.Geteuid(), "as root "
@@ -106,7 +106,8 @@ func GiveToOwner(dir, path string) string {
 	return giveTo(int(owner.Uid), path)
 }
 
-// hasGroup reports whether the owner of a file has a group: its file's, or one that this host knows.
+// hasGroup reports whether the owner of a file has a group: its file's, or one that this host
+// knows.
 func hasGroup(owner *syscall.Stat_t, group uint32) bool {
 	if owner.Gid == group {
 		return true

@@ -188,8 +188,8 @@ func Revoke(path, called string) error {
 	})
 }
 
-// change replaces the file's tokens, where the path leads to. Whoever changes them at the same
-// time waits. Where the file would be too large, tokens that expired long ago go, and KindConflict is
+// change replaces the file's tokens, where the path leads to. Whoever changes them at the same time
+// waits. Where the file would be too large, tokens that expired long ago go, and KindConflict is
 // returned when that is not enough. They stay otherwise: the clock of this host may be wrong.
 func change(path string, edit func([]Token) ([]Token, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // for whoever may read the file
