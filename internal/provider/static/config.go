@@ -20,7 +20,7 @@ type Config struct {
 	// URL of the list: https, or http on this host.
 	URL string `yaml:"url"`
 	// Spacing is the least time from one fetch of the URL to the next. What is asked about one host is
-	// answered from a list that is no older than that, or than 10 s.
+	// answered from a list that is no older than 10 s or, where spacing is longer, three times that.
 	Spacing time.Duration `yaml:"spacing"`
 	// InFlight is how many fetches may be under way at once.
 	InFlight int `yaml:"in_flight"`

@@ -15,6 +15,8 @@ type list struct {
 	// entries in the order of Provider.List.
 	entries []provider.Entry
 	byID    map[fleet.ProviderID]int
+	// doubt is what was fetched since and does not count yet; nil: nothing was.
+	doubt *list
 }
 
 // newList reads a list; name is how errors name it. One of the known lists is returned where that
@@ -46,6 +48,23 @@ func (l *list) get(id fleet.ProviderID) (provider.Entry, bool) {
 	return l.entries[i], true
 }
 
+// unless returns the list as one that something newer, which does not count yet, puts in doubt.
+func (l *list) unless(doubt *list) *list {
+	doubted := *l
+	doubted.doubt = doubt
+	return &doubted
+}
+
+// doubted reports whether what was fetched since says something else of a host.
+func (l *list) doubted(id fleet.ProviderID) bool {
+	if l.doubt == nil {
+		return false
+	}
+	was, there := l.get(id)
+	is, stays := l.doubt.get(id)
+	return there != stays || !sameEntry(was, is)
+}
+
 // same reports whether both lists say the same, in whatever order; nil says nothing. Of a host that
 // cannot be used a list says that it is there, and no more: the reason names lines, and the rest is
 // that of the first one where a host is listed twice.
@@ -53,10 +72,12 @@ func (l *list) same(other *list) bool {
 	if l == nil || other == nil {
 		return false
 	}
-	return l == other || slices.EqualFunc(l.entries, other.entries, func(a, b provider.Entry) bool {
-		if a.Invalid != "" && b.Invalid != "" {
-			return a.ID == b.ID
-		}
-		return reflect.DeepEqual(a, b)
-	})
+	return l == other || slices.EqualFunc(l.entries, other.entries, sameEntry)
+}
+
+func sameEntry(a, b provider.Entry) bool {
+	if a.Invalid != "" && b.Invalid != "" {
+		return a.ID == b.ID
+	}
+	return reflect.DeepEqual(a, b)
 }

@@ -28,8 +28,13 @@
 // between two lines counts as it is: hosts may be missing, and of its last host the lines behind,
 // such as its port and its jump host. Whoever writes to a new file and renames it is safe.
 //
-// A list that it cannot read answers nothing; the error names the line. A host that it does not
-// understand becomes an entry that says what is wrong; the others are not affected. So does the
+// Where the next fetch of a URL may come long after the last one (Config.Spacing), a fetch that
+// fails, or says something new, does not keep questions about a single host from their answer: the
+// list that counted last gives it for three spacings at most. It does not for a host of which the
+// newer one says something else, as that it is gone.
+//
+// Else a list that it cannot read answers nothing; the error names the line. A host that it does
+// not understand becomes an entry that says what is wrong; the others are not affected. So does the
 // last one of a list that ends in the middle of a line: a writer may have stopped there for long.
 package static
 
@@ -73,7 +78,10 @@ func New(config Config, options provider.Options) (*Provider, error) {
 		client: &http.Client{Transport: provider.NewTransport(limits, endpoint, options), CheckRedirect: followed},
 		file:   file{path: config.Path, load: readFile},
 	}
-	p.remote.name, p.remote.fetch, p.remote.pause, p.remote.age = p.name(), p.fetch, settled, max(fetchAge, config.Spacing)
+	p.remote.name, p.remote.fetch, p.remote.pause = p.name(), p.fetch, settled
+	if config.Spacing > fetchAge {
+		p.remote.spacing = config.Spacing
+	}
 	return p, nil
 }
 
@@ -140,6 +148,9 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	l, err := p.read(ctx, true)
 	if err != nil {
 		return provider.Entry{}, err
+	}
+	if l.doubted(id) {
+		return provider.Entry{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something new of host %q, which counts when it was fetched again and says the same", p.name(), id)
 	}
 	if entry, there := l.get(id); there {
 		return entry, nil

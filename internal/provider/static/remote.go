@@ -11,9 +11,14 @@ import (
 
 const (
 	// fetchAge is how old a list from a URL may be that a question about one host is answered from: so
-	// thousands of them do not fetch it thousands of times. Where spacing is longer, that counts:
-	// nobody may fetch anything newer.
+	// thousands of them do not fetch it thousands of times.
 	fetchAge = 10 * time.Second
+	// standsFor is for how many spacings, where these are longer than fetchAge, the list that counted
+	// last answers such questions while nothing newer can be had: nobody may fetch it yet, or a fetch
+	// failed, or said something new, which the next one confirms.
+	standsFor = 3
+	// patience is how long such a question waits for a fetch where that list may answer instead.
+	patience = 10 * time.Second
 	// failureAge is for how long such questions are answered with the error of the last fetch.
 	failureAge = 2 * time.Second
 	// fetchLimit bounds one fetch, with its retries.
@@ -32,8 +37,8 @@ type remote struct {
 	name  string
 	fetch func(context.Context) ([]byte, error)
 	pause time.Duration
-	// age is how old the list may be that a question about one host is answered from.
-	age time.Duration
+	// spacing is the least time between two fetches where that is longer than fetchAge; else zero.
+	spacing time.Duration
 
 	mu sync.Mutex
 	// counts is the last list that counted, when it was fetched last.
@@ -43,6 +48,8 @@ type remote struct {
 	// fault is how the last reading failed; nil when it did not.
 	fault  error
 	failed time.Time
+	// fetched is when the last fetch ended that was sent, whatever came of it.
+	fetched time.Time
 	// under is the reading that is under way; nil: none is.
 	under *flight
 }
@@ -56,11 +63,16 @@ type fetched struct {
 // read returns the list as of now, or as of a moment ago where that is recent enough.
 func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
+	failing := r.fault != nil && time.Since(r.failed) < failureAge
+	early := failing || time.Since(r.fetched) < r.spacing
 	switch {
-	case recent && r.counts.says != nil && time.Since(r.counts.at) < r.age:
+	case recent && r.counts.says != nil && time.Since(r.counts.at) < fetchAge:
 		defer r.mu.Unlock()
 		return r.counts.says, nil
-	case recent && r.fault != nil && time.Since(r.failed) < failureAge:
+	case recent && early && r.mayStandIn():
+		defer r.mu.Unlock()
+		return r.counts.says.unless(r.doubt.says), nil
+	case recent && failing:
 		defer r.mu.Unlock()
 		return nil, r.fault
 	}
@@ -69,9 +81,29 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	}
 	f := r.under
 	f.waiting++
+	waiting, cancel := ctx, context.CancelFunc(func() {})
+	if recent && r.mayStandIn() {
+		waiting, cancel = context.WithTimeout(ctx, patience)
+	}
 	r.mu.Unlock()
+	defer cancel()
 	defer r.leave(f)
-	return f.wait(ctx, "fetch host list "+r.name)
+	says, err := f.wait(waiting, "fetch host list "+r.name)
+	if err == nil || !recent || ctx.Err() != nil {
+		return says, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mayStandIn() {
+		return r.counts.says.unless(r.doubt.says), nil
+	}
+	return nil, err
+}
+
+// mayStandIn reports whether the list that counted last may answer a question about one host where
+// nothing newer can be had. The caller has the lock.
+func (r *remote) mayStandIn() bool {
+	return r.counts.says != nil && time.Since(r.counts.at) < standsFor*r.spacing
 }
 
 // begin begins a reading. The caller has the lock.
@@ -149,7 +181,13 @@ func (r *remote) keep(f *flight, doubt fetched) {
 func (r *remote) once(ctx context.Context) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
-	return r.fetch(limited)
+	data, err := r.fetch(limited)
+	if !provider.WasQueued(err) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.fetched = time.Now()
+	}
+	return data, err
 }
 
 // leave has one less wait for a reading. The last one to leave ends it.
