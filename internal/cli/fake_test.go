@@ -212,7 +212,7 @@ func (f *fakeFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 	f.plans = append(f.plans, r)
 	p := &fleetv1.Plan{
 		Id: "k3j2m9x4qp", At: at(10, 0), ExpiresAt: at(10, 10), Actor: "token ada", Verb: r.GetVerb(), Reason: r.GetReason(), Until: r.GetUntil(),
-		NeedsConfirmation: len(names) > 1 || r.GetVerb() == "release" || r.GetVerb() == "reinstall",
+		NeedsConfirmation: len(names) > 1 || r.GetVerb() == "release" || r.GetVerb() == "reinstall" || strings.HasSuffix(names[0], "in-use"),
 	}
 	for _, name := range names {
 		m := &fleetv1.PlannedMachine{MachineId: firstID, Name: name, State: "installed", Does: "metal does it", InUse: "installed (generation 1)"}

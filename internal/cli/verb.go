@@ -40,6 +40,9 @@ type verbFlags struct {
 // whichMachines is how machines are named on the command lines of verbs.
 const whichMachines = "[MACHINE...]"
 
+// yesUsage describes --yes.
+const yesUsage = "do not show a plan first: do it"
+
 // planHelp ends the help of the verbs.
 const planHelp = `
 
@@ -81,7 +84,7 @@ func (a *app) verbFlags(cmd *cobra.Command, waits bool) *verbFlags {
 	flags := cmd.Flags()
 	flags.StringVar(&f.reason, "reason", "", "why, for history and everybody who asks (required)")
 	a.selectorFlags(cmd, &f.selector, "instead of naming machines: those")
-	flags.BoolVar(&f.yes, "yes", false, "do not show a plan first: do it")
+	flags.BoolVar(&f.yes, "yes", false, yesUsage)
 	timeout, usage := confirmTimeout, timeoutUsage
 	if waits {
 		timeout, usage = 0, timeoutUsage+" (default: 110s without --wait, no limit with it)"

@@ -354,3 +354,26 @@ func TestHolds(t *testing.T) {
 		t.Errorf("completion: %q", r.stdout)
 	}
 }
+
+// TestDiscrepancyForget: a plan that has to be confirmed is shown, and carried out with --yes.
+func TestDiscrepancyForget(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args []string
+		done bool
+		says string
+	}{
+		"of nothing in use": {[]string{"dev-17"}, true, ""},
+		"in use":            {[]string{"in-use"}, false, "To have it done, until 2026-11-21 10:10:00Z: ironherd plan confirm k3j2m9x4qp"},
+		"in use, with yes":  {[]string{"in-use", "--yes"}, true, ""},
+	} {
+		h := newFakeServer(t)
+		got, r := h.asked(t, append([]string{"discrepancy", "forget", "metal", "--reason", "sold"}, test.args...)...)
+		if got.GetVerb() != string(fleet.VerbForget) || !slices.Equal(got.GetMachines(), []string{"metal/" + test.args[0]}) || got.GetReason() != "sold" {
+			t.Errorf("%s: asked %v", name, got)
+		}
+		if done := strings.Contains(r.stdout, "done"); r.code != 0 || done != test.done || !strings.Contains(r.stderr, test.says) {
+			t.Errorf("%s: %d, %q, %q", name, r.code, r.stdout, r.stderr)
+		}
+	}
+}
