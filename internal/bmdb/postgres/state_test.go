@@ -100,6 +100,16 @@ func TestBackoffsAreCountedByIndex(t *testing.T) {
 			return err
 		}))
 	}
+	keys := func(known string) {
+		t.Helper()
+		count("host keys, "+known, 300, func(ctx context.Context, q *statement.Queries) error {
+			row, err := q.CountRefusedHostKeys(ctx, statement.CountRefusedHostKeysParams{Process: process, State: state, MaxRows: bmdb.CountedAtMost})
+			if row.N != 6 || row.First != "m-10000" {
+				t.Errorf("host keys are refused: %v, %s", row, known)
+			}
+			return err
+		})
+	}
 	all := func(known string) {
 		count("backing off, "+known, 100, func(ctx context.Context, q *statement.Queries) error {
 			n, err := q.CountBackoffs(ctx, statement.CountBackoffsParams{Process: string(fleet.ProcessInstall), Now: 5002, MaxRows: bmdb.CountedAtMost})
@@ -108,13 +118,7 @@ func TestBackoffsAreCountedByIndex(t *testing.T) {
 			}
 			return err
 		})
-		count("host keys, "+known, 300, func(ctx context.Context, q *statement.Queries) error {
-			row, err := q.CountRefusedHostKeys(ctx, statement.CountRefusedHostKeysParams{Process: process, State: state, MaxRows: bmdb.CountedAtMost})
-			if row.N != 6 || row.First != "m-10000" {
-				t.Errorf("host keys are refused: %v, %s", row, known)
-			}
-			return err
-		})
+		keys(known)
 		count("refusing, "+known, 300, func(ctx context.Context, q *statement.Queries) error {
 			row, err := q.CountHostsRefusing(ctx, statement.CountHostsRefusingParams{Process: process, State: state, MaxRows: bmdb.CountedAtMost})
 			if row.N != 6 || row.First != "m-15000" {
@@ -134,4 +138,10 @@ func TestBackoffsAreCountedByIndex(t *testing.T) {
 	_, err := bmdb.Exec(t.Context(), p.shift, "ANALYZE machine, machine_state, host_key, backoff")
 	p.must(err)
 	all("of known tables")
+	_, err = bmdb.Exec(t.Context(), p.shift, "UPDATE backoff SET answered = 2, cause = 'unable to authenticate' WHERE answered = 1 AND process = 'agent-start'")
+	p.must(err)
+	keys("where half of the hosts refuse us otherwise")
+	_, err = bmdb.Exec(t.Context(), p.shift, "ANALYZE backoff")
+	p.must(err)
+	keys("where it is known that they do")
 }

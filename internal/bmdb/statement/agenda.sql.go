@@ -133,7 +133,9 @@ type CountHostsRefusingRow struct {
 	First string
 }
 
-// The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
+// How many machines in a state have a host that refuses us otherwise, as because it does not know
+// our SSH key, counted as far as to the limit, and the first of them. It looks at no more than ten
+// times the limit of hosts that refuse us.
 func (q *Queries) CountHostsRefusing(ctx context.Context, arg CountHostsRefusingParams) (CountHostsRefusingRow, error) {
 	row := q.db.QueryRowContext(ctx, countHostsRefusing, arg.Process, arg.MaxRows, arg.State)
 	var i CountHostsRefusingRow
@@ -197,18 +199,18 @@ func (q *Queries) CountNotUp(ctx context.Context, arg CountNotUpParams) (CountNo
 }
 
 const countRefusedHostKeys = `-- name: CountRefusedHostKeys :one
-SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
-  SELECT b.subject FROM (
-    SELECT subject, cause FROM backoff WHERE process = $1 AND answered > 1
-    ORDER BY subject LIMIT 10 * CAST($2 AS BIGINT)) AS b
-  JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = b.subject
-  WHERE b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = $3
-  ORDER BY b.subject LIMIT CAST($2 AS BIGINT)) AS r
+SELECT count(*) AS n, CAST(COALESCE(min(r.machine), '') AS TEXT) AS first FROM (
+  SELECT h.machine FROM (
+    SELECT machine FROM host_key WHERE refused <> ''
+    ORDER BY machine LIMIT 10 * CAST($1 AS BIGINT)) AS h
+  CROSS JOIN backoff AS b JOIN machine_state AS s ON s.machine = b.subject
+  WHERE b.subject = h.machine AND b.process = $2 AND b.answered > 1 AND b.cause LIKE '%has the host key SHA256:%' AND s.state = $3
+  ORDER BY h.machine LIMIT CAST($1 AS BIGINT)) AS r
 `
 
 type CountRefusedHostKeysParams struct {
-	Process string
 	MaxRows int64
+	Process string
 	State   string
 }
 
@@ -219,10 +221,11 @@ type CountRefusedHostKeysRow struct {
 
 // How many machines in a state show a host key that is not the known one, counted as far as to the
 // limit, and the first of them. Why their work failed says so: a host may have failed in another
-// way since it showed that key. It looks at no more than ten times the limit of hosts that refuse
-// us.
+// way since it showed that key. It looks at no more than ten times the limit of hosts that have
+// shown such a key, and at none of those that refuse us otherwise: SQLite joins a CROSS JOIN in the
+// order that is written.
 func (q *Queries) CountRefusedHostKeys(ctx context.Context, arg CountRefusedHostKeysParams) (CountRefusedHostKeysRow, error) {
-	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.Process, arg.MaxRows, arg.State)
+	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.MaxRows, arg.Process, arg.State)
 	var i CountRefusedHostKeysRow
 	err := row.Scan(&i.N, &i.First)
 	return i, err

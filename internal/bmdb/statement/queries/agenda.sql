@@ -140,18 +140,21 @@ SELECT count(*) FROM (
 
 -- How many machines in a state show a host key that is not the known one, counted as far as to the
 -- limit, and the first of them. Why their work failed says so: a host may have failed in another
--- way since it showed that key. It looks at no more than ten times the limit of hosts that refuse
--- us.
+-- way since it showed that key. It looks at no more than ten times the limit of hosts that have
+-- shown such a key, and at none of those that refuse us otherwise: SQLite joins a CROSS JOIN in the
+-- order that is written.
 -- name: CountRefusedHostKeys :one
-SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
-  SELECT b.subject FROM (
-    SELECT subject, cause FROM backoff WHERE process = sqlc.arg(process) AND answered > 1
-    ORDER BY subject LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
-  JOIN host_key AS k ON k.machine = b.subject JOIN machine_state AS s ON s.machine = b.subject
-  WHERE b.cause LIKE '%has the host key SHA256:%' AND k.refused <> '' AND s.state = sqlc.arg(state)
-  ORDER BY b.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS r;
+SELECT count(*) AS n, CAST(COALESCE(min(r.machine), '') AS TEXT) AS first FROM (
+  SELECT h.machine FROM (
+    SELECT machine FROM host_key WHERE refused <> ''
+    ORDER BY machine LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS h
+  CROSS JOIN backoff AS b JOIN machine_state AS s ON s.machine = b.subject
+  WHERE b.subject = h.machine AND b.process = sqlc.arg(process) AND b.answered > 1 AND b.cause LIKE '%has the host key SHA256:%' AND s.state = sqlc.arg(state)
+  ORDER BY h.machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS r;
 
--- The same of machines whose host refuses us otherwise, as because it does not know our SSH key.
+-- How many machines in a state have a host that refuses us otherwise, as because it does not know
+-- our SSH key, counted as far as to the limit, and the first of them. It looks at no more than ten
+-- times the limit of hosts that refuse us.
 -- name: CountHostsRefusing :one
 SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
   SELECT b.subject FROM (
