@@ -151,6 +151,9 @@ func (t *transaction) listIDs(ctx context.Context, f MachineFilter) (ids []strin
 	return ids[:min(len(ids), f.Limit)], nil
 }
 
+// maxAtOnce bounds how many machines one statement reads to find those of a location or label.
+const maxAtOnce = 10_000
+
 // listInState returns the first IDs of a page that are in one state of one provider.
 func (t *transaction) listInState(ctx context.Context, provider string, state fleet.State, f MachineFilter) (ids []string, err error) {
 	after := string(f.After)
@@ -159,7 +162,7 @@ func (t *transaction) listInState(ctx context.Context, provider string, state fl
 			Provider: provider, State: string(state), After: after, MaxRows: int64(f.Limit),
 		})
 	}
-	for atOnce := max(f.Limit, 100); ; {
+	for atOnce := max(f.Limit, 100); ; atOnce = max(atOnce, min(2*atOnce, maxAtOnce)) {
 		rows, err := t.q.ListSelectableInState(ctx, statement.ListSelectableInStateParams{
 			Provider: provider, State: string(state), After: after, MaxRows: int64(atOnce),
 		})

@@ -67,6 +67,7 @@ var groups = []struct {
 	{"plan", slices.Concat(planTests, planStopTests, markTests)},
 	{"operation", slices.Concat(operationTests, ladderTests)},
 	{"list", listTests},
+	{"select", selectTests},
 	{"fault", faultTests},
 	{"lease", leaseTests},
 	{"agenda", agendaTests},

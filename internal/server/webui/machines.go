@@ -90,6 +90,10 @@ func (v machinesView) locations() []string {
 	return []string{v.location}
 }
 
+// readsAll reports whether the machines are looked for among all: there is no index of locations
+// and labels.
+func (v machinesView) readsAll() bool { return v.location != "" || v.labels != "" }
+
 func (v machinesView) wantedLabels() []string {
 	if v.labels == "" {
 		return nil

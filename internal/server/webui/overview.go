@@ -45,7 +45,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			o.sessions, err = s.sessions.Answer(ctx) // they fail for themselves: see paced
+			o.sessions, err = s.sessions.Answer(ctx) // they fail for themselves: see Costly
 			return err
 		},
 		func(ctx context.Context) error {

@@ -86,3 +86,37 @@ func lastSwaps(t *testing.T, v *viewer) map[string]string {
 	}
 	return shown
 }
+
+// slowLists is a client whose answer about machines takes a second.
+type slowLists struct {
+	fleetv1connect.FleetServiceClient
+}
+
+func (s slowLists) ListMachines(ctx context.Context, r *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	select {
+	case <-time.After(time.Second):
+		return s.FleetServiceClient.ListMachines(ctx, r)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestCostlyLists: machines of a location, or with a label, are looked for among all. A page of
+// them is loaded the more rarely the longer that takes, and others are not.
+func TestCostlyLists(t *testing.T) {
+	t.Parallel()
+	for target, most := range map[string]int{"?label=role": 3, "?location=rack": 3, "": 32, "?state=silent": 32} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				stub := smallFleet()
+				v := watch(t, New(slowLists{inBubble(stub)}, Options{}), "/live/machines"+target)
+				defer v.leave()
+				pass(time.Minute)
+				if n := stub.count("ListMachines"); n > most || n < most-2 {
+					t.Errorf("machines were listed %d times in a minute", n)
+				}
+			})
+		})
+	}
+}

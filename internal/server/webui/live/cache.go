@@ -46,6 +46,9 @@ func (c *Cache) question(v View) *Question[*Content] {
 		e = &entry{content: NewQuestion(c.options.Interval, c.options.Timeout, func(ctx context.Context) (*Content, error) {
 			return c.load(ctx, v)
 		})}
+		if v.Costly() {
+			e.content.Costly()
+		}
 		c.entries[v.Key()] = e
 	}
 	e.looked = time.Now()

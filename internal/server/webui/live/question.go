@@ -14,11 +14,20 @@ type Question[T any] struct {
 	ask     func(ctx context.Context) (T, error)
 	keep    time.Duration
 	timeout time.Duration
+	share   int // see Costly; zero: it is not
 
 	turn  chan struct{} // holds one token; whoever has it may ask, and write what follows
 	asked time.Time     // when the last attempt ended
+	stays time.Duration // for how long what it brought is not asked for again
 	last  Answer[T]
 }
+
+const (
+	// CostlyShare is for how many times as long as it took an answer does that is costly.
+	CostlyShare = 20
+	// failedWait is how long a failure stands at most for what would be answered now.
+	failedWait = 30 * time.Second
+)
 
 // Answer is what is known of a question.
 type Answer[T any] struct {
@@ -38,8 +47,17 @@ func NewQuestion[T any](keep, timeout time.Duration, ask func(ctx context.Contex
 	return q
 }
 
-// Answer returns the answer, at most `keep` old. Its error is that of ctx alone; a failed attempt
-// is in the answer.
+// Costly returns the question as one that reads much: an answer does for CostlyShare as long as it
+// took, and a failure likewise, but for no longer than failedWait. So it never keeps more than a
+// twentieth of one core busy. What is shown beside other answers must not fail with it: these may
+// come again by then.
+func (q *Question[T]) Costly() *Question[T] {
+	q.share = CostlyShare
+	return q
+}
+
+// Answer returns the answer, at most `keep` old, or older where it is costly. Its error is that of
+// ctx alone; a failed attempt is in the answer.
 func (q *Question[T]) Answer(ctx context.Context) (Answer[T], error) {
 	select {
 	case <-q.turn:
@@ -47,7 +65,8 @@ func (q *Question[T]) Answer(ctx context.Context) (Answer[T], error) {
 		return Answer[T]{}, context.Cause(ctx)
 	}
 	defer func() { q.turn <- struct{}{} }()
-	if !q.asked.IsZero() && time.Since(q.asked) < q.keep {
+	begin := time.Now()
+	if !q.asked.IsZero() && begin.Sub(q.asked) < q.stays {
 		return q.last, nil
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, q.timeout, errSlow)
@@ -56,15 +75,24 @@ func (q *Question[T]) Answer(ctx context.Context) (Answer[T], error) {
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
 		err = fmt.Errorf("%w within %s", errSlow, q.timeout)
 	}
-	if ctx.Err() != nil && err != nil {
-		// The caller left, which says nothing about whoever was asked.
+	// A caller who left says nothing about whoever was asked. One who ran out of time does so of what
+	// is costly: it is not asked for again at once.
+	if ctx.Err() != nil && err != nil && (q.share == 0 || errors.Is(ctx.Err(), context.Canceled)) {
 		return Answer[T]{}, context.Cause(ctx)
 	}
 	q.asked = time.Now()
+	costly := time.Duration(q.share) * q.asked.Sub(begin)
+	if err != nil {
+		costly = min(costly, failedWait)
+	}
+	q.stays = max(q.keep, costly)
 	if err != nil {
 		q.last.Err = err
 		if q.last.Failing.IsZero() {
 			q.last.Failing = q.asked
+		}
+		if ctx.Err() != nil {
+			return Answer[T]{}, context.Cause(ctx)
 		}
 		return q.last, nil
 	}

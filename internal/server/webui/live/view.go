@@ -14,6 +14,8 @@ type View interface {
 	Key() string
 	// Name is the title while there is no content yet.
 	Name() string
+	// Costly reports whether to load it reads much: see Question.Costly.
+	Costly() bool
 	// Load asks for the content. It must not change what it has returned.
 	Load(ctx context.Context) (*Content, error)
 	// Notice is what is shown over the content: empty while all is well, else why the last attempt to
