@@ -19,7 +19,7 @@ func (p *pass) chooseDefault(ctx context.Context) error {
 	if contested == nil {
 		return nil
 	}
-	if p.classes == nil {
+	if p.classes == nil || p.classes.Ended() {
 		m, err := p.startMirror(ctx, api.StorageClass, "")
 		if err != nil {
 			return err

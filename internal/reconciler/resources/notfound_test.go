@@ -1,9 +1,11 @@
 package resources_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -30,6 +32,68 @@ func (a absent) RoundTrip(r *http.Request) (*http.Response, error) {
 		Status: "404 Not Found", StatusCode: http.StatusNotFound, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
 		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Body: io.NopCloser(strings.NewReader("404 page not found\n")),
 	}, nil
+}
+
+// cutter closes the bodies of what it has let through, when it is asked to.
+type cutter struct {
+	http.RoundTripper
+
+	mu     sync.Mutex
+	bodies []io.Closer
+}
+
+func (c *cutter) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Query().Get("watch") != "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.bodies = append(c.bodies, response.Body)
+	}
+	return response, err
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, body := range c.bodies {
+		_ = body.Close()
+	}
+	c.bodies = nil
+}
+
+// TestWatchOfNobody: a watch that finds nobody who serves it ends, as if its kind were gone. A
+// pass after that begins another one, whatever the watch is for.
+func TestWatchOfNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var hidden atomic.Value
+	hidden.Store("nothing")
+	watches := &cutter{}
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		watches.RoundTripper = next
+		return absent{watches, func(r *http.Request) bool {
+			return r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, hidden.Load().(string))
+		}}
+	})
+	w.write("a.yaml", configMap("kept", "1"))
+	a := w.startWith(config, resources.Options{})
+	for resource, why := range map[string]string{
+		"/configmaps": "follow the inventory", "/storageclasses": "the storage classes cannot be followed", "/runtimeclasses": "they cannot be followed",
+	} {
+		a.done()
+		hidden.Store(resource)
+		watches.cut()
+		w.await("failure", func() bool {
+			r, err := a.pass()
+			return err != nil && strings.Contains(fmt.Sprint(err, r.Failures), why)
+		})
+		hidden.Store("nothing")
+		w.soon(resource+": everything as wanted", func() bool {
+			_, err := a.pass()
+			return err == nil
+		})
+	}
 }
 
 // TestNotFoundByNobody: that a request finds nobody who serves it does not say that an object is

@@ -310,7 +310,6 @@ func (p *pass) inStep(ctx context.Context, i *item) bool {
 	p.blocked = p.blocked || i.Need == object.Required
 	if mirror.Gone(err) { // the server had the kind before: the next pass asks again
 		p.kinds = nil
-		delete(p.mirrors, i.kind.Resource)
 		p.fail(ctx, i, err)
 	}
 	return false

@@ -127,9 +127,9 @@ func (s *session) wakeIn(d time.Duration) {
 	s.timer = time.AfterFunc(d, s.a.signal)
 }
 
-// mirror returns the mirror of a kind, and starts it if it does not run yet.
+// mirror returns the mirror of a kind. It starts one if there is none, or if that has ended.
 func (s *session) mirror(ctx context.Context, kind api.Kind) (*mirror.Mirror, error) {
-	if m := s.mirrors[kind.Resource]; m != nil {
+	if m := s.mirrors[kind.Resource]; m != nil && !m.Ended() {
 		return m, nil
 	}
 	m, err := s.startMirror(ctx, kind, object.Label+"=true")

@@ -105,7 +105,7 @@ func New(reader Reader, selector string, changed func(Name, *metav1.PartialObjec
 }
 
 // Gone reports whether an error of Await says that the kind is no longer served. Such a mirror has
-// ended.
+// ended. The answer may come from a proxy that has no server just then, in the same words.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) }
 
 // answerFor is how long the server may take to accept a watch, and listFor how long to send all
@@ -368,6 +368,13 @@ func (m *Mirror) Await(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// Ended reports whether the mirror has ended because its kind is gone. It does not come back.
+func (m *Mirror) Ended() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state == broken && Gone(m.err)
 }
 
 // Get returns an object, or nil.
