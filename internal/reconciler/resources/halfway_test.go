@@ -57,6 +57,16 @@ func (w *world) diesAt(answered bool, at func(*http.Request) bool) {
 	})
 }
 
+// record puts other words in place of the UID of gvisor in the stored inventory: a format for it.
+func (w *world) record(words string) {
+	w.Helper()
+	const kind = "RuntimeClass.node.k8s.io"
+	uid := "uid=" + string(w.get(runtimes, "", "gvisor").GetUID())
+	lines, _ := nested(w.get(configMaps, inventory.Namespace, inventory.Name).Object, []string{"data", kind}).(string)
+	lines = strings.Replace(lines, uid, fmt.Sprintf(words, uid), 1)
+	w.patch(configMaps, inventory.Namespace, inventory.Name, fmt.Sprintf(`{"data":{%q:%q}}`, kind, lines))
+}
+
 func deletes(r *http.Request) bool { return r.Method == http.MethodDelete }
 
 // TestDeathBeforeAPause: a leader dies between the two requests that replace an object, and a pause
@@ -158,11 +168,7 @@ func TestInventoryOfAnOlderRelease(t *testing.T) {
 	first := w.start(resources.Options{BuiltIn: small(t, 1)})
 	first.done()
 	first.stop()
-	const kind = "RuntimeClass.node.k8s.io"
-	uid := "uid=" + string(w.get(runtimes, "", "gvisor").GetUID())
-	lines, _ := nested(w.get(configMaps, inventory.Namespace, inventory.Name).Object, []string{"data", kind}).(string)
-	lines = strings.Replace(lines, uid, fmt.Sprintf("%s mark=OLDER at=%d", uid, time.Now().Unix()), 1)
-	w.patch(configMaps, inventory.Namespace, inventory.Name, fmt.Sprintf(`{"data":{%q:%q}}`, kind, lines))
+	w.record(fmt.Sprintf("%%s mark=OLDER at=%d", time.Now().Unix()))
 	if e := w.inventory().Entries[gvisor]; e.Mark != "OLDER" || e.UID == "" {
 		t.Fatalf("%+v", e)
 	}
@@ -259,48 +265,69 @@ func TestPauseAfterADeleteAndAFault(t *testing.T) {
 	}
 }
 
-// TestLateCreateAgainOfWhatNobodyWants: the request of a deposed leader that creates an object
-// again arrives when its successor has found the object gone, and does not want it. The successor
-// deletes it.
-func TestLateCreateAgainOfWhatNobodyWants(t *testing.T) {
+// TestLateRequestsOfWhatNobodyWants: what a deposed leader has sent arrives when its successor has
+// seen to the object, and does not want it. The successor deletes what there is then. The leader's
+// record may be of long ago, when it was last about to do the same.
+func TestLateRequestsOfWhatNobodyWants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
-	waiting, arrive := make(chan struct{}), make(chan struct{})
-	over := &wire{before: pass, after: pass}
-	stall := sync.OnceFunc(func() {
-		close(waiting)
-		<-arrive
-	})
-	over.before = func(_ int, r *http.Request) error {
-		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/runtimeclasses/gvisor") && !w.there(runtimes, "", "gvisor") {
-			stall()
+	creates := func(r *http.Request) bool {
+		return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/runtimeclasses/gvisor") && !w.there(runtimes, "", "gvisor")
+	}
+	for name, c := range map[string]struct {
+		late   func(*http.Request) bool
+		record string // in place of the UID
+	}{
+		"create again":                  {creates, ""},
+		"create again, recorded before": {creates, "%s mark=OLDER at=1700000000"},
+		"delete":                        {deletes, ""},
+		"create":                        {creates, "mark=NONE at=%.0s1700000000"},
+	} {
+		w.clean()
+		first := w.start(resources.Options{BuiltIn: small(t, 1)})
+		first.done()
+		first.stop()
+		if c.record != "" {
+			w.record(c.record)
 		}
-		return nil
-	}
-	deposed := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = deposed.pass() // whatever becomes of it
-	}()
-	<-waiting
-	successor := w.start(resources.Options{BuiltIn: []*object.Object{}})
-	successor.done()
-	successor.silent()
-	close(arrive)
-	<-ended
-	deposed.stop()
-	if !w.there(runtimes, "", "gvisor") {
-		t.Fatal("the request did not arrive")
-	}
-	w.soon("that it is deleted", func() bool {
+		if name == "create" {
+			w.remove(runtimes, "", "gvisor")
+		}
+		waiting, arrive := make(chan struct{}), make(chan struct{})
+		over := &wire{before: pass, after: pass}
+		stall := sync.OnceFunc(func() {
+			close(waiting)
+			<-arrive
+		})
+		over.before = func(_ int, r *http.Request) error {
+			if c.late(r) {
+				stall()
+			}
+			return nil
+		}
+		deposed := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = deposed.pass() // whatever becomes of it
+		}()
+		<-waiting
+		successor := w.start(resources.Options{BuiltIn: []*object.Object{}})
 		successor.done()
-		return !w.there(runtimes, "", "gvisor")
-	})
-	w.nothingLeft("at the end")
+		successor.silent()
+		close(arrive)
+		<-ended
+		deposed.stop()
+		if !w.there(runtimes, "", "gvisor") {
+			t.Fatalf("%s: the request did not arrive", name)
+		}
+		w.soon(name+": that it is deleted", func() bool {
+			successor.done()
+			return !w.there(runtimes, "", "gvisor")
+		})
+		w.nothingLeft(name)
+		successor.stop()
+	}
 }
 
 // TestDeleteRefused: what was not deleted is not recorded as about to be created again.

@@ -68,9 +68,10 @@ func (l *ledger) entry(key object.Key) inventory.Entry {
 }
 
 // intend records that an object is about to be created, and who needs it. An entry that has a mark
-// keeps it, because the request that carries the mark may have been sent. It keeps the UID of one
-// that is about to be deleted for that, and drops it if lost tells that we know it is gone.
-// Withdraw takes the record back; it may be called only if nothing was sent.
+// keeps it, because the request that carries the mark may have been sent, and tells the time of the
+// next such request once the time that it tells is long ago. It keeps the UID of one that is about
+// to be deleted for that, and drops it if lost tells that we know it is gone. Withdraw takes the
+// record back; it may be called only if nothing was sent.
 func (l *ledger) intend(key object.Key, need object.Need, lost bool) (withdraw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +81,9 @@ func (l *ledger) intend(key object.Key, need object.Need, lost bool) (withdraw f
 		entry.UID, entry.Replacing = "", false
 	}
 	if before.Mark != "" {
-		entry.Need = need
+		if entry.Need = need; time.Since(entry.At) > inventory.Settle/2 {
+			entry.At = time.Now()
+		}
 		l.current.Entries[key] = entry
 		return func() {}
 	}
@@ -115,9 +118,18 @@ func (l *ledger) notReplaced(key object.Key) {
 	l.edit(key, func(entry *inventory.Entry) { entry.Replacing = false })
 }
 
-// gone records that an object with an entry is gone. What its mark was sent with may be under way.
-func (l *ledger) gone(key object.Key) {
-	l.edit(key, func(entry *inventory.Entry) { entry.UID, entry.Replacing = "", false })
+// gone removes the entry of an object that is gone, and that bore a mark; empty: none is known. It
+// keeps another mark, of the entry, while the request that carries it may be under way.
+func (l *ledger) gone(key object.Key, bore string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entry := l.current.Entries[key]
+	if entry.Mark == "" || entry.Mark == bore || time.Since(entry.At) >= inventory.Settle {
+		delete(l.current.Entries, key)
+		return
+	}
+	entry.UID, entry.Replacing = "", false
+	l.current.Entries[key] = entry
 }
 
 // edit changes the entry of an object, if it has one.

@@ -283,12 +283,8 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 		}
 		live, err := p.a.client.Get(ctx, l.kind, l.Key)
 		switch {
-		case notFound(err) && l.entry.Mark != "" && time.Since(l.entry.At) < inventory.Settle:
-			p.ledger.gone(l.Key) // the request that creates it again may be under way
-			l.settled = true
-			return nil
 		case notFound(err):
-			p.ledger.forget(l.Key)
+			p.ledger.gone(l.Key, "")
 			l.settled = true
 			return nil
 		case err != nil:
@@ -323,14 +319,14 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	case apierrors.IsConflict(err):
 		return p.isolateLeftover(ctx, l, errMeanwhile)
 	case notFound(err):
-		p.ledger.forget(l.Key)
+		p.ledger.gone(l.Key, l.live.Annotations[object.Mark])
 		return nil
 	case err != nil:
 		return p.isolateLeftover(ctx, l, fmt.Errorf("delete: %w", err))
 	}
 	if len(l.live.Finalizers) == 0 && l.Kind != "Pod" { // it is gone with the answer
 		l.mirror.Remove(nameOf(l.Key), l.live.UID)
-		p.ledger.forget(l.Key)
+		p.ledger.gone(l.Key, l.live.Annotations[object.Mark])
 	}
 	p.succeeded(&p.report.Pruned, l.Key)
 	said := "deleted: it is no longer wanted"

@@ -116,7 +116,8 @@ type Entry struct {
 	UID string
 	// Mark that the request that creates the object carries; empty when there is no such request.
 	Mark string
-	// At is when the mark was recorded, by the clock of who did.
+	// At is when the mark was recorded, or some minutes at most before it was used again, by the clock
+	// of who did.
 	At time.Time
 	// Replacing tells that we have deleted the object of the UID, or are about to, and create it again
 	// with the mark.
