@@ -49,6 +49,9 @@ type Options struct {
 	// LookEvery is how long an object that no watch tells of, because it does not bear our label, is
 	// taken to be as it was. Zero: DefaultLookEvery.
 	LookEvery time.Duration
+	// Landing is how long a request that deletes an object, to create it again, may take to be carried
+	// out after that was recorded. Zero: DefaultLanding.
+	Landing time.Duration
 	// Selection is which parts of the release's own set are wanted.
 	Selection builtin.Selection
 	// BuiltIn replaces the release's own set; Selection means nothing then.
@@ -57,6 +60,10 @@ type Options struct {
 
 // DefaultAbsence is the default of Options.Absence.
 const DefaultAbsence = 30 * time.Second
+
+// DefaultLanding is the default of Options.Landing. An API server works on a request for a minute,
+// unless it is told otherwise; the rest is for the record before it, and for clocks that differ.
+const DefaultLanding = 90 * time.Second
 
 // DefaultSettled is the default of Options.Settled.
 const DefaultSettled = 2 * time.Second
@@ -205,6 +212,7 @@ func offline(o Options, log *slog.Logger) (*Applier, error) {
 	}
 	o.Absence, o.LookEvery = cmp.Or(o.Absence, DefaultAbsence), cmp.Or(o.LookEvery, DefaultLookEvery)
 	o.Vanished, o.Settled = cmp.Or(o.Vanished, inventory.Settle), cmp.Or(o.Settled, DefaultSettled)
+	o.Landing = cmp.Or(o.Landing, DefaultLanding)
 	return &Applier{
 		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests, o.Settled),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),

@@ -133,7 +133,7 @@ func TestPauseHoldsAfterADeath(t *testing.T) {
 		w.diesAt(false, func(r *http.Request) bool {
 			return deletes(r) || r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/gvisor") && !replaced
 		})
-		third := w.start(resources.Options{BuiltIn: small(t, 2)})
+		third := w.start(resources.Options{BuiltIn: small(t, 2), Landing: time.Nanosecond})
 		third.SetOverrides(pauseAll())
 		if r, _ := third.pass(); r.Paused == 0 || w.there(runtimes, "", "gvisor") != replaced {
 			t.Fatalf("about to be replaced %t: the pause does not hold: %+v", replaced, r)
@@ -186,7 +186,7 @@ func TestInventoryOfAnOlderRelease(t *testing.T) {
 }
 
 // TestPauseAfterADeleteWithoutEffect: the request that deletes an object, to create it again, never
-// arrives, and a pause begins. What a person deletes then is not created.
+// arrives, and a pause begins. What a person deletes once it can arrive no more is not created.
 func TestPauseAfterADeleteWithoutEffect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,14 +200,17 @@ func TestPauseAfterADeleteWithoutEffect(t *testing.T) {
 		}
 		return nil
 	}
-	second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+	second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2), Landing: 300 * time.Millisecond})
 	if r, err := second.pass(); err == nil || !w.there(runtimes, "", "gvisor") {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	second.SetOverrides(pauseAll())
-	if r, _ := second.pass(); r.Paused == 0 {
-		t.Fatalf("the pause does not hold: %+v", r)
-	}
+	second.until("the end of the wait", func(r reconciler.Report, _ error) bool {
+		if r.Paused == 0 {
+			t.Fatalf("the pause does not hold: %+v", r)
+		}
+		return !w.inventory().Entries[gvisor].Replacing
+	})
 	drain(second)
 	w.remove(runtimes, "", "gvisor")
 	w.await("the news", func() bool { return len(second.Changed()) == 1 })
@@ -218,6 +221,51 @@ func TestPauseAfterADeleteWithoutEffect(t *testing.T) {
 	over.before = pass
 	second.done()
 	w.consistent("after the pause")
+}
+
+// TestLateDeleteUnderAPause: the request that deletes an object, to create it again, is carried out
+// when the leader, or the next one, has looked, and a pause has begun. The object is created again.
+func TestLateDeleteUnderAPause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, next := range []bool{false, true} {
+		w.clean()
+		first := w.start(resources.Options{BuiltIn: small(t, 1)})
+		first.done()
+		first.stop()
+		over := &wire{before: pass, after: pass}
+		over.before = func(_ int, r *http.Request) error {
+			if deletes(r) {
+				return errDied
+			}
+			return nil
+		}
+		leader := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+		// An earlier replacement came to nothing.
+		w.record(fmt.Sprintf("%%s mark=OLDER at=%d", time.Now().Add(-2*time.Minute).Unix()))
+		if r, err := leader.pass(); err == nil || !w.there(runtimes, "", "gvisor") {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if next {
+			leader.stop()
+			leader = w.start(resources.Options{BuiltIn: small(t, 2)})
+		}
+		leader.SetOverrides(pauseAll())
+		for range 2 {
+			if r, _ := leader.pass(); r.Paused == 0 {
+				t.Fatalf("the pause does not hold: %+v", r)
+			}
+		}
+		w.remove(runtimes, "", "gvisor") // that is the request
+		w.soon("what was begun to be finished", func() bool {
+			_, _ = leader.pass()
+			return w.there(runtimes, "", "gvisor")
+		})
+		leader.SetOverrides(nil)
+		leader.done()
+		w.consistent("after the pause")
+		leader.stop()
+	}
 }
 
 // TestPauseAfterADeleteAndAFault: a server that answers a deletion with a fault of its own may

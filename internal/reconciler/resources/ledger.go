@@ -105,8 +105,13 @@ func (l *ledger) intend(key object.Key, need object.Need, lost bool) (withdraw f
 // replace records that an object is about to be deleted and created again. Withdraw takes the
 // record back; it may be called only if the object is there still.
 func (l *ledger) replace(key object.Key, need object.Need) (withdraw func()) {
+	used := l.entry(key).Mark != ""
 	back := l.intend(key, need, false)
-	l.edit(key, func(entry *inventory.Entry) { entry.Replacing = true })
+	l.edit(key, func(entry *inventory.Entry) {
+		if entry.Replacing = true; used { // how long the request may take is counted from now on
+			entry.At = time.Now()
+		}
+	})
 	return func() {
 		l.notReplaced(key)
 		back()

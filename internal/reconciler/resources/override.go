@@ -3,6 +3,7 @@ package resources
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
@@ -36,8 +37,8 @@ func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
 
 // takeOver finds out what has become of replacements that are recorded as unfinished: the leader
 // before us may have died, or the server may have given no answer. What is gone is created,
-// whatever is paused. Of what is there, the record is taken back: it was not deleted, or others
-// have created it, and a pause holds for it from now on.
+// whatever is paused. Of what is there, the record is taken back: others have created it, or it was
+// not deleted, and the request will not be carried out any more. A pause holds for it from then on.
 func (p *pass) takeOver(ctx context.Context, items []*item) error {
 	var unsure []*item
 	for _, i := range items {
@@ -48,7 +49,7 @@ func (p *pass) takeOver(ctx context.Context, items []*item) error {
 			continue
 		}
 		p.adopt(i.Object, i.live) // it may be the new one
-		if p.replacing(i) && !p.going(i) {
+		if p.replacing(i) && !p.going(i) && !p.landing(i) {
 			unsure = append(unsure, i)
 		}
 	}
@@ -65,7 +66,7 @@ func (p *pass) takeOver(ctx context.Context, items []*item) error {
 				return err
 			}
 		default:
-			if i.live = live; !p.going(i) {
+			if i.live = live; !p.going(i) && !p.landing(i) {
 				p.ledger.notReplaced(i.Key)
 			}
 		}
@@ -76,6 +77,18 @@ func (p *pass) takeOver(ctx context.Context, items []*item) error {
 // replacing reports whether an object was deleted to be created again, and is not yet, as far as is
 // recorded.
 func (p *pass) replacing(i *item) bool { return p.ledger.entry(i.Key).Replacing }
+
+// landing reports whether a live object is the one that is being replaced, and the request that
+// deletes it may still be carried out.
+func (p *pass) landing(i *item) bool {
+	entry := p.ledger.entry(i.Key)
+	left := p.a.options.Landing - time.Since(entry.At)
+	if left <= 0 || entry.UID != string(i.live.UID) {
+		return false
+	}
+	p.wakeWithin(left)
+	return true
+}
 
 // going reports whether a live object is the one that is being replaced, and its deletion has
 // begun.

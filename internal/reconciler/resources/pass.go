@@ -44,15 +44,15 @@ type pass struct {
 	why     map[object.Key]string
 	// lookAgain tells that the health of something is left to the next pass.
 	lookAgain atomic.Bool
-	// absentIn is how long it takes until the next object has been absent for long enough to be
-	// deleted; 0: there is none.
-	absentIn time.Duration
 
 	// results guards what workers write: report, failures, absent, lost, foreign, unlabeled,
-	// failing, blocked, events, why, saying, health.
+	// failing, blocked, events, why, saying, health, dueIn.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
+	// dueIn is how long it takes until something may be done that has to wait for its time; 0: there
+	// is none.
+	dueIn time.Duration
 	// saying has, of each object that is not as wanted, what there is to tell of it. Ownerless has
 	// the names under which failures of no object are in the report.
 	saying    map[object.Key]string
@@ -397,7 +397,9 @@ func (p *pass) lookUp(ctx context.Context) error {
 		if i.live == nil || !p.replacing(i) || p.going(i) {
 			return false
 		}
-		p.ledger.notReplaced(i.Key)
+		if !p.landing(i) {
+			p.ledger.notReplaced(i.Key)
+		}
 		return p.leaveAlone(ctx, i)
 	})
 	return err

@@ -156,8 +156,8 @@ func (p *pass) justGone(l *leftover) bool {
 		p.absent[l.Key] = time.Now()
 	}
 	left := p.a.options.Absence - time.Since(p.absent[l.Key])
-	if left > 0 && (p.absentIn == 0 || left < p.absentIn) {
-		p.absentIn = left
+	if left > 0 {
+		p.wakeWithin(left)
 	}
 	return left > 0
 }

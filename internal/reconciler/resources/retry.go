@@ -154,8 +154,8 @@ func (p *pass) wake(err error) {
 	if p.lookAgain.Load() && (!any || lookAgainIn < d) {
 		d, any = lookAgainIn, true
 	}
-	if p.absentIn > 0 && (!any || p.absentIn < d) {
-		d, any = p.absentIn, true
+	if p.dueIn > 0 && (!any || p.dueIn < d) {
+		d, any = p.dueIn, true
 	}
 	if p.want.unsettled && (!any || p.a.options.Settled < d) {
 		d, any = p.a.options.Settled, true
@@ -168,6 +168,15 @@ func (p *pass) wake(err error) {
 	}
 	if any {
 		p.wakeIn(d)
+	}
+}
+
+// wakeWithin makes the next pass come after d, or sooner.
+func (p *pass) wakeWithin(d time.Duration) {
+	p.results.Lock()
+	defer p.results.Unlock()
+	if p.dueIn == 0 || d < p.dueIn {
+		p.dueIn = d
 	}
 }
 

@@ -32,8 +32,9 @@
 //   - Death while an object is replaced (deleted and created again): its entry says so by a word of
 //     its own, beside a mark and the UID of the one before. If that is gone, whoever leads next
 //     creates the object, whatever is paused. The word is taken back when the deletion is refused,
-//     and when the object turns out to be there. A mark and a UID alone prove nothing: releases
-//     before the word left them of an object that others had deleted, too.
+//     and when the object is there although the deletion can arrive no more. A mark and a UID
+//     alone prove nothing: releases before the word left them of an object that others had
+//     deleted, too.
 //   - Death within 4: the object is deleted again, which is no error, or is found gone.
 //   - Two leaders (one of them deposed): each part of the inventory is written only under a
 //     precondition of the resourceVersion that was read, so the late one is refused where its
