@@ -80,7 +80,7 @@ func (a *Applier) Check(ctx context.Context) error {
 	if err := a.Probe(ctx); err != nil {
 		return err
 	}
-	if _, err := a.client.Get(a.client.Logging(ctx), api.ConfigMap, inventoryKey); err != nil && !notFound(err) {
+	if _, err := a.client.Get(a.client.Logging(ctx), api.ConfigMap, inventoryKey); err != nil && !object.NotFound(err) {
 		return fmt.Errorf("the API server at %s does not let us read the inventory: %w", a.Address(), err)
 	}
 	return nil

@@ -60,7 +60,7 @@ func (p *pass) create(ctx context.Context, i *item) error {
 		return fmt.Errorf("create: %w", err)
 	}
 	live, err := p.a.client.Get(ctx, i.kind, i.Key)
-	if notFound(err) {
+	if object.NotFound(err) {
 		return errMeanwhile
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *pass) over(ctx context.Context, i *item) (*object.Object, error) {
 		return i.Object, nil
 	}
 	whole, err := p.a.client.GetWhole(ctx, i.kind, i.Key)
-	if notFound(err) {
+	if object.NotFound(err) {
 		return nil, errMeanwhile
 	}
 	if err != nil {
@@ -193,7 +193,7 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, why error) erro
 	switch {
 	case apierrors.IsConflict(err):
 		return errMeanwhile
-	case err != nil && !notFound(err):
+	case err != nil && !object.NotFound(err):
 		return fmt.Errorf("delete: %w", err)
 	}
 	i.mirror.Remove(nameOf(i.Key), i.live.UID)
@@ -211,7 +211,7 @@ func (p *pass) recreate(ctx context.Context, i *item, ours bool, why error) erro
 // answer that tells of a fault of its own, or of its backend's, it may have done it all the same.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !notFound(err) && status.Status().Code < http.StatusInternalServerError
+	return errors.As(err, &status) && !object.NotFound(err) && status.Status().Code < http.StatusInternalServerError
 }
 
 // replaceable returns nil if an object that cannot be changed may be replaced.
@@ -275,11 +275,4 @@ func answered(err error) bool {
 		}
 	}
 	return false
-}
-
-// notFound reports whether the API server says that there is no such object. What stands before it,
-// or a server that has only just started and does not serve the kind yet, answers 404 to anything,
-// in words of its own.
-func notFound(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

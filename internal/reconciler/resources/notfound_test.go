@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
 )
@@ -140,5 +141,41 @@ func TestNotFoundByNobody(t *testing.T) {
 	a.done()
 	if w.there(configMaps, "default", "kept") {
 		t.Error("it is ours no more")
+	}
+}
+
+// TestInventoryOfNobody: where the question for the inventory finds nobody who serves it, what is
+// ours is not known. A pass and a plan fail, and nothing is concluded.
+func TestInventoryOfNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.approving = true
+	first := w.start(resources.Options{BuiltIn: small(t, 1)})
+	w.write("a.yaml", configMap("dropped", "1"))
+	first.done()
+	first.stop()
+	w.write("a.yaml", "")
+	var hidden atomic.Bool
+	hidden.Store(true)
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return absent{next, func(r *http.Request) bool {
+			return hidden.Load() && strings.HasSuffix(r.URL.Path, "/configmaps/"+inventory.Name)
+		}}
+	})
+	second := w.startWith(config, resources.Options{BuiltIn: small(t, 2)})
+	if diff, err := second.Plan(t.Context()); err == nil || !strings.Contains(err.Error(), "read the inventory") {
+		t.Errorf("the plan: %+v, %v", diff, err)
+	}
+	if r, err := second.pass(); err == nil || r.Ready || len(r.Failures) > 0 || r.Updated > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	hidden.Store(false)
+	if diff, err := second.Plan(t.Context()); err != nil || len(diff.Failures) > 0 {
+		t.Errorf("the plan: %+v, %v", diff, err)
+	}
+	second.done()
+	if w.there(configMaps, "default", "dropped") {
+		t.Error("it was not deleted")
 	}
 }

@@ -56,7 +56,7 @@ func (p *pass) takeOver(ctx context.Context, items []*item) error {
 	return each(ctx, unsure, func(ctx context.Context, i *item) error {
 		live, err := p.a.client.Get(ctx, i.kind, i.Key)
 		switch {
-		case notFound(err):
+		case object.NotFound(err):
 			i.mirror.Remove(nameOf(i.Key), i.live.UID) // the watch is about to tell
 			p.results.Lock()
 			delete(p.unlabeled, i.Key)

@@ -380,7 +380,7 @@ func (p *pass) lookUp(ctx context.Context) error {
 		switch {
 		case err == nil:
 			i.live = live
-		case notFound(err):
+		case object.NotFound(err):
 			p.results.Lock()
 			if i.lost = p.ledger.entry(i.Key).UID != "" && !p.replacing(i); i.lost {
 				p.lost[i.Key] = true

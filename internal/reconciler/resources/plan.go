@@ -137,7 +137,7 @@ func (l *plan) apply(ctx context.Context, i *item, o *object.Object, a api.Apply
 	case a.Absent:
 		asked = true
 		after, err = l.p.a.client.ApplyWhole(ctx, i.kind, o, a)
-		if notFound(err) && l.planned(object.Key{Kind: "Namespace", Name: o.Namespace}) != nil {
+		if object.NotFound(err) && l.planned(object.Key{Kind: "Namespace", Name: o.Namespace}) != nil {
 			after, err, asked = asWanted(o), nil, false // its namespace comes first
 		}
 	default:
@@ -201,7 +201,7 @@ func (l *plan) hold(ctx context.Context, left *leftover) error {
 		return err
 	}
 	err := l.remove(ctx, left.kind, left.Key, plannedChange{Change: reconciler.Change{Held: left.held}, release: left.need() != object.Nobody})
-	if notFound(err) {
+	if object.NotFound(err) {
 		return nil
 	}
 	if err != nil {

@@ -283,7 +283,7 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 		}
 		live, err := p.a.client.Get(ctx, l.kind, l.Key)
 		switch {
-		case notFound(err):
+		case object.NotFound(err):
 			p.ledger.gone(l.Key, "")
 			l.settled = true
 			return nil
@@ -318,7 +318,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	switch {
 	case apierrors.IsConflict(err):
 		return p.isolateLeftover(ctx, l, errMeanwhile)
-	case notFound(err):
+	case object.NotFound(err):
 		p.ledger.gone(l.Key, l.live.Annotations[object.Mark])
 		return nil
 	case err != nil:

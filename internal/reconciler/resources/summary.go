@@ -87,7 +87,7 @@ func (a *Applier) Publish(ctx context.Context, s reconciler.Standing) error {
 	ctx, cancel := context.WithTimeout(a.client.Logging(ctx), lookFor)
 	defer cancel()
 	live, err := client.Get(ctx, summaryName, metav1.GetOptions{})
-	if err != nil && !notFound(err) {
+	if err != nil && !object.NotFound(err) {
 		return fmt.Errorf("read the summary: %w", err)
 	}
 	if there := err == nil; there && a.summarized.data != nil && maps.Equal(data, a.summarized.data) && live.GetResourceVersion() == a.summarized.version {
@@ -96,7 +96,7 @@ func (a *Applier) Publish(ctx context.Context, s reconciler.Standing) error {
 	stored := maps.Clone(data)
 	stored["written"] = time.Now().UTC().Format(time.RFC3339)
 	m := summaryConfigMap(stored)
-	if notFound(err) {
+	if object.NotFound(err) {
 		live, err = client.Create(ctx, m, metav1.CreateOptions{FieldManager: object.Manager})
 	} else {
 		m.SetResourceVersion(live.GetResourceVersion()) // whoever leads now may have written it

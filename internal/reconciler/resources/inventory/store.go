@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -84,7 +83,7 @@ func Read(ctx context.Context, configMaps ConfigMaps, atLeast int) (i *Inventory
 	for n := 0; n < count; n++ {
 		stored, err := configMaps.Get(ctx, PartName(n), metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err):
+		case object.NotFound(err):
 			s.parts = append(s.parts, part{})
 		case err != nil:
 			return nil, Stored{}, nil, fmt.Errorf("read the inventory: %w", err)
