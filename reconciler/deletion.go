@@ -44,7 +44,7 @@ type Deletions struct {
 // decided from the key, so it does not retry a write that fails; the next pass tries again.
 type deletionWriter struct {
 	written time.Time
-	text    string // the last that was written
+	text    string // what etcd is known to have
 	clear   bool   // etcd is known to have none
 }
 
@@ -63,16 +63,22 @@ func (w *deletionWriter) passEnded(ctx context.Context, t *term, all []Deletion)
 		told.Objects = append(told.Objects, Deletion{clip(d.Object), clipAll(d.Finalizers), d.Since})
 	}
 	text, err := json.Marshal(told)
-	if err == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Deletions(), string(text))) {
-		*w = deletionWriter{written: now, text: string(text)}
+	if err != nil || string(text) == w.text {
+		return
+	}
+	w.text, w.clear = "", false // what etcd has is not known if no answer comes
+	if t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Deletions(), string(text))) {
+		w.written, w.text = now, string(text)
 	}
 }
 
 // none tells that there are none.
 func (w *deletionWriter) none(ctx context.Context, t *term) {
-	if !w.clear && t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Deletions())) {
-		*w = deletionWriter{written: w.written, clear: true}
+	if w.clear {
+		return
 	}
+	w.text = ""
+	w.clear = t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Deletions()))
 }
 
 // clipAll shortens each of some finalizers, and leaves out what is beyond the first few.

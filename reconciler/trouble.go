@@ -39,7 +39,7 @@ const (
 // the key, so it does not retry a write that fails.
 type troubleWriter struct {
 	since, written time.Time
-	text           string // the last that was written
+	text           string // what etcd is known to have
 	clear          bool   // etcd is known to have none
 }
 
@@ -63,14 +63,22 @@ func (w *troubleWriter) passEnded(ctx context.Context, t *term, report Report, e
 		trouble.Failures[i].Object, trouble.Failures[i].Reason = clip(f.Object), clip(f.Reason)
 	}
 	text, encodeErr := json.Marshal(trouble)
-	if encodeErr == nil && string(text) != w.text && t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Trouble(), string(text))) {
-		w.text, w.written, w.clear = string(text), now, false
+	if encodeErr != nil || string(text) == w.text {
+		return
+	}
+	w.text, w.clear = "", false // what etcd has is not known if no answer comes
+	if t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Trouble(), string(text))) {
+		w.text, w.written = string(text), now
 	}
 }
 
 // none tells that there is no trouble.
 func (w *troubleWriter) none(ctx context.Context, t *term) {
-	if !w.clear && t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Trouble())) {
+	if w.clear {
+		return
+	}
+	w.text = ""
+	if t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Trouble())) {
 		*w = troubleWriter{clear: true}
 	}
 }
