@@ -1,9 +1,13 @@
 package resources
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ironherd/ironherd/reconciler"
 )
@@ -13,23 +17,40 @@ const maxDeleting = 100
 
 // deletions returns the objects that are no longer wanted, whose deletion has begun, and that their
 // finalizers hold. It looks into mirrors alone: who deletes them, we or somebody else, makes no
-// difference.
-func (p *pass) deletions() (all []reconciler.Deletion) {
+// difference. It starts those that are missing, because while manifests cannot be read nothing else
+// may need them. Nobody waits for it, so it takes a bounded time.
+func (p *pass) deletions(ctx context.Context) (all []reconciler.Deletion) {
 	if p.want.unknown || p.kinds == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, looksFor)
+	defer cancel()
 	for _, l := range slices.Backward(p.want.unwanted(p.ledger.entries())) {
 		kind, err := p.kinds.Any(l.Key)
-		if err != nil || p.mirrors[kind.Resource] == nil {
+		if err != nil {
 			continue
 		}
-		live := p.mirrors[kind.Resource].Get(nameOf(l.Key))
+		m, err := p.mirror(ctx, kind)
+		if err != nil || m.Await(ctx) != nil {
+			continue
+		}
+		live := m.Get(nameOf(l.Key))
 		if live == nil || live.DeletionTimestamp == nil || len(live.Finalizers) == 0 || !l.ours(live) {
 			continue
 		}
-		all = append(all, reconciler.Deletion{Object: l.Key.String(), Finalizers: live.Finalizers, Since: live.DeletionTimestamp.UTC()})
+		all = append(all, reconciler.Deletion{Object: l.Key.String(), Finalizers: live.Finalizers, Since: begunToDelete(live)})
 	}
 	return all
+}
+
+// begunToDelete returns when the deletion of an object began. What the server keeps is when it may
+// be carried out: that is after the grace that a Pod has, say.
+func begunToDelete(live *metav1.PartialObjectMetadata) time.Time {
+	var grace int64
+	if live.DeletionGracePeriodSeconds != nil {
+		grace = *live.DeletionGracePeriodSeconds
+	}
+	return live.DeletionTimestamp.UTC().Add(-time.Duration(grace) * time.Second)
 }
 
 // deletionList lists deletions for the summary.

@@ -2,7 +2,6 @@ package resources_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
@@ -17,7 +16,8 @@ func TestDeletionHeldByFinalizers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.approving = true
-	held := strings.Replace(configMap("held", "1"), "namespace: default", "namespace: default, finalizers: [example.com/hold, example.com/more]", 1)
+	// Nothing else of its kind is wanted, so nothing else makes a leader follow the kind.
+	const held = "apiVersion: v1\nkind: Secret\nmetadata: {name: held, namespace: default, finalizers: [example.com/hold, example.com/more]}\n---\n"
 	w.write("a.yaml", configMap("kept", "1")+held)
 	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
 	a.done()
@@ -31,9 +31,9 @@ func TestDeletionHeldByFinalizers(t *testing.T) {
 	if err != nil || len(r.Deleting) != 1 || len(r.Failures) != 0 || !r.Ready {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	since := w.get(configMaps, "default", "held").GetDeletionTimestamp().UTC()
+	since := w.get(secrets, "default", "held").GetDeletionTimestamp().UTC()
 	d := r.Deleting[0]
-	if d.Object != "ConfigMap default/held" || fmt.Sprint(d.Finalizers) != "[example.com/hold example.com/more]" || !d.Since.Equal(since) {
+	if d.Object != "Secret default/held" || fmt.Sprint(d.Finalizers) != "[example.com/hold example.com/more]" || !d.Since.Equal(since) {
 		t.Errorf("%+v, since %s", d, since)
 	}
 	diff, err := a.Plan(t.Context())
@@ -46,7 +46,7 @@ func TestDeletionHeldByFinalizers(t *testing.T) {
 	summary := func() any {
 		return nested(w.get(configMaps, inventory.Namespace, "ironherd-reconciler-summary").Object, []string{"data", "deleting"})
 	}
-	if got := summary(); got != "ConfigMap default/held: "+d.Why()+"\n" {
+	if got := summary(); got != "Secret default/held: "+d.Why()+"\n" {
 		t.Errorf("the summary says %v", got)
 	}
 	before := len(w.requests())
@@ -68,7 +68,7 @@ func TestDeletionHeldByFinalizers(t *testing.T) {
 		t.Errorf("the next leader: %+v", r)
 	}
 	w.write("b.yaml", "")
-	w.patch(configMaps, "default", "held", `{"metadata":{"finalizers":null}}`)
+	w.patch(secrets, "default", "held", `{"metadata":{"finalizers":null}}`)
 	b.until("that it is gone", func(r reconciler.Report, err error) bool { return err == nil && len(r.Deleting) == 0 })
 	if err := b.Publish(t.Context(), reconciler.Standing{}); err != nil || summary() != nil {
 		t.Errorf("the summary says %v, %v", summary(), err)

@@ -133,12 +133,12 @@ func (p *pass) standings() []standing {
 }
 
 // remember keeps how everything stands, for Publish.
-func (p *pass) remember() {
+func (p *pass) remember(ctx context.Context) {
 	all, seen := p.standings(), ""
 	if m := p.mirrors[api.ConfigMap.Resource].Get(nameOf(summaryKey)); m != nil {
 		seen = m.ResourceVersion
 	}
-	p.deleting = p.deletions()
+	p.deleting = p.deletions(ctx)
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	p.a.standings, p.a.deleting, p.a.summarySeen = all, p.deleting, seen

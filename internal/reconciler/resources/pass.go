@@ -94,7 +94,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	p := newPass(s, a.want(ctx))
 	if err = p.run(ctx); err == nil {
 		p.lookAtAll(ctx)
-		p.remember()
+		p.remember(ctx)
 	}
 	p.report.Deleting = s.deleting
 	shorten(p.report.Failures)

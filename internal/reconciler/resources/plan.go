@@ -63,7 +63,7 @@ func (a *Applier) Plan(ctx context.Context) (reconciler.Diff, error) {
 	if err := p.run(ctx); err != nil {
 		return reconciler.Diff{}, err
 	}
-	return p.plan.diff(), nil
+	return p.plan.diff(p.deletions(ctx)), nil
 }
 
 // quiet returns an applier for a plan: what its pass logs, or signals, would not be true.
@@ -76,8 +76,8 @@ func (a *Applier) quiet() *Applier {
 	}
 }
 
-func (l *plan) diff() reconciler.Diff {
-	d := reconciler.Diff{Objects: l.p.report.Objects, Failures: l.p.report.Failures, Deleting: l.p.deletions(), Approve: l.approve}
+func (l *plan) diff(deleting []reconciler.Deletion) reconciler.Diff {
+	d := reconciler.Diff{Objects: l.p.report.Objects, Failures: l.p.report.Failures, Deleting: deleting, Approve: l.approve}
 	all := make([]plannedChange, 0, len(l.changes))
 	for _, c := range l.changes {
 		all = append(all, c)
