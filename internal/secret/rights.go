@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,12 +71,12 @@ func giveTo(user int, path string) string {
 	return fmt.Sprintf("chown %s %s && chmod 600 %[2]s", nameOf(user), inShell(path))
 }
 
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9/._+,:@%=-]+$`)
+
 // inShell returns a path as one word of a command.
 func inShell(path string) string {
-	const plain = "/._-+,:@%="
-	if strings.IndexFunc(path, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(plain, r))
-	}) < 0 {
+	if plainWord.MatchString(path) {
 		return path
 	}
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"

@@ -334,7 +334,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 		said = "no longer wanted: it goes when its finalizers are gone: " + strings.Join(l.live.Finalizers, ", ")
 	}
 	p.tell(l.object(), l.live, eventPruned, said)
-	p.a.log.InfoContext(ctx, said, slog.String("object", l.Key.String()))
+	p.a.log.InfoContext(ctx, "object pruned", slog.String("object", l.Key.String()), slog.String("outcome", said))
 	return nil
 }
 
