@@ -272,6 +272,8 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		if !r.OK && !notWanted(m.record, r) && r.HeldGeneration == 0 && !r.NotUnderstood {
 			return true, t.failInstall(ctx, m, r, actorAgent, warnings...)
 		}
+		// What the agent before this one refused, and could not tell any more, this one may understand.
+		r.NotUnderstood = r.NotUnderstood && !newest.At.Before(m.record.AgentStarted.At)
 		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:
 		// no reason for the newest request to wait.
 		if err := t.putReport(ctx, m, r, actorAgent, warnings...); err != nil {

@@ -167,6 +167,25 @@ var operatorTests = []test{
 			w.Fatalf("still %+v", w.record(a.Machine).InstallReport)
 		}
 	}},
+	{"what the agent before it did not understand is asked of a new agent at once", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.heardFor(fleet.DefaultPolicy().SilentAfter + time.Minute)
+		b := w.startAgentAs(a.Machine, "boot1") // it delivers what the one before it could not
+		w.must(w.db.RecordSpoken(w.ctx, b, "boot1"))
+		w.must(w.db.RecordHardware(w.ctx, b, []byte("report"), nil))
+		w.must(w.db.RecordInstallReport(w.ctx, b, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "it is older", NotUnderstood: true}))
+		if r := w.record(a.Machine); r.InstallReport == nil || r.InstallReport.NotUnderstood || len(r.Backoffs) != 0 {
+			w.Fatalf("report %+v, backoffs %v", r.InstallReport, r.Backoffs)
+		}
+		if o := w.handOut(b, 1, 1); o == nil || o.Attempt != 2 {
+			w.Fatalf("%s: handed out %+v", w.state(a.Machine), o)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, b, fleet.InstallReport{Generation: 1, Attempt: 2, Error: "it is older", NotUnderstood: true}))
+		if w.state(a.Machine) != fleet.StateRefused {
+			w.Fatalf("%s: its own refusal is forgotten", w.state(a.Machine))
+		}
+	}},
 	{"retry ends backoffs", func(w *world) {
 		id := w.machine("c1")
 		s := w.session("a")
