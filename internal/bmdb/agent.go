@@ -223,20 +223,23 @@ func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, 
 
 // unitTold makes the host keys that the unit of an installed system tells those that the machine is
 // known by, where the system is seen up by HTTP, which proves none. The system is that of the
-// newest attempt, at the install that is wanted. What became known since its disk was written
-// stays.
-func (t *transaction) unitTold(ctx context.Context, m *machineRecord, generation fleet.InstallGeneration, attempt int, keys []string) (bool, error) {
-	q, a, rep := m.record.InstallRequest, m.record.InstallAttempt, m.record.InstallReport
-	if len(keys) == 0 || q == nil || q.Generation != generation || q.SeenUp.By != fleet.SeenByHTTP || a == nil || a.Generation != generation ||
-		a.Attempt != attempt {
+// newest attempt; its unit calls once, so another install may be wanted by then. What became known
+// since its disk was written stays.
+func (t *transaction) unitTold(ctx context.Context, m *machineRecord, by fleet.SeenBy, generation fleet.InstallGeneration, attempt int, keys []string) (bool, error) {
+	a, rep := m.record.InstallAttempt, m.record.InstallReport
+	if len(keys) == 0 || by != fleet.SeenByHTTP || a == nil || a.Generation != generation || a.Attempt != attempt {
 		return false, nil
 	}
 	written := t.Now()
 	if rep != nil && rep.OK && rep.Generation == generation && rep.Attempt == attempt {
 		written = rep.At
 	}
-	if known, err := t.hostKeys(ctx, m.record.ID); err != nil || !known.At.Before(written) {
+	known, err := t.hostKeys(ctx, m.record.ID)
+	if err != nil || !known.At.Before(written) {
 		return false, err
+	}
+	if known.Refused != "" { // what was refused until now is tried at once
+		t.buffer.resetBackoff(machineSubject(m.record.ID), fleet.ProcessAgentStart)
 	}
 	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actorInstalled, "", fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 	return true, t.putHostKeys(ctx, m.record.ID, fleet.HostKeyInstalled, keys...)

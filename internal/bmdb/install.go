@@ -343,12 +343,12 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			if again, changed, err = t.unitCalled(ctx, m); err != nil {
 				return false, err
 			}
-			told, err := t.unitTold(ctx, m, generation, attempt, hostKeys)
+			told, err := t.unitTold(ctx, m, i.SeenUp.By, generation, attempt, hostKeys)
 			return changed || told, err
 		}
 		q := m.record.InstallRequest
 		if q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
-			told, err := t.unitTold(ctx, m, generation, attempt, hostKeys)
+			told, err := t.unitTold(ctx, m, q.SeenUp.By, generation, attempt, hostKeys)
 			if err != nil {
 				return false, err
 			}

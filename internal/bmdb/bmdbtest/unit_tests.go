@@ -110,4 +110,23 @@ var unitTests = []test{
 			known(unit, fleet.HostKeyInstalled)
 		}
 	}},
+	{"the host keys that a unit tells once count although another install is wanted by now", func(w *world) {
+		byHTTP := fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"}
+		a, o := w.unseenOn("c1", byHTTP)
+		w.shift.Advance(time.Second)
+		up := bmdb.ProbeResult{Generation: 1, Attempt: 1, Answered: true, Detail: "it answers HTTP"}
+		w.must(w.claimOne(w.sessionFor("prober", time.Hour), fleet.ProcessProbe).Finish(w.ctx, bmdb.RecordProbe(up)))
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image, SeenUp: fleet.SeenUp{By: fleet.SeenByUnit}}, true)
+		w.must(err)
+		start := w.claimOne(w.sessionFor("initializer", time.Hour), fleet.ProcessAgentStart)
+		w.must(start.Fail(w.ctx, bmdb.Failure{Cause: "another key", Backoff: growing}, bmdb.RefuseHostKey("ssh-ed25519 UNIT", "SHA256:U")))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9", "ssh-ed25519 UNIT")))
+		keys, err := w.db.HostKeys(w.ctx, a.Machine)
+		if w.must(err); !slices.Equal(keys.Known, []string{"ssh-ed25519 UNIT"}) || keys.Refused != "" {
+			w.Fatalf("known by %+v", keys)
+		}
+		if b := w.record(a.Machine).Backoffs; len(b) != 0 {
+			w.Fatalf("the agent start that was refused waits: %v", b)
+		}
+	}},
 }
