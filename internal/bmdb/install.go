@@ -356,7 +356,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			return changed || told, err
 		}
 		if q != nil && q.Generation == generation && q.SeenUp.Watch {
-			again = t.env.Policy.WatchInterval
+			again = t.env.Policy.CallInterval()
 		}
 		return true, t.installed(ctx, m, seenInstalled{actor: actorInstalled, bootID: bootID, hostKeys: hostKeys})
 	})

@@ -42,11 +42,11 @@ func (t *transaction) policy(ctx context.Context, number int64) (*policy, error)
 		switch {
 		case i == 0:
 			p.newest, p.newest.Number = of, number
-		case of.WatchInterval > longest:
+		case of.CallInterval() > longest:
 			until := instant(rows[i-1].At).Add(policySettles)
-			p.watchedBefore = append(p.watchedBefore, fleet.WatchedBefore{Until: until, Interval: of.WatchInterval})
+			p.watchedBefore = append(p.watchedBefore, fleet.WatchedBefore{Until: until, Interval: of.CallInterval()})
 		}
-		longest = max(longest, of.WatchInterval)
+		longest = max(longest, of.CallInterval())
 	}
 	t.db.policy.Store(p)
 	return p, nil

@@ -79,7 +79,7 @@ func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again t
 	if i := r.Installed; i.SeenUp.By != fleet.SeenByUnit || !i.SeenUp.Watch {
 		return 0, false, nil
 	}
-	again = t.env.Policy.WatchInterval
+	again = t.env.Policy.CallInterval()
 	f := ProbeResult{Generation: r.Installed.Generation, Attempt: r.Installed.Attempt, Answered: true, Detail: "its unit calls"}
 	was := probeBefore(r, f)
 	if !lifecycle.Watched(r) || was != nil && was.Answered() && t.Now().Sub(was.At) < again/2 {

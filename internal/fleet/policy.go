@@ -194,7 +194,13 @@ func (p Policy) Validate() error {
 	return errors.Join(faults...)
 }
 
-// WatchedBefore is a watch interval that the policy had before. A unit that called until then may
+// maxCallInterval is the longest interval that units follow.
+const maxCallInterval = 24 * time.Hour
+
+// CallInterval is from one call of the unit of a watched system to the next.
+func (p Policy) CallInterval() time.Duration { return min(p.WatchInterval, maxCallInterval) }
+
+// WatchedBefore is a call interval that the policy had before. A unit that called until then may
 // have been told it.
 type WatchedBefore struct {
 	Until    time.Time
@@ -214,7 +220,7 @@ type Environment struct {
 	// PromisedInterval is the longest heartbeat interval that agents have been asked for lately.
 	// Silence is never declared below three of them.
 	PromisedInterval time.Duration
-	// WatchedBefore are the longer ones of the watch intervals of earlier policies: units may follow
+	// WatchedBefore are the longer ones of the call intervals of earlier policies: units may follow
 	// them still.
 	WatchedBefore []WatchedBefore
 	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where

@@ -80,11 +80,11 @@ func (c judgement) nextLook() time.Time {
 }
 
 // toldInterval is the longest interval that the unit of a watched system may have been told when it
-// last called, or since. Not every call is recorded.
+// last called, or since. Not every call is recorded. A unit calls as its system boots.
 func (c judgement) toldInterval() time.Duration {
-	longest := c.env.Policy.WatchInterval
+	longest, told := c.env.Policy.CallInterval(), later(c.lastCall(), c.restartedAt())
 	for _, before := range c.env.WatchedBefore {
-		if !before.Until.Before(c.lastCall()) {
+		if !before.Until.Before(told) {
 			longest = max(longest, before.Interval)
 		}
 	}

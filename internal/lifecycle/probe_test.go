@@ -188,6 +188,20 @@ var probes = []scenario{
 		want: []due{{probe, lifecycle.Later, 70, "is watched by calls of its unit"}},
 	},
 	{
+		name:  "restarted since the policy has another interval, its unit learns it: it calls as it boots",
+		steps: with(watched, byUnit, probed(10, 0, 1), wantOperation(59, 1, fleet.OperationReboot), operating(59, 1, 59, 60), operated(60, 1, true)), now: 60,
+		env:   watchedBefore(20, 1440),
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 61, "is watched by calls of its unit"}},
+	},
+	{
+		name:  "restarted while the policy had a longer interval, its unit may have been told that",
+		steps: with(watched, byUnit, probed(10, 0, 1), wantOperation(14, 1, fleet.OperationReboot), operating(14, 1, 14, 15), operated(15, 1, true)), now: 61,
+		env:   watchedBefore(20, 30),
+		state: fleet.StateInstalled, reason: "its unit calls",
+		want: []due{{probe, lifecycle.Later, 74, "is watched by calls of its unit"}},
+	},
+	{
 		name: "its unit has called since the policy has another interval", steps: with(watched, byUnit, probed(21, 0, 1)), now: 21,
 		env:   watchedBefore(20, 30),
 		state: fleet.StateInstalled, reason: "its unit calls",

@@ -129,4 +129,38 @@ var unitTests = []test{
 			w.Fatalf("the agent start that was refused waits: %v", b)
 		}
 	}},
+	{"a unit calls once a day, whatever longer interval the policy had", func(w *world) {
+		const month = 30 * 24 * time.Hour
+		p := fleet.DefaultPolicy()
+		p.WatchInterval, p.UnreachableAfter = month, 3*month
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		a, o := w.unseen(fleet.SeenUp{Watch: true})
+		for range 2 { // its first call, and another one
+			again, err := w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9")
+			if w.must(err); again != 24*time.Hour {
+				w.Fatalf("to call again after %s", again)
+			}
+		}
+		missed := func(want int) {
+			w.Helper()
+			works := w.claim(w.sessionFor("prober", time.Hour), fleet.ProcessProbe, 1)
+			for _, work := range works {
+				w.must(work.Cancel(w.ctx, "seen"))
+			}
+			if len(works) != want {
+				w.Fatalf("%d calls are missed, want %d", len(works), want)
+			}
+		}
+		w.heardFor(47 * time.Hour)
+		missed(0)
+		_, err = w.db.SetPolicy(w.ctx, fleet.DefaultPolicy())
+		w.must(err)
+		_, err = w.db.RecomputeAgenda(w.ctx, 100)
+		w.must(err)
+		w.heardFor(30 * time.Minute)
+		missed(0)
+		w.heardFor(time.Hour)
+		missed(1)
+	}},
 }
