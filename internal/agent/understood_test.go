@@ -9,34 +9,38 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
 
 // newerRequests are requests of a newer control plane: each has one thing that no agent of this
-// version knows.
+// version knows, a field of the request or of a message at any depth within, or a value of an enum.
 func newerRequests(data []byte) map[string]*agentv1.InstallRequest {
 	requests := make(map[string]*agentv1.InstallRequest)
-	add := func(name string, change func(*agentv1.InstallRequest)) {
-		r := installRequest(3, 1, data)
-		r.RootDisk = &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_SMALLEST, Erase: true}
-		r.BootToken, r.SshHostKey = &agentv1.BootToken{MachineId: machineID}, new(agentv1.SshHostKey)
-		change(r)
-		requests[name] = r
+	whole := installRequest(3, 1, data)
+	var walk func(m protoreflect.Message, name string)
+	walk = func(m protoreflect.Message, name string) {
+		unknown := protowire.AppendTag(nil, 99, protowire.BytesType)
+		m.SetUnknown(protowire.AppendString(unknown, "only the boot controller's"))
+		requests["a field of "+name] = proto.CloneOf(whole)
+		m.SetUnknown(nil)
+		fields := m.Descriptor().Fields()
+		for i := range fields.Len() {
+			switch field := fields.Get(i); {
+			case field.IsList(): // no request has one of messages or enums
+			case field.Kind() == protoreflect.EnumKind:
+				was := m.Get(field)
+				m.Set(field, protoreflect.ValueOfEnum(99))
+				requests["a value of "+name+"."+string(field.Name())] = proto.CloneOf(whole)
+				m.Set(field, was)
+			case field.Message() != nil:
+				walk(m.Mutable(field).Message(), name+"."+string(field.Name()))
+			}
+		}
 	}
-	newer := func(m proto.Message) {
-		field := protowire.AppendTag(nil, 99, protowire.BytesType)
-		m.ProtoReflect().SetUnknown(protowire.AppendString(field, "only the boot controller's"))
-	}
-	add("a field of the request", func(r *agentv1.InstallRequest) { newer(r) })
-	add("a field of the disk", func(r *agentv1.InstallRequest) { newer(r.RootDisk) })
-	add("a field of the image", func(r *agentv1.InstallRequest) { newer(r.Image) })
-	add("a field of the token", func(r *agentv1.InstallRequest) { newer(r.BootToken) })
-	add("a field of the host key", func(r *agentv1.InstallRequest) { newer(r.SshHostKey) })
-	add("a choice of the disk", func(r *agentv1.InstallRequest) { r.RootDisk.Pick = 99 })
-	add("a compression", func(r *agentv1.InstallRequest) { r.Image.Compression = 99 })
-	add("a form of first-boot data", func(r *agentv1.InstallRequest) { r.Image.FirstBootForm = 99 })
+	walk(whole.ProtoReflect(), "request")
 	return requests
 }
 
