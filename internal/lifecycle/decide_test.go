@@ -324,6 +324,15 @@ var wayOfAMachine = []scenario{
 		},
 	},
 	{
+		name: "nor does the one in memory, which an earlier attempt has left with a disk that may not boot", now: 500,
+		steps: with(underWay, allLevers, seen(3, 499, 1), seenBoot("memory"), notUnderstood(5, 1, 1), wrote(fleet.DiskUnknown)),
+		state: fleet.StateRefused,
+		want: []due{{
+			install, lifecycle.Waiting, 0, "it is older; the disk may be half-written, and nothing may boot from it; " +
+				"`ironherd machine install m-1 --image IMAGE --reinstall --reason WHY` is understood if it asks for nothing new",
+		}},
+	},
+	{
 		name: "the agent started since may understand it", now: 8,
 		steps: with(underWay, notUnderstood(5, 1, 1), started(6, 2), seen(7, 8, 2)),
 		state: fleet.StateInstalling,

@@ -43,10 +43,21 @@ func (c judgement) reportOfWanted() *fleet.InstallReport {
 // refusal says what the agent refused, and how a person gets the install on: another agent, or what
 // has the disk overwritten all the same.
 func (c judgement) refusal() string {
-	if c.notUnderstood() {
+	switch {
+	case c.notUnderstood() && MayNotBoot(c.r):
+		return fmt.Sprintf("refused by the agent: %s; the disk may be half-written, and nothing may boot from it; `%s` is understood if it asks for nothing new",
+			c.r.InstallReport.Error, Overwrite(c.r))
+	case c.notUnderstood():
 		return fmt.Sprintf("refused by the agent: %s; %s", c.r.InstallReport.Error, c.byHand())
 	}
 	return fmt.Sprintf("refused by the agent: %s; `%s` overwrites it", c.r.InstallReport.Error, Overwrite(c.r))
+}
+
+// MayNotBoot reports whether the agent in memory may be all that runs on the machine, because an
+// attempt may have left the disk half-written: no agent may be started after a restart.
+func MayNotBoot(r fleet.Record) bool {
+	c := judgement{r: r}
+	return c.inMemory() && !c.intact()
 }
 
 // Overwrite is the command that has the disk written for which an agent refused an install.

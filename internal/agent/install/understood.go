@@ -17,8 +17,7 @@ func NotUnderstood(request *agentv1.InstallRequest, options Options) *agentv1.In
 	}
 	return &agentv1.InstallReport{
 		InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(), NotUnderstood: true,
-		Error: fmt.Sprintf("the agent (version %s) does not understand all that the install asks for, and has done nothing; "+
-			"restart the machine, and a newer agent is started on it", options.Version),
+		Error: fmt.Sprintf("the agent (version %s) does not understand all that the install asks for, and has done nothing", options.Version),
 	}
 }
 

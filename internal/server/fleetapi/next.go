@@ -260,6 +260,9 @@ func (j judged) refused(verb func(words string, more ...string) string) (command
 	switch restart := lifecycle.RestartVerb(r); {
 	case !lifecycle.NotUnderstood(r):
 		return lifecycle.Overwrite(r), "the disk is overwritten" + untilThen(r)
+	case lifecycle.MayNotBoot(r):
+		return lifecycle.Overwrite(r), "the agent writes the disk if that asks for nothing new; nothing may boot from it, and then no agent is started after a restart" +
+			untilThen(r)
 	case restart != "":
 		return verb(restart), "the machine is restarted, and another agent is started on it" + untilThen(r)
 	}

@@ -17,18 +17,26 @@ func TestAnAgentThatIsTooOld(t *testing.T) {
 	for name, c := range map[string]struct {
 		levers        []fleet.Lever
 		asked         bool
+		change        func(*fleet.Record)
 		command, what string
 	}{
 		"a provider that can": {
 			[]fleet.Lever{fleet.LeverReboot},
-			false, "ironherd machine reboot m1 --reason WHY",
+			false, nil, "ironherd machine reboot m1 --reason WHY",
 			"the machine is restarted, and another agent is started on it; until then the system that the agent was started in goes on running",
 		},
 		"a list": {
-			nil, false, "", "metal cannot restart it: restart it yourself, and another agent is started on it; " +
+			nil, false, nil, "", "metal cannot restart it: restart it yourself, and another agent is started on it; " +
 				"until then the system that the agent was started in goes on running",
 		},
-		"somebody has asked for it": {[]fleet.Lever{fleet.LeverReboot}, true, "", "operation: reboot was asked for by alice: an old agent"},
+		"somebody has asked for it": {[]fleet.Lever{fleet.LeverReboot}, true, nil, "", "operation: reboot was asked for by alice: an old agent"},
+		"the disk may not boot": {
+			[]fleet.Lever{fleet.LeverReboot},
+			false, func(r *fleet.Record) { r.AgentSeen.BootID, r.InstallReport.Disk = "memory", fleet.DiskUnknown },
+			"ironherd machine install m1 --image IMAGE --reinstall --reason WHY",
+			"the agent writes the disk if that asks for nothing new; nothing may boot from it, and then no agent is started after a restart; " +
+				"until then the agent waits in memory, and the system on the disk does not run",
+		},
 	} {
 		r := fleet.Record{
 			Machine:        fleet.Machine{ID: "m1", Provider: "metal", ProviderID: "dev-1", CreatedAt: hourAgo},
@@ -40,6 +48,9 @@ func TestAnAgentThatIsTooOld(t *testing.T) {
 			InstallRequest: &fleet.InstallRequest{Generation: 1, At: hourAgo, Image: fleet.Image{URL: "http://x/y"}},
 			InstallAttempt: &fleet.InstallAttempt{Generation: 1, Attempt: 1, At: hourAgo},
 			InstallReport:  &fleet.InstallReport{Generation: 1, Attempt: 1, At: hourAgo, Error: "it is older", NotUnderstood: true},
+		}
+		if c.change != nil {
+			c.change(&r)
 		}
 		if c.asked {
 			r.Operation = &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReboot, At: now, Actor: "alice", Reason: "an old agent"}
