@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,6 +111,17 @@ func TestTokensOfRoot(t *testing.T) {
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != 4242 || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %+v", info.Mode(), owner)
+	}
+	for _, of := range []struct {
+		user, group int
+		mode        os.FileMode
+	}{{1, 1, 0o600}, {0, 4343, 0o640}} { // whoever reads it goes on doing so
+		if err := errors.Join(os.Chown(stored, of.user, of.group), os.Chmod(stored, of.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if r := run(t, nil, "token", "create", "of-"+strconv.Itoa(of.group), "--role", "viewer", "--config", file); r.code != 0 || strings.Contains(r.stderr, "chown") {
+			t.Errorf("%+v: %d, %q", of, r.code, r.stderr)
+		}
 	}
 }
 

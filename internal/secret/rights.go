@@ -88,8 +88,9 @@ func byGroup(info fs.FileInfo) bool {
 	return ok && stat.Uid == 0 && stat.Gid != 0 && info.Mode()&groupReads != 0
 }
 
-// GiveToOwner returns the command after which the owner of a directory can read a file, where it
-// cannot and root calls this; "" in all other cases.
+// GiveToOwner returns the command after which the owner of a directory can read a file of root's,
+// where root alone can and calls this; "" in all other cases. That of a group may be readable:
+// which groups a service has, its unit may say.
 func GiveToOwner(dir, path string) string {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -101,24 +102,10 @@ func GiveToOwner(dir, path string) string {
 	}
 	stat, ok := file.Sys().(*syscall.Stat_t)
 	owner, okay := info.Sys().(*syscall.Stat_t)
-	if !ok || !okay || os.Geteuid() != 0 || owner.Uid == 0 || stat.Uid == owner.Uid || byGroup(file) && hasGroup(owner, stat.Gid) {
+	if !ok || !okay || os.Geteuid() != 0 || owner.Uid == 0 || stat.Uid != 0 || byGroup(file) {
 		return ""
 	}
 	return giveTo(int(owner.Uid), path)
-}
-
-// hasGroup reports whether the owner of a file has a group: its file's, or one that this host
-// knows.
-func hasGroup(owner *syscall.Stat_t, group uint32) bool {
-	if owner.Gid == group {
-		return true
-	}
-	found, err := user.LookupId(strconv.Itoa(int(owner.Uid)))
-	if err != nil {
-		return false
-	}
-	groups, _ := found.GroupIds()
-	return slices.Contains(groups, strconv.Itoa(int(group)))
 }
 
 // mayRead reports whether mode and owner of a file let this process read it.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -180,13 +181,17 @@ type machineList struct {
 }
 
 func (v machinesView) load(ctx context.Context, s *source) (*live.Content, error) {
-	l := machineList{view: v}
+	l, cost := machineList{view: v}, time.Duration(0)
 	err := live.Parallel(ctx,
 		func(ctx context.Context) error {
+			begin := time.Now()
 			response, err := s.client.ListMachines(ctx, &fleetv1.ListMachinesRequest{
 				Provider: v.provider, States: v.wanted(), Locations: v.locations(), Labels: v.wantedLabels(),
 				PageSize: pageSize, PageToken: v.token,
 			})
+			if v.readsAll() {
+				cost = time.Since(begin)
+			}
 			l.machines, l.next = response.GetMachines(), response.GetNextPageToken()
 			return err
 		},
@@ -201,12 +206,12 @@ func (v machinesView) load(ctx context.Context, s *source) (*live.Content, error
 		},
 	)
 	if err != nil {
-		return nil, err
+		return &live.Content{Cost: cost}, err
 	}
 	l.addRows()
 	table := live.Section("machines", "card", machinesBody(l))
 	table.Parts = l.rows
-	return &live.Content{Title: v.title(), Fragments: []*live.Fragment{live.Section("filter", "filter", filterBody(l)), table}}, nil
+	return &live.Content{Title: v.title(), Cost: cost, Fragments: []*live.Fragment{live.Section("filter", "filter", filterBody(l)), table}}, nil
 }
 
 func (l *machineList) addRows() {

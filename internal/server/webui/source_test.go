@@ -101,6 +101,34 @@ func (s slowLists) ListMachines(ctx context.Context, r *fleetv1.ListMachinesRequ
 	}
 }
 
+// TestACheapListBesideWhatIsSlow: what it waits for does not count as its own cost.
+func TestACheapListBesideWhatIsSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stub := smallFleet()
+		v := watch(t, New(slowSummaries{inBubble(stub)}, Options{}), "/live/machines?label=role")
+		defer v.leave()
+		pass(time.Minute)
+		if n := stub.count("ListMachines"); n < 10 {
+			t.Errorf("machines were listed %d times in a minute", n)
+		}
+	})
+}
+
+// slowSummaries is a fleet whose summary takes three seconds.
+type slowSummaries struct {
+	fleetv1connect.FleetServiceClient
+}
+
+func (s slowSummaries) GetSummary(ctx context.Context, r *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
+	select {
+	case <-time.After(3 * time.Second):
+		return s.FleetServiceClient.GetSummary(ctx, r)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // TestCostlyLists: machines of a location, or with a label, are looked for among all. A page of
 // them is loaded the more rarely the longer that takes, and others are not.
 func TestCostlyLists(t *testing.T) {

@@ -41,12 +41,6 @@ func (v sourced) Key() string { return v.key() }
 // Name implements live.View.
 func (v sourced) Name() string { return v.name() }
 
-// Costly implements live.View.
-func (v sourced) Costly() bool {
-	list, ok := v.view.(machinesView)
-	return ok && list.readsAll()
-}
-
 // Load implements live.View.
 func (v sourced) Load(ctx context.Context) (*live.Content, error) { return v.load(ctx, v.source) }
 

@@ -46,8 +46,11 @@ func (c *Cache) question(v View) *Question[*Content] {
 		e = &entry{content: NewQuestion(c.options.Interval, c.options.Timeout, func(ctx context.Context) (*Content, error) {
 			return c.load(ctx, v)
 		})}
-		if v.Costly() {
-			e.content.Costly()
+		e.content.cost = func(c *Content, _ time.Duration) time.Duration {
+			if c == nil {
+				return 0
+			}
+			return c.Cost
 		}
 		c.entries[v.Key()] = e
 	}
@@ -62,7 +65,7 @@ func (c *Cache) load(ctx context.Context, v View) (*Content, error) {
 			slog.String("stack", p.stack))
 	}
 	if err != nil {
-		return nil, err
+		return content, err
 	}
 	if err := renderAll(ctx, content.Fragments); err != nil {
 		return nil, err

@@ -20,7 +20,6 @@ type stubView struct {
 }
 
 func (v stubView) Key() string                                { return v.key }
-func (v stubView) Costly() bool                               { return false }
 func (v stubView) Name() string                               { return "stub" }
 func (v stubView) Load(ctx context.Context) (*Content, error) { return v.load(ctx) }
 func (v stubView) Notice(a Answer[*Content]) templ.Component  { return text(fmt.Sprint(a.Err)) }

@@ -14,7 +14,8 @@ type Question[T any] struct {
 	ask     func(ctx context.Context) (T, error)
 	keep    time.Duration
 	timeout time.Duration
-	share   int // see Costly; zero: it is not
+	// cost is how much of the time that an answer took counts: see Costly. Nil: nothing.
+	cost func(value T, took time.Duration) time.Duration
 
 	turn  chan struct{} // holds one token; whoever has it may ask, and write what follows
 	asked time.Time     // when the last attempt ended
@@ -52,7 +53,7 @@ func NewQuestion[T any](keep, timeout time.Duration, ask func(ctx context.Contex
 // twentieth of one core busy. What is shown beside other answers must not fail with it: these may
 // come again by then.
 func (q *Question[T]) Costly() *Question[T] {
-	q.share = CostlyShare
+	q.cost = func(_ T, took time.Duration) time.Duration { return took }
 	return q
 }
 
@@ -75,17 +76,19 @@ func (q *Question[T]) Answer(ctx context.Context) (Answer[T], error) {
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
 		err = fmt.Errorf("%w within %s", errSlow, q.timeout)
 	}
-	// A caller who left says nothing about whoever was asked. One who ran out of time does so of what
-	// is costly: it is not asked for again at once.
-	if ctx.Err() != nil && err != nil && (q.share == 0 || errors.Is(ctx.Err(), context.Canceled)) {
-		return Answer[T]{}, context.Cause(ctx)
+	ended, costly := time.Now(), time.Duration(0)
+	if q.cost != nil {
+		costly = CostlyShare * q.cost(value, ended.Sub(begin))
 	}
-	q.asked = time.Now()
-	costly := time.Duration(q.share) * q.asked.Sub(begin)
 	if err != nil {
 		costly = min(costly, failedWait)
 	}
-	q.stays = max(q.keep, costly)
+	// A caller who left says nothing about whoever was asked. One who ran out of time does so of what
+	// is costly: it is not asked for again at once.
+	if ctx.Err() != nil && err != nil && (costly == 0 || errors.Is(ctx.Err(), context.Canceled)) {
+		return Answer[T]{}, context.Cause(ctx)
+	}
+	q.asked, q.stays = ended, max(q.keep, costly)
 	if err != nil {
 		q.last.Err = err
 		if q.last.Failing.IsZero() {

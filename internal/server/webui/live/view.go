@@ -14,9 +14,8 @@ type View interface {
 	Key() string
 	// Name is the title while there is no content yet.
 	Name() string
-	// Costly reports whether to load it reads much: see Question.Costly.
-	Costly() bool
-	// Load asks for the content. It must not change what it has returned.
+	// Load asks for the content. It must not change what it has returned. Of the content that comes
+	// with an error, the cost alone counts; it may be nil.
 	Load(ctx context.Context) (*Content, error)
 	// Notice is what is shown over the content: empty while all is well, else why the last attempt to
 	// load it failed.
@@ -27,6 +26,9 @@ type View interface {
 type Content struct {
 	Title     string
 	Fragments []*Fragment
+	// Cost is how long that took of it which reads much: the view is loaded the more rarely, as
+	// Question.Costly says. Zero: nothing does.
+	Cost time.Duration
 }
 
 // Options bound how often and for how long views are loaded. All but the last two are required.
