@@ -45,6 +45,9 @@ type remote struct {
 	counts fetched
 	// doubt is what was fetched last where that does not count yet, when it was first fetched.
 	doubt fetched
+	// against is what was fetched since the last list that counted and could be read last. It speaks
+	// against hosts also where it confirms nothing any more.
+	against *list
 	// fault is how the last reading failed; nil when it did not.
 	fault  error
 	failed time.Time
@@ -71,7 +74,7 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 		return r.counts.says, nil
 	case recent && early && r.mayStandIn():
 		defer r.mu.Unlock()
-		return r.counts.says.unless(r.doubt.says), nil
+		return r.counts.says.unless(r.against), nil
 	case recent && failing:
 		defer r.mu.Unlock()
 		return nil, r.fault
@@ -95,7 +98,7 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mayStandIn() {
-		return r.counts.says.unless(r.doubt.says), nil
+		return r.counts.says.unless(r.against), nil
 	}
 	return nil, err
 }
@@ -124,7 +127,7 @@ func (r *remote) begin(ctx context.Context) {
 		}
 		r.under, r.fault = nil, err
 		if err == nil {
-			r.counts, r.doubt = got, fetched{}
+			r.counts, r.doubt, r.against = got, fetched{}, nil
 		} else {
 			r.failed = time.Now()
 		}
@@ -168,12 +171,16 @@ func (r *remote) look(ctx context.Context, f *flight, was *list, doubt fetched) 
 	return fetched{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something else each time that it is fetched", r.name)
 }
 
-// keep keeps what a reading has fetched, and does not count yet, for the readings after it.
+// keep keeps what a reading has fetched, and does not count yet, for the readings after it. No
+// list: it cannot be read, which takes nothing back that speaks against a host.
 func (r *remote) keep(f *flight, doubt fetched) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.under == f { // else a newer reading may know better
 		r.doubt = doubt
+		if doubt.says != nil {
+			r.against = doubt.says
+		}
 	}
 }
 

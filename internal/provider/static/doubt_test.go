@@ -1,0 +1,52 @@
+package static
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// TestADoubtOutlivesAListThatCannotBeRead: a fetch that cannot be read says nothing of a host, so
+// one that was seen gone, or elsewhere, is not answered as it was because of it.
+func TestADoubtOutlivesAListThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := rareList(t, fiveHosts)
+		doubted := func(when string) {
+			t.Helper()
+			if _, err := l.ask(t, "d"); err != nil {
+				t.Errorf("%s: a host that is the same: %v", when, err)
+			}
+			for _, id := range []fleet.ProviderID{"b", "e", "z"} {
+				entry, err := l.ask(t, id)
+				if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "something new of host") {
+					t.Errorf("%s: %s: %+v, %v", when, id, entry, err)
+				}
+			}
+		}
+		l.body = strings.NewReplacer("192.0.2.2\n", "192.0.2.22\n", "id: e,", "id: z,").Replace(fiveHosts)
+		time.Sleep(rarely)
+		doubted("edited")
+		l.body = "hosts: ["
+		time.Sleep(rarely)
+		before := l.fetches
+		for range 4 {
+			doubted("cannot be read")
+			time.Sleep(time.Minute)
+		}
+		if l.fetches != before+1 {
+			t.Errorf("%d fetches of what cannot be read", l.fetches-before)
+		}
+		l.body = fiveHosts
+		time.Sleep(time.Minute)
+		if entry, err := l.ask(t, "b"); err != nil || entry.Address.String() != "192.0.2.2" {
+			t.Errorf("as it was: %+v, %v", entry, err)
+		}
+		if _, err := l.ask(t, "z"); fleet.KindOf(err) != fleet.KindNotFound {
+			t.Errorf("as it was: %v", err)
+		}
+	})
+}
