@@ -20,7 +20,8 @@ type Config struct {
 	// URL of the list: https, or http on this host.
 	URL string `yaml:"url"`
 	// Spacing is the least time from one fetch of the URL to the next. What is asked about one host is
-	// answered from a list that is no older than 10 s or, where spacing is longer, three times that.
+	// answered from a list that is no older than 10 s. Where spacing is longer than that, the list may
+	// be as old as three times spacing, but no host counts as gone by one that is older than spacing.
 	Spacing time.Duration `yaml:"spacing"`
 	// InFlight is how many fetches may be under way at once.
 	InFlight int `yaml:"in_flight"`

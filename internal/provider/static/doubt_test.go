@@ -1,6 +1,7 @@
 package static
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,37 @@ func TestADoubtOutlivesAListThatCannotBeRead(t *testing.T) {
 		}
 		if _, err := l.ask(t, "z"); fleet.KindOf(err) != fleet.KindNotFound {
 			t.Errorf("as it was: %v", err)
+		}
+	})
+}
+
+// TestAListThatStandsInSaysOfNoHostThatItIsGone: it may have been put on the list since. Whoever is
+// told that a host is gone gives it up.
+func TestAListThatStandsInSaysOfNoHostThatItIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := rareList(t, fiveHosts)
+		begin := time.Now()
+		l.answer = func(r *http.Request) (*http.Response, error) {
+			return answered(r, http.StatusServiceUnavailable, ""), nil
+		}
+		for ; time.Since(begin) < 3*rarely-time.Minute; time.Sleep(time.Minute) {
+			want := fleet.KindNotFound
+			if time.Since(begin) >= rarely {
+				want = fleet.KindTemporary
+			}
+			after := time.Since(begin)
+			if _, err := l.ask(t, "z"); fleet.KindOf(err) != want {
+				t.Errorf("a host that is not listed, after %s: %v (%s), want %s", after, err, fleet.KindOf(err), want)
+			}
+			if _, err := l.ask(t, "a"); err != nil {
+				t.Errorf("a host that is listed, after %s: %v", after, err)
+			}
+		}
+		l.answer = nil
+		time.Sleep(rarely)
+		if _, err := l.ask(t, "z"); fleet.KindOf(err) != fleet.KindNotFound {
+			t.Errorf("when it was fetched again: %v", err)
 		}
 	})
 }

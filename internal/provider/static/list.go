@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -17,6 +18,8 @@ type list struct {
 	byID    map[fleet.ProviderID]int
 	// doubt is what was fetched since and does not count yet; nil: nothing was.
 	doubt *list
+	// asOf is when it was fetched where a newer one might have been by now; else zero.
+	asOf time.Time
 }
 
 // newList reads a list; name is how errors name it. One of the known lists is returned where that
@@ -46,13 +49,6 @@ func (l *list) get(id fleet.ProviderID) (provider.Entry, bool) {
 		return provider.Entry{}, false
 	}
 	return l.entries[i], true
-}
-
-// unless returns the list as one that something newer, which does not count yet, puts in doubt.
-func (l *list) unless(doubt *list) *list {
-	doubted := *l
-	doubted.doubt = doubt
-	return &doubted
 }
 
 // doubted reports whether what was fetched since says something else of a host.

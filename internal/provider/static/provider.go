@@ -31,7 +31,8 @@
 // Where the next fetch of a URL may come long after the last one (Config.Spacing), a fetch that
 // fails, or says something new, does not keep questions about a single host from their answer: the
 // list that counted last gives it for three spacings at most. It does not for a host of which the
-// newer one says something else, as that it is gone.
+// newer one says something else, as that it is gone. Older than one spacing, it does not say of a
+// host that it is not there, either: the error is of kind Temporary then, and not NotFound.
 //
 // Else a list that it cannot read answers nothing; the error names the line. A host that it does
 // not understand becomes an entry that says what is wrong; the others are not affected. So does the
@@ -46,6 +47,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -155,6 +157,10 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if entry, there := l.get(id); there {
 		return entry, nil
 	}
+	if !l.asOf.IsZero() { // it may have been put on the list since
+		return provider.Entry{}, fleet.Errorf(fleet.KindTemporary, "host %q was not on the list %s at %s, and what that says now is not known",
+			id, p.name(), l.asOf.UTC().Format(time.RFC3339))
+	}
 	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "host %q is not on the list %s", id, p.name())
 }
 
@@ -166,7 +172,7 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 	}
 	entry, err := p.Get(ctx, fleet.ProviderID(request.Capacity))
 	switch {
-	case fleet.KindOf(err) == fleet.KindNotFound: // every other error is of the whole list
+	case fleet.KindOf(err) == fleet.KindNotFound: // of the host; what else fails may pass
 		return provider.Entry{}, provider.OfCapacity(err)
 	case err != nil:
 		return provider.Entry{}, err

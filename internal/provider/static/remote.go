@@ -74,7 +74,7 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 		return r.counts.says, nil
 	case recent && early && r.mayStandIn():
 		defer r.mu.Unlock()
-		return r.counts.says.unless(r.against), nil
+		return r.standIn(), nil
 	case recent && failing:
 		defer r.mu.Unlock()
 		return nil, r.fault
@@ -98,7 +98,7 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mayStandIn() {
-		return r.counts.says.unless(r.against), nil
+		return r.standIn(), nil
 	}
 	return nil, err
 }
@@ -107,6 +107,17 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 // nothing newer can be had. The caller has the lock.
 func (r *remote) mayStandIn() bool {
 	return r.counts.says != nil && time.Since(r.counts.at) < standsFor*r.spacing
+}
+
+// standIn returns the list that counted last, as one that may be out of date. The caller has the
+// lock.
+func (r *remote) standIn() *list {
+	l := *r.counts.says
+	l.doubt = r.against
+	if time.Since(r.counts.at) >= r.spacing {
+		l.asOf = r.counts.at
+	}
+	return &l
 }
 
 // begin begins a reading. The caller has the lock.
