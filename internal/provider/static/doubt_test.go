@@ -82,3 +82,40 @@ func TestAListThatStandsInSaysOfNoHostThatItIsGone(t *testing.T) {
 		}
 	})
 }
+
+// TestASlowListIsFetchedToItsEnd, although no question waits that long: its turn would be lost, and
+// the list would grow old while nothing fails.
+func TestASlowListIsFetchedToItsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := rareList(t, hosts(3))
+		const takes = patience + 5*time.Second
+		whole, ended := 0, 0
+		l.answer = func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(takes):
+				whole++
+				return answered(r, http.StatusOK, l.body), nil
+			case <-r.Context().Done():
+				ended++
+				return nil, r.Context().Err()
+			}
+		}
+		for begin := time.Now(); time.Since(begin) < 8*rarely; time.Sleep(time.Minute) {
+			asked := time.Now()
+			if _, err := l.ask(t, "node0"); err != nil || time.Since(asked) > patience {
+				t.Errorf("after %s: %v, in %s", asked.Sub(begin), err, time.Since(asked))
+			}
+			if waited := time.Since(asked) > 0; waited {
+				asked = time.Now()
+				if _, err := l.ask(t, "node1"); err != nil || time.Since(asked) > 0 {
+					t.Errorf("the next one waits, too: %v, in %s", err, time.Since(asked))
+				}
+			}
+		}
+		synctest.Wait()
+		if whole < 6 || ended > 0 {
+			t.Errorf("in eight times the spacing %d fetches succeeded, and %d were ended", whole, ended)
+		}
+	})
+}

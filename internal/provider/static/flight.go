@@ -17,6 +17,8 @@ type flight struct {
 	// Of a list behind a URL, waiting counts those who wait. The last one who gives up cancels it.
 	waiting int
 	cancel  context.CancelFunc
+	// slow: somebody's patience was over. It goes on though nobody waits.
+	slow bool
 }
 
 // wait returns what the reading says. what is what one who gives up was waiting for.

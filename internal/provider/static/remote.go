@@ -17,7 +17,8 @@ const (
 	// last answers such questions while nothing newer can be had: nobody may fetch it yet, or a fetch
 	// failed, or said something new, which the next one confirms.
 	standsFor = 3
-	// patience is how long such a question waits for a fetch where that list may answer instead.
+	// patience is how long such a question waits for a fetch where that list may answer instead. The
+	// fetch goes on after it, and others do not wait for it: a server may need longer each time.
 	patience = 10 * time.Second
 	// failureAge is for how long such questions are answered with the error of the last fetch.
 	failureAge = 2 * time.Second
@@ -67,7 +68,8 @@ type fetched struct {
 func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
 	failing := r.fault != nil && time.Since(r.failed) < failureAge
-	early := failing || time.Since(r.fetched) < r.spacing
+	slow := r.under != nil && r.under.slow
+	early := failing || slow || time.Since(r.fetched) < r.spacing
 	switch {
 	case recent && r.counts.says != nil && time.Since(r.counts.at) < fetchAge:
 		defer r.mu.Unlock()
@@ -90,13 +92,17 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	}
 	r.mu.Unlock()
 	defer cancel()
-	defer r.leave(f)
 	says, err := f.wait(waiting, "fetch host list "+r.name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ctx.Err() == nil && waiting.Err() != nil {
+		f.slow = true // it goes on: this one is not said to have left
+	} else {
+		r.leave(f)
+	}
 	if err == nil || !recent || ctx.Err() != nil {
 		return says, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.mayStandIn() {
 		return r.standIn(), nil
 	}
@@ -208,10 +214,8 @@ func (r *remote) once(ctx context.Context) ([]byte, error) {
 	return data, err
 }
 
-// leave has one less wait for a reading. The last one to leave ends it.
+// leave has one less wait for a reading. The last one to leave ends it. The caller has the lock.
 func (r *remote) leave(f *flight) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if f.waiting--; f.waiting > 0 {
 		return
 	}
