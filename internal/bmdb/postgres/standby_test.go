@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,16 +34,36 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 	}
 	e := open(t, at, postgres.Options{Silent: true})
 	t.Cleanup(func() { _ = e.Close() })
+	db, err := bmdb.Open(ctx, e, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Exec(ctx, "postgres", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"); err != nil {
 		t.Fatal(err)
 	}
 	// Its backends know of the name sooner than the process that has commits wait.
+	tries := int64(0)
 	await(t, "commits wait for a standby", func() bool {
+		tries++ // so that each writes something
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		return e.Extend(limited, func(ctx context.Context, tx bmdb.Tx) error {
-			return statement.New(tx).InsertListener(ctx)
+			_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "p", Capacity: "c", Until: tries, Cause: "c"})
+			return err
 		}) != nil
+	})
+	t.Run("a policy that is there already", func(t *testing.T) {
+		t.Parallel()
+		policy := fleet.DefaultPolicy()
+		policy.RecoveryAtOnce++
+		for try := range 2 { // the second finds it there, and writes nothing
+			if set, err := db.SetPolicy(ctx, policy); fleet.KindOf(err) != fleet.KindTemporary {
+				t.Errorf("try %d: %d, %v", try, set.Number, err)
+			}
+		}
+		if n := query[int](t, at, "SELECT count(*) FROM policy WHERE body LIKE $1", fmt.Sprintf(`%%"recovery_at_once":%d%%`, policy.RecoveryAtOnce)); n != 1 {
+			t.Errorf("%d rows: the test tests nothing", n)
+		}
 	})
 	for who, run := range map[string]func(context.Context, func(context.Context, bmdb.Tx) error) error{
 		"somebody, of an update": e.Update, "somebody, of an extension": e.Extend, "our time is up": e.Update,
