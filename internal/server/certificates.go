@@ -123,7 +123,7 @@ func LoadCertificates(purpose Purpose, certificate, key, authority string, logge
 func (c *Certificates) replace(pair *tls.Certificate, now time.Time) error {
 	if old, _ := c.get(nil); old != nil && c.fault(old, now) == "" {
 		if fault := c.fault(pair, now); fault != "" {
-			return fleet.Errorf(fleet.KindInvalid, "what is to replace it is not used, because agents would refuse it: %s", fault)
+			return fleet.Errorf(fleet.KindInvalid, "what is to replace it is not used, because clients would refuse it: %s", fault)
 		}
 	}
 	c.use(pair)

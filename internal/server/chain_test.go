@@ -70,7 +70,7 @@ func TestACertificateOfAnotherAuthority(t *testing.T) {
 		if err := verify(t, c, c.Authority(), "localhost"); err != nil || c.Fault(time.Now()) != "" {
 			t.Errorf("after a wrong renewal, an agent says %v, and the fault is %q", err, c.Fault(time.Now()))
 		}
-		const refused = "the certificate of the agent API cannot be renewed: what is to replace it is not used, because agents would refuse it: "
+		const refused = "the certificate of the agent API cannot be renewed: what is to replace it is not used, because clients would refuse it: "
 		if got := c.Warning(time.Now()); !strings.HasPrefix(got, refused) {
 			t.Errorf("after a wrong renewal, it warns %q", got)
 		}
