@@ -72,15 +72,17 @@ vm-disk: setup ## Build the disk that virtual machines of tests start from, of D
 test: setup build ## Run every test; with the race detector where races can be (PKG=./internal/bmdb/... for some)
 	@$(MAKE) -j 2 kube vm-disk # one computes, the other waits
 	@$(PLAIN) vet ./... # so that no test run has to vet again
-	@$(MAKE) -j 2 $(if $(PKG),,test-unraced test-seeds) test-raced
+	@$(MAKE) -j 2 $(if $(PKG),,test-unraced test-bench test-seeds) test-raced
 
 # Many tests wait for programs and for each other: three packages at a time, those that wait most
 # come first, and the seeds have what time of the processors is left.
-.PHONY: test-raced test-unraced test-seeds
+.PHONY: test-raced test-unraced test-bench test-seeds
 test-raced:
 	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED))))
 test-unraced:
 	@$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED)
+test-bench: # what make bench-bmdb runs, which is a module of its own
+	@$(PLAIN) test -C test/bench -vet=off .
 test-seeds: # a whole fleet and 1,000 seeds; test-raced has smaller ones
 	@nice -n 19 env $(SEEDS_GC) $(PLAIN) test -vet=off -timeout 60m -run 'TestADay|TestSeeds' ./internal/shepherd ./internal/rehearsal
 
