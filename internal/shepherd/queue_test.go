@@ -2,6 +2,7 @@ package shepherd_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -66,17 +67,7 @@ func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
 		for range 2 {
 			transport := provider.NewTransport(provider.Limits{Spacing: 2 * time.Second, InFlight: 1, Limit: func() string { return "account" }},
 				func(*http.Request) string { return "GET /devices/{id}" }, provider.Options{Turns: turns, HTTP: api})
-			source := shepherd.Source[struct{}]{Name: "metal", Provider: asked{get: func(ctx context.Context) error {
-				request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://metal.example/devices/1", nil)
-				if err != nil {
-					return err
-				}
-				response, err := transport.RoundTrip(request)
-				if err != nil {
-					return err
-				}
-				return response.Body.Close()
-			}}}
+			source := sourceOver(transport)
 			for range 10 {
 				group.Go(func() {
 					_, err := source.Ask(t.Context(), "device-1")
@@ -103,6 +94,52 @@ func TestAQuestionThatWaitsForItsTurn(t *testing.T) {
 			t.Errorf("20 questions, of which %d were sent and answered and %d were not; among those: %v", sent.Load(), unsent.Load(), said)
 		}
 	})
+}
+
+// TestAGatewayThatTimesOutIsNoQueue: where a gateway answers each call late, and that it had no
+// answer, the provider is to blame: nobody has waited for a turn.
+func TestAGatewayThatTimesOutIsNoQueue(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{5, 8, 10, 12, 15, 20, 25, 29, 60} {
+		t.Run((after * time.Second).String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api := roundTrip(func(r *http.Request) (*http.Response, error) {
+					select {
+					case <-time.After(after * time.Second):
+						return &http.Response{StatusCode: http.StatusGatewayTimeout, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+					case <-r.Context().Done():
+						return nil, r.Context().Err()
+					}
+				})
+				source := sourceOver(provider.NewTransport(provider.Limits{Spacing: 2 * time.Second, InFlight: 1},
+					func(*http.Request) string { return "GET /devices/{id}" }, provider.Options{HTTP: api}))
+				for range 20 { // the time until it is asked again differs
+					if _, err := source.Ask(t.Context(), "device-1"); err == nil || shepherd.Queued(err) || fleet.KindOf(err) != fleet.KindTimeout {
+						t.Fatalf("%s: %v", fleet.KindOf(err), err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// sourceOver is a provider that makes one call for each question.
+func sourceOver(transport *provider.Transport) shepherd.Source[struct{}] {
+	return shepherd.Source[struct{}]{Name: "metal", Provider: asked{get: func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://metal.example/devices/1", nil)
+		if err != nil {
+			return err
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			err = fleet.Errorf(fleet.KindTimeout, "the provider answered %s", response.Status)
+		}
+		return errors.Join(err, response.Body.Close())
+	}}}
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -87,10 +87,10 @@ func (s Source[C]) Ask(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	late := fleet.Errorf(fleet.KindTimeout, "provider %s did not answer within %s", s.Name, askLimit)
 	limited, cancel := context.WithTimeoutCause(ctx, askLimit, late)
 	defer cancel()
-	var sent atomic.Pointer[time.Time]
+	var sent atomic.Pointer[time.Time] // for the first time: what comes after it was answered badly
 	limited = provider.WithBeforeSend(limited, func(context.Context) error {
 		now := time.Now()
-		sent.Store(&now)
+		sent.CompareAndSwap(nil, &now)
 		return nil
 	})
 	entry, err := s.Provider.Get(limited, id)

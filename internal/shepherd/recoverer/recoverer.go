@@ -204,16 +204,35 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 	case err != nil:
 		return shepherd.Fail{Err: fmt.Errorf("record the step: %w", err)}, ResultFailed
 	}
-	if why, err := s.settled(ctx); err != nil {
-		return s.undo(ctx, was, err), ResultFailed
-	} else if why != "" {
-		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
-	}
-	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
-		return s.undo(ctx, was, context.Cause(ctx)), ResultFailed
+	if err := s.look(ctx); err != nil {
+		return s.unneeded(ctx, was, err)
 	}
 	s.logger.WarnContext(ctx, "recovery acts", slog.String("reason", s.work.Decision.Reason))
-	return s.answered(ctx, was, lever(ctx, s.work.Record.ProviderID))
+	// The call may wait for its turn, and for a pause that the provider wants: the last look is in
+	// front of what is sent.
+	began := false
+	last := provider.WithBeforeSend(ctx, func(ctx context.Context) (err error) {
+		if !began { // a power cycle that has turned the machine off goes on
+			err = s.look(ctx)
+			began = err == nil
+		}
+		return err
+	})
+	if err = lever(last, s.work.Record.ProviderID); provider.NothingSent(err) {
+		return s.unneeded(ctx, was, fmt.Errorf("%s: %w", s.rung, err))
+	}
+	return s.answered(ctx, was, err)
+}
+
+// errUnneeded: what the step was decided from is not so any more.
+var errUnneeded = errors.New("the machine reports again, or nothing is expected of it")
+
+// unneeded is the outcome of a step of which nothing was sent.
+func (s step) unneeded(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
+	if errors.Is(err, errUnneeded) {
+		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
+	}
+	return s.undo(ctx, was, err), ResultFailed
 }
 
 // changes are what is committed before the call. After a reinstall the machine has the host key
@@ -248,21 +267,24 @@ func (s step) lever() func(context.Context, fleet.ProviderID) error {
 	return nil
 }
 
-// settled reads the machine once more, after the step was committed, and says why the step must not
-// be taken; "" when it must.
-func (s step) settled(ctx context.Context) (string, error) {
+// look reads the machine once more, after the step was committed, and fails when the step must not
+// be taken.
+func (s step) look(ctx context.Context) error {
 	d, err := s.db.MachineDetails(ctx, s.work.Record.ID)
 	if err != nil {
-		return "", fmt.Errorf("read the machine: %w", err)
+		return fmt.Errorf("read the machine: %w", err)
 	}
 	// rule 8
 	if hold := d.Record.Holds[fleet.LaneHost]; hold.Session != s.work.Session || hold.Epoch != s.work.Epoch {
-		return "", fleet.ErrLeaseLost
+		return fleet.ErrLeaseLost
 	}
 	if !lifecycle.Repairing(d.Record, d.Environment, d.Now) || lifecycle.HeardSinceStep(d.Record) {
-		return "the machine reports again, or nothing is expected of it", nil
+		return errUnneeded
 	}
-	return "", nil
+	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // undo takes back the step, which had no effect. The work has failed, unless it was stopped.
@@ -276,9 +298,6 @@ func (s step) undo(ctx context.Context, was bmdb.BeforeStep, err error) shepherd
 
 // answered is the outcome of a call.
 func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
-	if provider.NothingSent(err) {
-		return s.undo(ctx, was, fmt.Errorf("%s: %w", s.rung, err)), ResultFailed
-	}
 	switch fleet.KindOf(err) {
 	case fleet.KindThrottled, fleet.KindUnauthenticated, fleet.KindForbidden, fleet.KindInUse:
 		// Nothing was done, and it says nothing of the machine: the step does not count.

@@ -1,0 +1,141 @@
+package recoverer_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// pausing is a provider's API that answers the next request with a pause, if it is told to.
+type pausing struct {
+	pause bool
+	acted []string
+}
+
+func (a *pausing) RoundTrip(r *http.Request) (*http.Response, error) {
+	response := &http.Response{StatusCode: http.StatusAccepted, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}
+	if a.pause {
+		a.pause = false
+		response.StatusCode = http.StatusTooManyRequests
+		response.Header.Set("Retry-After", "55")
+		return response, nil
+	}
+	a.acted = append(a.acted, r.URL.Path)
+	return response, nil
+}
+
+// paced is a provider whose levers are pulled through a transport that keeps its pauses.
+type paced struct {
+	*shepherdtest.FakeProvider
+	transport *provider.Transport
+	// before is called when a lever is pulled, before it waits; between in the middle of a cycle.
+	before, between func()
+}
+
+func (p paced) post(ctx context.Context, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.localhost"+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := p.transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+func (p paced) Reboot(ctx context.Context, _ fleet.ProviderID) error {
+	p.before()
+	return p.post(ctx, "/reboot")
+}
+
+func (p paced) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
+	if err := p.post(ctx, "/off"); err != nil {
+		return err
+	}
+	p.between()
+	if err := p.post(ctx, "/on"); err != nil {
+		return err
+	}
+	return p.FakeProvider.PowerCycle(ctx, id)
+}
+
+func newPaced(t *testing.T) (*shepherdtest.Herd, *pausing, *paced) {
+	t.Helper()
+	herd, _ := newHerd(t, 3, nil)
+	api := &pausing{}
+	return herd, api, &paced{
+		FakeProvider: herd.Fake,
+		transport: provider.NewTransport(provider.Limits{Spacing: 2 * time.Second}, func(*http.Request) string { return "an action" },
+			provider.Options{HTTP: api}),
+		before: func() {}, between: func() {},
+	}
+}
+
+// TestReportsAgainWhileTheCallWaits: a reboot waits because the provider wants a pause, and the
+// machine reports meanwhile. Nothing is sent, and no step is counted.
+func TestReportsAgainWhileTheCallWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, api, p := newPaced(t)
+		id := herd.Machines()[0]
+		p.before = func() {
+			api.pause = true
+			check(t, p.post(t.Context(), "/of-another"))
+			herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = false })
+		}
+		observer := &told{}
+		handler, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: p}}, recoverer.DefaultConfig(),
+			recoverer.Options{Observer: observer})
+		check(t, err)
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+		time.Sleep(30 * time.Minute)
+		if len(api.acted) > 0 {
+			t.Errorf("sent %q", api.acted)
+		}
+		if got := strings.Join(observer.all, ", "); got != "reboot not-needed" {
+			t.Errorf("told %q", got)
+		}
+		r := herd.Record(id)
+		if r.Repair != nil || !r.Backoffs[fleet.ProcessRecovery].Since.IsZero() {
+			t.Errorf("repair %+v, backoffs %+v", r.Repair, r.Backoffs)
+		}
+		if state, why := herd.State(id); state != fleet.StateAvailable {
+			t.Errorf("the machine is %s: %s", state, why)
+		}
+	})
+}
+
+// TestACycleThatHasBegunGoesOn: a machine whose agent is heard after it was told to turn off, and
+// before it does, is turned on again.
+func TestACycleThatHasBegunGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, api, p := newPaced(t)
+		id := herd.Machines()[0]
+		p.between = func() {
+			herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = false })
+			time.Sleep(2 * time.Minute)
+		}
+		handler, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: p}}, recoverer.DefaultConfig(), recoverer.Options{})
+		check(t, err)
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+		time.Sleep(3 * time.Hour)
+		if got := strings.Join(api.acted, " "); !strings.HasSuffix(got, "/off /on") {
+			t.Errorf("sent %s", got)
+		}
+	})
+}
