@@ -15,6 +15,7 @@ import (
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
 )
@@ -199,10 +200,24 @@ func seal(ctx context.Context, db *sql.DB, from, evidence string) error {
 	if verdict != "ok" {
 		return fleet.Errorf(fleet.KindInvalid, "the copy of %s is damaged: %s", from, verdict)
 	}
+	var used int64
+	if err := db.QueryRowContext(ctx, "SELECT COALESCE(max(clock), 0) FROM database_mark").Scan(&used); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	if leapt := bmdb.Leapt(time.UnixMicro(used).UTC(), now); used > 0 && leapt != "" {
+		evidence += "; " + leapt
+	}
 	// The database's time may be ahead of this host's. A backup has been told already: what counts is
 	// when it came back.
 	_, err := db.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) SELECT 1, max($1, clock), $2 FROM database_mark WHERE true
-		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, time.Now().UnixMicro(), evidence)
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, now.UnixMicro(), evidence)
+	if err != nil {
+		return err
+	}
+	// A person says by it that the database goes on now, however old the copy is. Time that went on
+	// from the copy's would be behind restored.at, and leap when the restore is accepted.
+	_, err = db.ExecContext(ctx, "UPDATE database_mark SET clock = max(clock, $1)", now.UnixMicro())
 	return err
 }
 
