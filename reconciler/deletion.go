@@ -39,13 +39,9 @@ type Deletions struct {
 	Objects []Deletion `json:"objects"`
 }
 
-// deletionWriter keeps the deletions that a leadership waits for in etcd. It writes when they
-// change, at most every troubleInterval, and deletes the key when there are none. Nothing is
-// decided from the key, so it does not retry a write that fails; the next pass tries again.
+// deletionWriter keeps the deletions that a leadership waits for in etcd, as a notice.
 type deletionWriter struct {
-	written time.Time
-	text    string // what etcd is known to have
-	clear   bool   // etcd is known to have none
+	notice
 }
 
 // passEnded updates the deletions after a pass.
@@ -54,31 +50,13 @@ func (w *deletionWriter) passEnded(ctx context.Context, t *term, all []Deletion)
 		w.none(ctx, t)
 		return
 	}
-	now := time.Now()
-	if now.Sub(w.written) < troubleInterval {
-		return
-	}
 	told := Deletions{Node: t.config.Node, Count: len(all)}
 	for _, d := range all[:min(len(all), maxFailures)] {
 		told.Objects = append(told.Objects, Deletion{clip(d.Object), clipAll(d.Finalizers), d.Since})
 	}
-	text, err := json.Marshal(told)
-	if err != nil || string(text) == w.text {
-		return
+	if text, err := json.Marshal(told); err == nil {
+		w.tell(ctx, t, string(text))
 	}
-	w.text, w.clear = "", false // what etcd has is not known if no answer comes
-	if t.putIfLeading(ctx, clientv3.OpPut(t.config.Layout.Deletions(), string(text))) {
-		w.written, w.text = now, string(text)
-	}
-}
-
-// none tells that there are none.
-func (w *deletionWriter) none(ctx context.Context, t *term) {
-	if w.clear {
-		return
-	}
-	w.text = ""
-	w.clear = t.putIfLeading(ctx, clientv3.OpDelete(t.config.Layout.Deletions()))
 }
 
 // clipAll shortens each of some finalizers, and leaves out what is beyond the first few.

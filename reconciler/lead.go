@@ -40,7 +40,7 @@ func (s *Service) watchResources(ctx context.Context) error {
 // lead carries out what the gate decides while we lead.
 func (s *Service) lead(ctx context.Context) error {
 	return s.eachTerm(ctx, func(ctx context.Context, l *election.Leadership) error {
-		t := &term{Service: s, leadership: l, logger: s.config.Logger.With(slog.Int64("term", l.Term)), begun: time.Now()}
+		t := s.newTerm(l)
 		for ctx.Err() == nil {
 			if err := t.round(ctx); err != nil {
 				return err
@@ -70,6 +70,14 @@ type term struct {
 	given            etcd.Snapshot
 	overridesChanged <-chan struct{}
 	unfollow         context.CancelFunc
+}
+
+func (s *Service) newTerm(l *election.Leadership) *term {
+	return &term{
+		Service: s, leadership: l, logger: s.config.Logger.With(slog.Int64("term", l.Term)), begun: time.Now(),
+		troubleWriter:  troubleWriter{notice: notice{key: s.config.Layout.Trouble()}},
+		deletionWriter: deletionWriter{notice{key: s.config.Layout.Deletions()}},
+	}
 }
 
 // setState changes what the service shows to people, unless the leadership is over.

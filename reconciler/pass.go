@@ -127,7 +127,7 @@ func (t *term) turns(ctx context.Context) *turns {
 // await returns nil after a pause, or sooner when the next pass may find something to do: after a
 // change of what was applied or of the overrides, or when the API server can be used again, or no
 // longer. It returns errStatusChanged when the status is no longer the known one, and nil when ctx
-// ends.
+// ends. Meanwhile it writes the notices that become due.
 func (u *turns) await(ctx context.Context, t *term, pause time.Duration) error {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -141,6 +141,10 @@ func (u *turns) await(ctx context.Context, t *term, pause time.Duration) error {
 		case <-t.overridesChanged:
 			_ = u.pace.Wait(ctx)
 			return nil
+		case <-t.troubleWriter.due:
+			t.troubleWriter.tell(ctx, t, t.troubleWriter.waiting)
+		case <-t.deletionWriter.due:
+			t.deletionWriter.tell(ctx, t, t.deletionWriter.waiting)
 		case fault := <-u.faults:
 			if fault == u.fault {
 				continue
