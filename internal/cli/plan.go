@@ -3,12 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -66,18 +65,10 @@ func (a *app) confirm(plan *fleetv1.Plan) string {
 	command := "ironherd plan confirm " + plan.GetId()
 	for _, flag := range [][2]string{{"server", a.server}, {"config", a.configFile}, {"token-file", a.tokenFile}, {"ca-file", a.caFile}} {
 		if flag[1] != "" {
-			command += " --" + flag[0] + " " + shellWord(flag[1])
+			command += " --" + flag[0] + " " + shell.Word(flag[1])
 		}
 	}
 	return command
-}
-
-// shellWord returns what a shell takes as that one word.
-func shellWord(word string) string {
-	if regexp.MustCompile(`^[\w./:@%+=,-]+$`).MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func (a *app) planConfirmCommand() *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 // DefaultOutputLimit is how much a command may write to its standard output, in bytes.
@@ -168,22 +169,10 @@ func exitError(err error, lastLine, output string) error {
 func quote(args []string) string {
 	words := make([]string, len(args))
 	for i, arg := range args {
-		words[i] = quoteWord(arg)
+		words[i] = shell.Word(arg)
 	}
 	return strings.Join(words, " ")
 }
-
-func quoteWord(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_@%+:,./-", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return quoteAlways(word)
-}
-
-func quoteAlways(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // noiseLimit is how much a host may write to standard output before a command, in bytes.
 const noiseLimit = 4 << 20

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 // shellDisk is a disk of a host that has no SFTP. It uses what POSIX has a host have: sh, ls,
@@ -35,13 +36,13 @@ const (
 // run runs a script by the host's sh: the user's login shell may be another.
 func (d shellDisk) run(ctx context.Context, what, script string, command Command) ([]byte, error) {
 	command.OnStderr, command.reasonFirst = func(string) {}, true
-	return d.host.line(ctx, what, "exec sh -c "+quoteAlways(script), command)
+	return d.host.line(ctx, what, "exec sh -c "+shell.Word(script), command)
 }
 
 func (d shellDisk) do(ctx context.Context, what, format string, names ...any) error {
 	for i, name := range names {
 		if name, ok := name.(string); ok {
-			names[i] = quoteAlways(name)
+			names[i] = shell.Word(name)
 		}
 	}
 	_, err := d.run(ctx, what, fmt.Sprintf(format, names...), Command{})
@@ -49,7 +50,7 @@ func (d shellDisk) do(ctx context.Context, what, format string, names ...any) er
 }
 
 func (d shellDisk) own(ctx context.Context, directory string, uid uint32) (string, error) {
-	quoted := quoteAlways(directory)
+	quoted := shell.Word(directory)
 	script := "if [ -e " + quoted + " ] && [ ! -d " + quoted + " ]; then echo it is not a directory >&2; exit 1; fi; umask 077; mkdir -p " + quoted +
 		" && cd " + quoted + ` && d=$(pwd -P) && printf "%s\n" "$d" && ` +
 		`while :; do ls -ldn "$d" || exit 1; [ "$d" = / ] && exit 0; d=${d%/*}; d=${d:-/}; done`
@@ -81,7 +82,7 @@ func (d shellDisk) own(ctx context.Context, directory string, uid uint32) (strin
 }
 
 func (d shellDisk) look(ctx context.Context, name string) (entry, error) {
-	quoted := quoteAlways(name)
+	quoted := shell.Word(name)
 	output, err := d.run(ctx, "look for "+shown(name),
 		"if [ -e "+quoted+" ] || [ -h "+quoted+" ]; then ls -ldn "+quoted+"; else echo "+nothingThere+"; fi", Command{})
 	if err != nil {
@@ -150,7 +151,7 @@ func (d shellDisk) rename(ctx context.Context, from, to string) error {
 func (d shellDisk) remove(ctx context.Context, names ...string) {
 	quoted := make([]string, len(names))
 	for i, name := range names {
-		quoted[i] = quoteAlways(name)
+		quoted[i] = shell.Word(name)
 	}
 	_, _ = d.run(ctx, "remove", "exec rm -f "+strings.Join(quoted, " "), Command{})
 }
@@ -169,7 +170,7 @@ func (d shellDisk) write(ctx context.Context, name string, data []byte, uid uint
 	}
 	for at := from; at < len(data); at += chunk {
 		piece := data[at:min(at+chunk, len(data))]
-		script := fmt.Sprintf("umask 077; exec dd of=%s bs=%d seek=%d conv=notrunc", quoteAlways(name), block, at/block)
+		script := fmt.Sprintf("umask 077; exec dd of=%s bs=%d seek=%d conv=notrunc", shell.Word(name), block, at/block)
 		if _, err := d.run(ctx, "write "+shown(name), script, Command{Stdin: bytes.NewReader(piece)}); err != nil {
 			return sent, err
 		}
@@ -179,7 +180,7 @@ func (d shellDisk) write(ctx context.Context, name string, data []byte, uid uint
 }
 
 func (d shellDisk) digest(ctx context.Context, name string, size int64) (string, error) {
-	output, err := d.run(ctx, "read "+shown(name), "exec cat "+quoteAlways(name), Command{
+	output, err := d.run(ctx, "read "+shown(name), "exec cat "+shell.Word(name), Command{
 		OutputLimit: int(size) + 1, Timeout: d.host.step + time.Duration(size/readingSpeed)*time.Second,
 	})
 	if err != nil {
@@ -205,23 +206,23 @@ func (d shellDisk) removeStale(ctx context.Context, u *upload, there bool) {
 	unfinished := old
 	if !there {
 		for _, packed := range []bool{true, false} {
-			unfinished += "! -name " + quoteAlways(path.Base(u.content.partial(u.base, packed))) + " "
+			unfinished += "! -name " + shell.Word(path.Base(u.content.partial(u.base, packed))) + " "
 		}
 	}
-	script := "cd " + quoteAlways(path.Dir(u.base)) + " || exit\n" + unfinished +
-		`\( -name ` + quoteAlways(name+"-*"+partSuffix) + " -o -name " + quoteAlways(name+"-*"+temporarySuffix) + ` \) -exec rm -f {} \;`
+	script := "cd " + shell.Word(path.Dir(u.base)) + " || exit\n" + unfinished +
+		`\( -name ` + shell.Word(name+"-*"+partSuffix) + " -o -name " + shell.Word(name+"-*"+temporarySuffix) + ` \) -exec rm -f {} \;`
 	if u.uid == 0 { // who is told what all processes run
 		// The links are read, not followed: one to a file system that does not answer would hang. Nobody
 		// is asked for the names of users, which may be a server that does not answer either. Where the
 		// shell itself is missing, there may be others that are.
 		script += "\nused=$(ls -ln /proc/[0-9]*/exe 2>/dev/null)\n" + `case $used in *" /proc/$$/exe -> "*) ;; *) exit ;; esac` + "\n" + old +
-			"-name " + quoteAlways(name+"-"+strings.Repeat("[0-9a-f]", len(u.content.Digest()))) + " ! -name " + quoteAlways(path.Base(u.path)) +
+			"-name " + shell.Word(name+"-"+strings.Repeat("[0-9a-f]", len(u.content.Digest()))) + " ! -name " + shell.Word(path.Base(u.path)) +
 			` | while read -r file; do case $used in *"${file#./}"*) ;; *) rm -f "$file" ;; esac; done`
 	}
 	outcome := make(chan error, 1)
 	go func() {
 		outcome <- d.host.bounded(context.WithoutCancel(ctx), "remove what was left", func() error {
-			_, err := d.host.execute("exec sh -c "+quoteAlways(script), Command{OnStderr: func(string) {}})
+			_, err := d.host.execute("exec sh -c "+shell.Word(script), Command{OnStderr: func(string) {}})
 			return err
 		})
 	}()

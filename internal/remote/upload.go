@@ -17,6 +17,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 const (
@@ -214,7 +215,7 @@ func (u *upload) sendAs(ctx context.Context, packed bool) error {
 
 // unpack decompresses one file into another, which is never anybody else's.
 func (u *upload) unpack(ctx context.Context, from, to string) error {
-	line := fmt.Sprintf("umask 077 && gzip -dc <%s >%s", quoteAlways(from), quoteAlways(to))
+	line := fmt.Sprintf("umask 077 && gzip -dc <%s >%s", shell.Word(from), shell.Word(to))
 	_, err := u.host.line(ctx, "unpack "+shown(from), line, Command{OnStderr: func(string) {}})
 	if exit, exited := errors.AsType[*ExitError](err); exited && exit.hint() == "" {
 		return fmt.Errorf("%w: %w", errDamaged, err)
@@ -237,7 +238,7 @@ var sum = regexp.MustCompile(`^\\?([0-9a-f]{64}) `)
 // digest returns the SHA-256 of a file in hexadecimal, as the host's sha256sum says. Where there is
 // none, it reads the file.
 func (u *upload) digest(ctx context.Context, name string) (string, error) {
-	output, err := u.host.line(ctx, "check "+shown(name), "sha256sum "+quoteAlways(name), Command{OnStderr: func(string) {}})
+	output, err := u.host.line(ctx, "check "+shown(name), "sha256sum "+shell.Word(name), Command{OnStderr: func(string) {}})
 	if _, exited := errors.AsType[*ExitError](err); exited {
 		return u.disk.digest(ctx, name, u.content.Size())
 	}

@@ -6,13 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 // groupReads is the right of a group to read a file.
@@ -56,9 +55,9 @@ func remedy(path string, info fs.FileInfo) string {
 	}
 	switch {
 	case byGroup(info) && (me == 0 || inGroup(stat.Gid)):
-		return fmt.Sprintf("%s`chmod 640 %s`", caller, inShell(path))
+		return fmt.Sprintf("%s`chmod 640 %s`", caller, shell.Word(path))
 	case caller == "":
-		return fmt.Sprintf("`chmod 600 %s`", inShell(path))
+		return fmt.Sprintf("`chmod 600 %s`", shell.Word(path))
 	case byGroup(info):
 		return fmt.Sprintf("put %s into its group, %s, and close it to others, or give %[1]s a copy", nameOf(me), groupOf(stat.Gid))
 	case stat.Uid != 0:
@@ -68,18 +67,7 @@ func remedy(path string, info fs.FileInfo) string {
 }
 
 func giveTo(user int, path string) string {
-	return fmt.Sprintf("chown %s %s && chmod 600 %[2]s", nameOf(user), inShell(path))
-}
-
-// plainWord is what a shell takes as it is.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9/._+,:@%=-]+$`)
-
-// inShell returns a path as one word of a command.
-func inShell(path string) string {
-	if plainWord.MatchString(path) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	return fmt.Sprintf("chown %s %s && chmod 600 %[2]s", nameOf(user), shell.Word(path))
 }
 
 // byGroup reports whether a file is root's for a group.

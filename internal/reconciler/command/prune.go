@@ -3,9 +3,7 @@ package command
 import (
 	"context"
 	"log/slog"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/shell"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/node"
 )
@@ -59,20 +58,12 @@ node's digest, and plan shows what would be deleted. The word holds for that dig
 func (a *app) approval(digest string) string {
 	command := "ironherd-reconciler prune approve " + digest
 	if a.file != "" {
-		command += " --config " + shellWord(a.file)
+		command += " --config " + shell.Word(a.file)
 	}
 	for _, given := range a.flags {
-		command += " --" + setting{key: given.key}.flag() + " " + shellWord(given.value)
+		command += " --" + setting{key: given.key}.flag() + " " + shell.Word(given.value)
 	}
 	return command + " --reason WHY"
-}
-
-// shellWord returns what a shell takes as that one word.
-func shellWord(word string) string {
-	if regexp.MustCompile(`^[\w./:@%+=,-]+$`).MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // somebodyHas returns KindNotFound unless a node has the manifests with a digest. This node has
