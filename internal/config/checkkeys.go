@@ -25,8 +25,12 @@ func (d *document) checkKeys(c Config) {
 		}
 	}
 	if agents := c.AgentAPI.TLS; d.mayHave(c, fleet.RoleAgentAPI) || d.mayHave(c, fleet.RoleInitializer) {
+		hosts := c.AgentAPI.Hosts(c.Initializer.Endpoint)
+		if !d.mayHave(c, fleet.RoleAgentAPI) { // it tells installed systems nothing
+			hosts = hosts[max(0, len(hosts)-1):]
+		}
 		d.checkPair("agent_api.tls", agents.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
-			return agents.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), c.GivenToAgents(), logger)
+			return agents.Open(c.Dir, hosts, c.GivenToAgents(), logger)
 		})
 	}
 	operators := c.OperatorAPI.TLS

@@ -38,10 +38,21 @@ func TestKeysAreReadWhereContentsAreAsked(t *testing.T) {
 		"another authority":            {agents(pair, pair, others), certificate + pair + ": the certificate of the agent API does not lead to those that agents are given ("},
 		"others for agents":            {agents(pair, pair, authority) + "initializer: {agent_executable: /dev/null, endpoint_ca: " + others + "}\n", certificate + pair + ": the certificate of the agent API does not lead to those that agents are given ("},
 		"another host":                 {agents(other, other, others), certificate + other + ": the certificate of the agent API is not for herd.example, which agents are told"},
-		"no pair of the operator API":  {"operator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", "operator_api.tls.certificate: read certificate"},
-		"no SSH key":                   {"ssh: {key_file: " + garbage + "}\n", "ssh.key_file: SSH key " + garbage + ": not a private key in OpenSSH or PEM form"},
-		"names that nobody uses":       {"operator_api: {names: [contrôle.example], tls: {certificate: " + pair + ", key: " + pair + "}}\n", ""},
-		"a name that is not of DNS":    {"operator_api: {names: [contrôle.example]}\n", `operator_api.names[0]: must be in ASCII, as DNS has it (xn--…), not "contrôle.example"`},
+		"another host than agents are told": {
+			agents(pair, pair, authority) + "initializer: {agent_executable: /dev/null, endpoint: other.example:1}\n",
+			certificate + pair + ": the certificate of the agent API is not for other.example, which agents are told",
+		},
+		"another host than installed systems are told": {
+			agents(other, other, others) + "initializer: {agent_executable: /dev/null, endpoint: other.example:1}\n",
+			certificate + other + ": the certificate of the agent API is not for herd.example, which installed systems are told",
+		},
+		"a host for installed systems of others": {
+			agents(other, other, others) + "initializer: {agent_executable: /dev/null, endpoint: other.example:1}\nroles: [initializer]\n", "",
+		},
+		"no pair of the operator API": {"operator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", "operator_api.tls.certificate: read certificate"},
+		"no SSH key":                  {"ssh: {key_file: " + garbage + "}\n", "ssh.key_file: SSH key " + garbage + ": not a private key in OpenSSH or PEM form"},
+		"names that nobody uses":      {"operator_api: {names: [contrôle.example], tls: {certificate: " + pair + ", key: " + pair + "}}\n", ""},
+		"a name that is not of DNS":   {"operator_api: {names: [contrôle.example]}\n", `operator_api.names[0]: must be in ASCII, as DNS has it (xn--…), not "contrôle.example"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

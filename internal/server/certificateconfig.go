@@ -37,9 +37,9 @@ func (c CertificateConfig) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Open loads the configured certificate, or makes one under dir for the hosts. The last of these is
-// the one that agents are told to call, and given names the file with the certificates that they
-// are given; "": those of CACertificate.
+// Open loads the configured certificate, or makes one under dir for the hosts. The first of these
+// is the one that installed systems are told to call, the last the one that agents are. given names
+// the file with the certificates that agents are given; "": those of CACertificate.
 func (c CertificateConfig) Open(dir string, hosts []string, given string, logger *slog.Logger) (*Certificates, error) {
 	if c.Certificate == "" {
 		return OpenCertificates(ForAgents, dir, hosts, logger)
@@ -49,7 +49,7 @@ func (c CertificateConfig) Open(dir string, hosts []string, given string, logger
 		return nil, err
 	}
 	if len(hosts) > 0 {
-		loaded.told = hosts[len(hosts)-1]
+		loaded.installed, loaded.told = hosts[0], hosts[len(hosts)-1]
 	}
 	if given != "" && given != c.CACertificate {
 		if loaded.given, err = secret.ReadAuthority(given); err != nil {

@@ -56,6 +56,8 @@ type Certificates struct {
 	renewal func() error
 	// told is the host that clients are told to call; "": what is not known, or carried anyway.
 	told string
+	// installed is the same of installed systems.
+	installed string
 
 	// The rest is set for certificates that are made here.
 	dir    string
@@ -177,6 +179,9 @@ func (c *Certificates) Warning(now time.Time) string {
 	c.mu.RUnlock()
 	if unrenewed != nil {
 		return fmt.Sprintf("the certificate of the %s API cannot be renewed: %s", c.purpose, unrenewed)
+	}
+	if c.installed != "" && pair.Leaf.VerifyHostname(bracketed(c.installed)) != nil {
+		return fmt.Sprintf("the certificate of the %s API is not for %s, which installed systems are told to call", c.purpose, c.installed)
 	}
 	if err := verify(pair, c.authority, now); err != nil {
 		return fmt.Sprintf("the certificate of the %s API does not lead to those of its ca_certificate, which installed systems are given (%s)", c.purpose, err)

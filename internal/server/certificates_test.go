@@ -252,6 +252,19 @@ func TestLoadedCertificates(t *testing.T) {
 			t.Errorf("told %q: %q, want %q", hosts, got, want)
 		}
 	}
+	for hosts, want := range map[string]string{
+		"": "", "localhost": "", "localhost fleet.example": "",
+		"old.example localhost": "the certificate of the agent API is not for old.example, which installed systems are told to call",
+		"192.0.2.1 localhost":   "the certificate of the agent API is not for 192.0.2.1, which installed systems are told to call",
+	} {
+		c, err := config.Open("", strings.Fields(hosts), "", discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Warning(time.Now()); got != want {
+			t.Errorf("told %q: it warns %q, want %q", hosts, got, want)
+		}
+	}
 	for _, bad := range []server.CertificateConfig{{Certificate: "a"}, {Key: "a"}, {CACertificate: "a"}} {
 		if err := bad.Validate(); err == nil {
 			t.Errorf("%+v is accepted", bad)

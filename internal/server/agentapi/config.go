@@ -16,8 +16,9 @@ import (
 type Config struct {
 	// Listen is the address to listen on, as host:port.
 	Listen string `yaml:"listen"`
-	// Endpoint is where machines reach it, as host:port. One that only this host reaches, such as
-	// localhost, is refused where a provider has machines elsewhere. Required.
+	// Endpoint is where machines reach it, as host:port: installed systems call it to say that they
+	// are up, and agents where initializer.endpoint does not name another one. One that only this host
+	// reaches, such as localhost, is refused where a provider has machines elsewhere. Required.
 	Endpoint string `yaml:"endpoint"`
 	// TLS is the certificate that it proves itself with.
 	TLS server.CertificateConfig `yaml:"tls"`
@@ -115,8 +116,8 @@ func (c Config) limit() server.Limit {
 	}
 }
 
-// Hosts returns the names and addresses that the certificate must carry: that of the endpoint, and
-// that of the one that agents are told to call.
+// Hosts returns the names and addresses that the certificate must carry: that of the endpoint,
+// which installed systems are told to call, and that of the one that agents are.
 func (c Config) Hosts(told string) (hosts []string) {
 	for _, endpoint := range []string{c.Endpoint, told} {
 		if host, _, err := net.SplitHostPort(endpoint); err == nil && host != "" && !slices.Contains(hosts, host) {
