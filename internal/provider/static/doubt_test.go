@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 // TestADoubtOutlivesAListThatCannotBeRead: a fetch that cannot be read says nothing of a host, so
@@ -25,6 +26,10 @@ func TestADoubtOutlivesAListThatCannotBeRead(t *testing.T) {
 				entry, err := l.ask(t, id)
 				if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "something new of host") {
 					t.Errorf("%s: %s: %+v, %v", when, id, entry, err)
+				}
+				_, err = l.Create(t.Context(), provider.CreateRequest{Capacity: fleet.CapacityID(id), Token: "t"})
+				if fleet.KindOf(err) != fleet.KindTemporary || !provider.ConcernsCapacity(err) || !strings.Contains(err.Error(), string(id)) {
+					t.Errorf("%s: taking %s in: %v", when, id, err)
 				}
 			}
 		}
@@ -70,6 +75,9 @@ func TestAListThatStandsInSaysOfNoHostThatItIsGone(t *testing.T) {
 			after := time.Since(begin)
 			if _, err := l.ask(t, "z"); fleet.KindOf(err) != want {
 				t.Errorf("a host that is not listed, after %s: %v (%s), want %s", after, err, fleet.KindOf(err), want)
+			}
+			if _, err := l.Create(t.Context(), provider.CreateRequest{Capacity: "z", Token: "t"}); !provider.ConcernsCapacity(err) {
+				t.Errorf("taking in a host that is not listed, after %s: %v", after, err)
 			}
 			if _, err := l.ask(t, "a"); err != nil {
 				t.Errorf("a host that is listed, after %s: %v", after, err)

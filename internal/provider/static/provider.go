@@ -151,6 +151,11 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if err != nil {
 		return provider.Entry{}, err
 	}
+	return p.find(l, id)
+}
+
+// find returns what a list says of a host. Its errors are about that host alone.
+func (p *Provider) find(l *list, id fleet.ProviderID) (provider.Entry, error) {
 	if l.doubted(id) {
 		return provider.Entry{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something new of host %q, which counts when it was fetched again and says the same", p.name(), id)
 	}
@@ -165,17 +170,20 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 }
 
 // Create returns the host if it is on the list and makes sense. There is nothing to call:
-// BeforeCall is not called.
+// BeforeCall is not called. A failure is about that host alone (provider.ConcernsCapacity) unless
+// the list cannot be read.
 func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
-	if request.Token == "" {
-		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is taken with a token")
+	if request.Token == "" || request.Capacity == "" {
+		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "a host is taken by its ID and with a token")
 	}
-	entry, err := p.Get(ctx, fleet.ProviderID(request.Capacity))
-	switch {
-	case fleet.KindOf(err) == fleet.KindNotFound: // of the host; what else fails may pass
-		return provider.Entry{}, provider.OfCapacity(err)
-	case err != nil:
+	l, err := p.read(ctx, true)
+	if err != nil {
 		return provider.Entry{}, err
+	}
+	entry, err := p.find(l, fleet.ProviderID(request.Capacity))
+	switch {
+	case err != nil:
+		return provider.Entry{}, provider.OfCapacity(err)
 	case entry.Invalid != "":
 		return provider.Entry{}, provider.OfCapacity(fleet.Errorf(fleet.KindInvalid, "host list %s: %s", p.name(), entry.Invalid))
 	}
