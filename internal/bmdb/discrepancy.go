@@ -2,6 +2,8 @@ package bmdb
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -65,4 +67,48 @@ func (t *transaction) countDiscrepancies(ctx context.Context, name fleet.Provide
 // identity is what stays the same while a discrepancy lasts.
 func (d Discrepancy) identity() Discrepancy {
 	return Discrepancy{Kind: d.Kind, ProviderID: d.ProviderID, Machine: d.Machine}
+}
+
+// Uncompared is a provider of which no discrepancies say little: no pass has compared its list with
+// the database lately, or none since the database came back.
+type Uncompared struct {
+	Provider fleet.ProviderName
+	// At is when the last pass that ended well had begun; zero: there was none.
+	At time.Time
+	// Why in one clause.
+	Why string
+}
+
+// comparedFor is how long a comparison counts, besides two intervals between passes: a pass over
+// many thousand machines takes minutes.
+const comparedFor = 15 * time.Minute
+
+// Uncompared lists such providers in the order of their names.
+func (db *DB) Uncompared(ctx context.Context) ([]Uncompared, error) {
+	return read(ctx, db.view, "list what is not compared", func(ctx context.Context, t *transaction) (list []Uncompared, err error) {
+		env, err := t.environment(ctx)
+		if err != nil {
+			return nil, err
+		}
+		restored, err := t.q.ListRestoredAt(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := t.q.ListProviders(ctx)
+		for _, row := range rows {
+			u := Uncompared{Provider: fleet.ProviderName(row.Name), At: instant(row.LastPassAt)}
+			switch {
+			case row.LastPassAt == 0:
+				u.Why = "it was never compared"
+			case len(restored) > 0 && row.LastPassAt < restored[0]:
+				u.Why = fmt.Sprintf("it was last compared at %s, before the database came back at %s", fleet.Instant(u.At), fleet.Instant(instant(restored[0])))
+			case t.Now().Sub(u.At) > 2*env.Policy.ProvisionInterval+comparedFor:
+				u.Why = "it was last compared at " + fleet.Instant(u.At)
+			default:
+				continue
+			}
+			list = append(list, u)
+		}
+		return list, err
+	})
 }

@@ -19,7 +19,8 @@ func (a *app) discrepancyListCommand() *cobra.Command {
 		Short: "List discrepancies with their evidence and what can be done",
 		Long: `A discrepancy is a used machine at a provider that the database does not know, or a machine of the database that the provider does
 not have. While there is one, nothing new is created at that provider; what is managed is looked after all the same. It clears
-itself when the two agree again.`,
+itself when the two agree again. What differs is known from passes over each provider's list: a provider that none has compared lately, or
+none since the database came back from a backup, is named.`,
 		Example: `  ironherd discrepancy list`,
 		Args:    exactly,
 	}
@@ -30,17 +31,28 @@ itself when the two agree again.`,
 			if err != nil {
 				return err
 			}
-			return a.print(*output, response, func(w *screen) { discrepancyTable(w, response.GetDiscrepancies()) })
+			return a.print(*output, response, func(w *screen) { discrepancyTable(w, response) })
 		})
 	}
 	return cmd
 }
 
-func discrepancyTable(w *screen, all []*fleetv1.Discrepancy) {
-	if len(all) == 0 {
+func discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesResponse) {
+	all, uncompared := response.GetDiscrepancies(), response.GetUncompared()
+	switch {
+	case len(all) > 0:
+		discrepancyRows(w, all)
+	case len(uncompared) == 0:
 		w.line("Providers and database agree.")
-		return
+	default:
+		w.line("Nothing is known to differ.")
 	}
+	for _, u := range uncompared {
+		w.line("Provider %s may differ: %s (`ironherd provider show %[1]s`)", u.GetProvider(), u.GetWhy())
+	}
+}
+
+func discrepancyRows(w *screen, all []*fleetv1.Discrepancy) {
 	rows := make([][]string, len(all))
 	for i, d := range all {
 		rows[i] = []string{

@@ -2492,6 +2492,8 @@ func (x *ListDiscrepanciesRequest) GetLimit() int32 {
 type ListDiscrepanciesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Discrepancies []*Discrepancy         `protobuf:"bytes,1,rep,name=discrepancies,proto3" json:"discrepancies,omitempty"`
+	// The providers of which no discrepancy says little, in the order of their names.
+	Uncompared    []*Uncompared `protobuf:"bytes,2,rep,name=uncompared,proto3" json:"uncompared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2533,6 +2535,77 @@ func (x *ListDiscrepanciesResponse) GetDiscrepancies() []*Discrepancy {
 	return nil
 }
 
+func (x *ListDiscrepanciesResponse) GetUncompared() []*Uncompared {
+	if x != nil {
+		return x.Uncompared
+	}
+	return nil
+}
+
+// Uncompared is a provider whose list no pass has compared with the database lately, or since the
+// database came back.
+type Uncompared struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// When the last pass that ended well had begun; absent: there was none.
+	ComparedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=compared_at,json=comparedAt,proto3" json:"compared_at,omitempty"`
+	// Why, in one clause.
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Uncompared) Reset() {
+	*x = Uncompared{}
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Uncompared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Uncompared) ProtoMessage() {}
+
+func (x *Uncompared) ProtoReflect() protoreflect.Message {
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Uncompared.ProtoReflect.Descriptor instead.
+func (*Uncompared) Descriptor() ([]byte, []int) {
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Uncompared) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *Uncompared) GetComparedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ComparedAt
+	}
+	return nil
+}
+
+func (x *Uncompared) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Discrepancy is where a provider and the database disagree.
 type Discrepancy struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2558,7 +2631,7 @@ type Discrepancy struct {
 
 func (x *Discrepancy) Reset() {
 	*x = Discrepancy{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2643,7 @@ func (x *Discrepancy) String() string {
 func (*Discrepancy) ProtoMessage() {}
 
 func (x *Discrepancy) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[32]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2656,7 @@ func (x *Discrepancy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discrepancy.ProtoReflect.Descriptor instead.
 func (*Discrepancy) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{32}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Discrepancy) GetProvider() string {
@@ -2643,7 +2716,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2728,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[33]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2741,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{33}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
 }
 
 type ListImagesResponse struct {
@@ -2680,7 +2753,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2765,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[34]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2778,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{34}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListImagesResponse) GetImages() []*NamedImage {
@@ -2738,7 +2811,7 @@ type NamedImage struct {
 
 func (x *NamedImage) Reset() {
 	*x = NamedImage{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2823,7 @@ func (x *NamedImage) String() string {
 func (*NamedImage) ProtoMessage() {}
 
 func (x *NamedImage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[35]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +2836,7 @@ func (x *NamedImage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedImage.ProtoReflect.Descriptor instead.
 func (*NamedImage) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{35}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NamedImage) GetName() string {
@@ -2823,7 +2896,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2908,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[36]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +2921,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{36}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
 }
 
 type GetVersionResponse struct {
@@ -2865,7 +2938,7 @@ type GetVersionResponse struct {
 
 func (x *GetVersionResponse) Reset() {
 	*x = GetVersionResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +2950,7 @@ func (x *GetVersionResponse) String() string {
 func (*GetVersionResponse) ProtoMessage() {}
 
 func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[37]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2963,7 @@ func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVersionResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{37}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetVersionResponse) GetVersion() string {
@@ -2953,7 +3026,7 @@ type InstallMachineRequest struct {
 
 func (x *InstallMachineRequest) Reset() {
 	*x = InstallMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3038,7 @@ func (x *InstallMachineRequest) String() string {
 func (*InstallMachineRequest) ProtoMessage() {}
 
 func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[38]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3051,7 @@ func (x *InstallMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineRequest.ProtoReflect.Descriptor instead.
 func (*InstallMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{38}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *InstallMachineRequest) GetMachine() string {
@@ -3060,7 +3133,7 @@ type InstallMachineResponse struct {
 
 func (x *InstallMachineResponse) Reset() {
 	*x = InstallMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3145,7 @@ func (x *InstallMachineResponse) String() string {
 func (*InstallMachineResponse) ProtoMessage() {}
 
 func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[39]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3158,7 @@ func (x *InstallMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstallMachineResponse.ProtoReflect.Descriptor instead.
 func (*InstallMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{39}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *InstallMachineResponse) GetInstallGeneration() int64 {
@@ -3106,7 +3179,7 @@ type RetryMachineRequest struct {
 
 func (x *RetryMachineRequest) Reset() {
 	*x = RetryMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3191,7 @@ func (x *RetryMachineRequest) String() string {
 func (*RetryMachineRequest) ProtoMessage() {}
 
 func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[40]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3204,7 @@ func (x *RetryMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineRequest.ProtoReflect.Descriptor instead.
 func (*RetryMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{40}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RetryMachineRequest) GetMachine() string {
@@ -3158,7 +3231,7 @@ type RetryMachineResponse struct {
 
 func (x *RetryMachineResponse) Reset() {
 	*x = RetryMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3243,7 @@ func (x *RetryMachineResponse) String() string {
 func (*RetryMachineResponse) ProtoMessage() {}
 
 func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[41]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3256,7 @@ func (x *RetryMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMachineResponse.ProtoReflect.Descriptor instead.
 func (*RetryMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{41}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RetryMachineResponse) GetProcesses() []string {
@@ -3203,7 +3276,7 @@ type GetHostKeysRequest struct {
 
 func (x *GetHostKeysRequest) Reset() {
 	*x = GetHostKeysRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3288,7 @@ func (x *GetHostKeysRequest) String() string {
 func (*GetHostKeysRequest) ProtoMessage() {}
 
 func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[42]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3301,7 @@ func (x *GetHostKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysRequest.ProtoReflect.Descriptor instead.
 func (*GetHostKeysRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{42}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetHostKeysRequest) GetMachine() string {
@@ -3254,7 +3327,7 @@ type GetHostKeysResponse struct {
 
 func (x *GetHostKeysResponse) Reset() {
 	*x = GetHostKeysResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3339,7 @@ func (x *GetHostKeysResponse) String() string {
 func (*GetHostKeysResponse) ProtoMessage() {}
 
 func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[43]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3352,7 @@ func (x *GetHostKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostKeysResponse.ProtoReflect.Descriptor instead.
 func (*GetHostKeysResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{43}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetHostKeysResponse) GetKnown() []*HostKey {
@@ -3329,7 +3402,7 @@ type HostKey struct {
 
 func (x *HostKey) Reset() {
 	*x = HostKey{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3414,7 @@ func (x *HostKey) String() string {
 func (*HostKey) ProtoMessage() {}
 
 func (x *HostKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[44]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3427,7 @@ func (x *HostKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostKey.ProtoReflect.Descriptor instead.
 func (*HostKey) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{44}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HostKey) GetFingerprint() string {
@@ -3384,7 +3457,7 @@ type AcceptHostKeyRequest struct {
 
 func (x *AcceptHostKeyRequest) Reset() {
 	*x = AcceptHostKeyRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3469,7 @@ func (x *AcceptHostKeyRequest) String() string {
 func (*AcceptHostKeyRequest) ProtoMessage() {}
 
 func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[45]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3482,7 @@ func (x *AcceptHostKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyRequest.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{45}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AcceptHostKeyRequest) GetMachine() string {
@@ -3441,7 +3514,7 @@ type AcceptHostKeyResponse struct {
 
 func (x *AcceptHostKeyResponse) Reset() {
 	*x = AcceptHostKeyResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3526,7 @@ func (x *AcceptHostKeyResponse) String() string {
 func (*AcceptHostKeyResponse) ProtoMessage() {}
 
 func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[46]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3539,7 @@ func (x *AcceptHostKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptHostKeyResponse.ProtoReflect.Descriptor instead.
 func (*AcceptHostKeyResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{46}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
 }
 
 type CreatePlanRequest struct {
@@ -3516,7 +3589,7 @@ type CreatePlanRequest struct {
 
 func (x *CreatePlanRequest) Reset() {
 	*x = CreatePlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3601,7 @@ func (x *CreatePlanRequest) String() string {
 func (*CreatePlanRequest) ProtoMessage() {}
 
 func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[47]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3614,7 @@ func (x *CreatePlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePlanRequest.ProtoReflect.Descriptor instead.
 func (*CreatePlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{47}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CreatePlanRequest) GetVerb() string {
@@ -3660,7 +3733,7 @@ type CreatePlanResponse struct {
 
 func (x *CreatePlanResponse) Reset() {
 	*x = CreatePlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +3745,7 @@ func (x *CreatePlanResponse) String() string {
 func (*CreatePlanResponse) ProtoMessage() {}
 
 func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[48]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +3758,7 @@ func (x *CreatePlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePlanResponse.ProtoReflect.Descriptor instead.
 func (*CreatePlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{48}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CreatePlanResponse) GetPlan() *Plan {
@@ -3711,7 +3784,7 @@ type GetPlanRequest struct {
 
 func (x *GetPlanRequest) Reset() {
 	*x = GetPlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3796,7 @@ func (x *GetPlanRequest) String() string {
 func (*GetPlanRequest) ProtoMessage() {}
 
 func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[49]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3809,7 @@ func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlanRequest.ProtoReflect.Descriptor instead.
 func (*GetPlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{49}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetPlanRequest) GetId() string {
@@ -3755,7 +3828,7 @@ type GetPlanResponse struct {
 
 func (x *GetPlanResponse) Reset() {
 	*x = GetPlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3840,7 @@ func (x *GetPlanResponse) String() string {
 func (*GetPlanResponse) ProtoMessage() {}
 
 func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[50]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3853,7 @@ func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlanResponse.ProtoReflect.Descriptor instead.
 func (*GetPlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{50}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetPlanResponse) GetPlan() *Plan {
@@ -3799,7 +3872,7 @@ type ConfirmPlanRequest struct {
 
 func (x *ConfirmPlanRequest) Reset() {
 	*x = ConfirmPlanRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3884,7 @@ func (x *ConfirmPlanRequest) String() string {
 func (*ConfirmPlanRequest) ProtoMessage() {}
 
 func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[51]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3897,7 @@ func (x *ConfirmPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPlanRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmPlanRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{51}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ConfirmPlanRequest) GetId() string {
@@ -3843,7 +3916,7 @@ type ConfirmPlanResponse struct {
 
 func (x *ConfirmPlanResponse) Reset() {
 	*x = ConfirmPlanResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3855,7 +3928,7 @@ func (x *ConfirmPlanResponse) String() string {
 func (*ConfirmPlanResponse) ProtoMessage() {}
 
 func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[52]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3868,7 +3941,7 @@ func (x *ConfirmPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPlanResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmPlanResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{52}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ConfirmPlanResponse) GetPlan() *Plan {
@@ -3903,7 +3976,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3915,7 +3988,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[53]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3928,7 +4001,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{53}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Plan) GetId() string {
@@ -4035,7 +4108,7 @@ type PlannedMachine struct {
 
 func (x *PlannedMachine) Reset() {
 	*x = PlannedMachine{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4120,7 @@ func (x *PlannedMachine) String() string {
 func (*PlannedMachine) ProtoMessage() {}
 
 func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[54]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4133,7 @@ func (x *PlannedMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlannedMachine.ProtoReflect.Descriptor instead.
 func (*PlannedMachine) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{54}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PlannedMachine) GetMachineId() string {
@@ -4156,7 +4229,7 @@ type AdoptMachineRequest struct {
 
 func (x *AdoptMachineRequest) Reset() {
 	*x = AdoptMachineRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4241,7 @@ func (x *AdoptMachineRequest) String() string {
 func (*AdoptMachineRequest) ProtoMessage() {}
 
 func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[55]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4254,7 @@ func (x *AdoptMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMachineRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMachineRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{55}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AdoptMachineRequest) GetProvider() string {
@@ -4225,7 +4298,7 @@ type AdoptMachineResponse struct {
 
 func (x *AdoptMachineResponse) Reset() {
 	*x = AdoptMachineResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4310,7 @@ func (x *AdoptMachineResponse) String() string {
 func (*AdoptMachineResponse) ProtoMessage() {}
 
 func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[56]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4323,7 @@ func (x *AdoptMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMachineResponse.ProtoReflect.Descriptor instead.
 func (*AdoptMachineResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{56}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AdoptMachineResponse) GetPaused() *ProviderPause {
@@ -4278,7 +4351,7 @@ type PauseProviderRequest struct {
 
 func (x *PauseProviderRequest) Reset() {
 	*x = PauseProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4363,7 @@ func (x *PauseProviderRequest) String() string {
 func (*PauseProviderRequest) ProtoMessage() {}
 
 func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[57]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4376,7 @@ func (x *PauseProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseProviderRequest.ProtoReflect.Descriptor instead.
 func (*PauseProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{57}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PauseProviderRequest) GetProvider() string {
@@ -4328,7 +4401,7 @@ type PauseProviderResponse struct {
 
 func (x *PauseProviderResponse) Reset() {
 	*x = PauseProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4413,7 @@ func (x *PauseProviderResponse) String() string {
 func (*PauseProviderResponse) ProtoMessage() {}
 
 func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[58]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4353,7 +4426,7 @@ func (x *PauseProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseProviderResponse.ProtoReflect.Descriptor instead.
 func (*PauseProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{58}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
 }
 
 type ForgetProviderRequest struct {
@@ -4367,7 +4440,7 @@ type ForgetProviderRequest struct {
 
 func (x *ForgetProviderRequest) Reset() {
 	*x = ForgetProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4452,7 @@ func (x *ForgetProviderRequest) String() string {
 func (*ForgetProviderRequest) ProtoMessage() {}
 
 func (x *ForgetProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[59]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4465,7 @@ func (x *ForgetProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetProviderRequest.ProtoReflect.Descriptor instead.
 func (*ForgetProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{59}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ForgetProviderRequest) GetProvider() string {
@@ -4417,7 +4490,7 @@ type ForgetProviderResponse struct {
 
 func (x *ForgetProviderResponse) Reset() {
 	*x = ForgetProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4502,7 @@ func (x *ForgetProviderResponse) String() string {
 func (*ForgetProviderResponse) ProtoMessage() {}
 
 func (x *ForgetProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[60]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4515,7 @@ func (x *ForgetProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetProviderResponse.ProtoReflect.Descriptor instead.
 func (*ForgetProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{60}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
 }
 
 type ResumeProviderRequest struct {
@@ -4456,7 +4529,7 @@ type ResumeProviderRequest struct {
 
 func (x *ResumeProviderRequest) Reset() {
 	*x = ResumeProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4541,7 @@ func (x *ResumeProviderRequest) String() string {
 func (*ResumeProviderRequest) ProtoMessage() {}
 
 func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[61]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4554,7 @@ func (x *ResumeProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderRequest.ProtoReflect.Descriptor instead.
 func (*ResumeProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{61}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ResumeProviderRequest) GetProvider() string {
@@ -4506,7 +4579,7 @@ type ResumeProviderResponse struct {
 
 func (x *ResumeProviderResponse) Reset() {
 	*x = ResumeProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4591,7 @@ func (x *ResumeProviderResponse) String() string {
 func (*ResumeProviderResponse) ProtoMessage() {}
 
 func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[62]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4604,7 @@ func (x *ResumeProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeProviderResponse.ProtoReflect.Descriptor instead.
 func (*ResumeProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{62}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
 }
 
 type RetryProviderRequest struct {
@@ -4548,7 +4621,7 @@ type RetryProviderRequest struct {
 
 func (x *RetryProviderRequest) Reset() {
 	*x = RetryProviderRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4560,7 +4633,7 @@ func (x *RetryProviderRequest) String() string {
 func (*RetryProviderRequest) ProtoMessage() {}
 
 func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[63]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4573,7 +4646,7 @@ func (x *RetryProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderRequest.ProtoReflect.Descriptor instead.
 func (*RetryProviderRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{63}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RetryProviderRequest) GetProvider() string {
@@ -4611,7 +4684,7 @@ type RetryProviderResponse struct {
 
 func (x *RetryProviderResponse) Reset() {
 	*x = RetryProviderResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4623,7 +4696,7 @@ func (x *RetryProviderResponse) String() string {
 func (*RetryProviderResponse) ProtoMessage() {}
 
 func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[64]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4636,7 +4709,7 @@ func (x *RetryProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryProviderResponse.ProtoReflect.Descriptor instead.
 func (*RetryProviderResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{64}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RetryProviderResponse) GetPenalties() int64 {
@@ -4675,7 +4748,7 @@ type PauseRecoveryRequest struct {
 
 func (x *PauseRecoveryRequest) Reset() {
 	*x = PauseRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4687,7 +4760,7 @@ func (x *PauseRecoveryRequest) String() string {
 func (*PauseRecoveryRequest) ProtoMessage() {}
 
 func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[65]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4700,7 +4773,7 @@ func (x *PauseRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{65}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PauseRecoveryRequest) GetUntil() *timestamppb.Timestamp {
@@ -4734,7 +4807,7 @@ type PauseRecoveryResponse struct {
 
 func (x *PauseRecoveryResponse) Reset() {
 	*x = PauseRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4819,7 @@ func (x *PauseRecoveryResponse) String() string {
 func (*PauseRecoveryResponse) ProtoMessage() {}
 
 func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[66]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4832,7 @@ func (x *PauseRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*PauseRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{66}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PauseRecoveryResponse) GetUntil() *timestamppb.Timestamp {
@@ -4779,7 +4852,7 @@ type ResumeRecoveryRequest struct {
 
 func (x *ResumeRecoveryRequest) Reset() {
 	*x = ResumeRecoveryRequest{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[67]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4864,7 @@ func (x *ResumeRecoveryRequest) String() string {
 func (*ResumeRecoveryRequest) ProtoMessage() {}
 
 func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[67]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4877,7 @@ func (x *ResumeRecoveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryRequest) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{67}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ResumeRecoveryRequest) GetReason() string {
@@ -4822,7 +4895,7 @@ type ResumeRecoveryResponse struct {
 
 func (x *ResumeRecoveryResponse) Reset() {
 	*x = ResumeRecoveryResponse{}
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[68]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +4907,7 @@ func (x *ResumeRecoveryResponse) String() string {
 func (*ResumeRecoveryResponse) ProtoMessage() {}
 
 func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_fleet_v1_fleet_proto_msgTypes[68]
+	mi := &file_api_fleet_v1_fleet_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +4920,7 @@ func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryResponse) Descriptor() ([]byte, []int) {
-	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{68}
+	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{69}
 }
 
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
@@ -5053,9 +5126,18 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"0\n" +
 	"\x18ListDiscrepanciesRequest\x12\x14\n" +
-	"\x05limit\x18\x01 \x01(\x05R\x05limit\"a\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\"\xa0\x01\n" +
 	"\x19ListDiscrepanciesResponse\x12D\n" +
-	"\rdiscrepancies\x18\x01 \x03(\v2\x1e.ironherd.fleet.v1.DiscrepancyR\rdiscrepancies\"\xe3\x01\n" +
+	"\rdiscrepancies\x18\x01 \x03(\v2\x1e.ironherd.fleet.v1.DiscrepancyR\rdiscrepancies\x12=\n" +
+	"\n" +
+	"uncompared\x18\x02 \x03(\v2\x1d.ironherd.fleet.v1.UncomparedR\n" +
+	"uncompared\"w\n" +
+	"\n" +
+	"Uncompared\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12;\n" +
+	"\vcompared_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"comparedAt\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\xe3\x01\n" +
 	"\vDiscrepancy\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1f\n" +
@@ -5265,7 +5347,7 @@ func file_api_fleet_v1_fleet_proto_rawDescGZIP() []byte {
 	return file_api_fleet_v1_fleet_proto_rawDescData
 }
 
-var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_api_fleet_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*GetSummaryRequest)(nil),         // 0: ironherd.fleet.v1.GetSummaryRequest
 	(*GetSummaryResponse)(nil),        // 1: ironherd.fleet.v1.GetSummaryResponse
@@ -5299,49 +5381,50 @@ var file_api_fleet_v1_fleet_proto_goTypes = []any{
 	(*Hold)(nil),                      // 29: ironherd.fleet.v1.Hold
 	(*ListDiscrepanciesRequest)(nil),  // 30: ironherd.fleet.v1.ListDiscrepanciesRequest
 	(*ListDiscrepanciesResponse)(nil), // 31: ironherd.fleet.v1.ListDiscrepanciesResponse
-	(*Discrepancy)(nil),               // 32: ironherd.fleet.v1.Discrepancy
-	(*ListImagesRequest)(nil),         // 33: ironherd.fleet.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),        // 34: ironherd.fleet.v1.ListImagesResponse
-	(*NamedImage)(nil),                // 35: ironherd.fleet.v1.NamedImage
-	(*GetVersionRequest)(nil),         // 36: ironherd.fleet.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),        // 37: ironherd.fleet.v1.GetVersionResponse
-	(*InstallMachineRequest)(nil),     // 38: ironherd.fleet.v1.InstallMachineRequest
-	(*InstallMachineResponse)(nil),    // 39: ironherd.fleet.v1.InstallMachineResponse
-	(*RetryMachineRequest)(nil),       // 40: ironherd.fleet.v1.RetryMachineRequest
-	(*RetryMachineResponse)(nil),      // 41: ironherd.fleet.v1.RetryMachineResponse
-	(*GetHostKeysRequest)(nil),        // 42: ironherd.fleet.v1.GetHostKeysRequest
-	(*GetHostKeysResponse)(nil),       // 43: ironherd.fleet.v1.GetHostKeysResponse
-	(*HostKey)(nil),                   // 44: ironherd.fleet.v1.HostKey
-	(*AcceptHostKeyRequest)(nil),      // 45: ironherd.fleet.v1.AcceptHostKeyRequest
-	(*AcceptHostKeyResponse)(nil),     // 46: ironherd.fleet.v1.AcceptHostKeyResponse
-	(*CreatePlanRequest)(nil),         // 47: ironherd.fleet.v1.CreatePlanRequest
-	(*CreatePlanResponse)(nil),        // 48: ironherd.fleet.v1.CreatePlanResponse
-	(*GetPlanRequest)(nil),            // 49: ironherd.fleet.v1.GetPlanRequest
-	(*GetPlanResponse)(nil),           // 50: ironherd.fleet.v1.GetPlanResponse
-	(*ConfirmPlanRequest)(nil),        // 51: ironherd.fleet.v1.ConfirmPlanRequest
-	(*ConfirmPlanResponse)(nil),       // 52: ironherd.fleet.v1.ConfirmPlanResponse
-	(*Plan)(nil),                      // 53: ironherd.fleet.v1.Plan
-	(*PlannedMachine)(nil),            // 54: ironherd.fleet.v1.PlannedMachine
-	(*AdoptMachineRequest)(nil),       // 55: ironherd.fleet.v1.AdoptMachineRequest
-	(*AdoptMachineResponse)(nil),      // 56: ironherd.fleet.v1.AdoptMachineResponse
-	(*PauseProviderRequest)(nil),      // 57: ironherd.fleet.v1.PauseProviderRequest
-	(*PauseProviderResponse)(nil),     // 58: ironherd.fleet.v1.PauseProviderResponse
-	(*ForgetProviderRequest)(nil),     // 59: ironherd.fleet.v1.ForgetProviderRequest
-	(*ForgetProviderResponse)(nil),    // 60: ironherd.fleet.v1.ForgetProviderResponse
-	(*ResumeProviderRequest)(nil),     // 61: ironherd.fleet.v1.ResumeProviderRequest
-	(*ResumeProviderResponse)(nil),    // 62: ironherd.fleet.v1.ResumeProviderResponse
-	(*RetryProviderRequest)(nil),      // 63: ironherd.fleet.v1.RetryProviderRequest
-	(*RetryProviderResponse)(nil),     // 64: ironherd.fleet.v1.RetryProviderResponse
-	(*PauseRecoveryRequest)(nil),      // 65: ironherd.fleet.v1.PauseRecoveryRequest
-	(*PauseRecoveryResponse)(nil),     // 66: ironherd.fleet.v1.PauseRecoveryResponse
-	(*ResumeRecoveryRequest)(nil),     // 67: ironherd.fleet.v1.ResumeRecoveryRequest
-	(*ResumeRecoveryResponse)(nil),    // 68: ironherd.fleet.v1.ResumeRecoveryResponse
-	(*timestamppb.Timestamp)(nil),     // 69: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 70: google.protobuf.Duration
-	(*v1.HardwareReport)(nil),         // 71: ironherd.agent.v1.HardwareReport
-	(*v1.InstallProgress)(nil),        // 72: ironherd.agent.v1.InstallProgress
-	(*v1.Image)(nil),                  // 73: ironherd.agent.v1.Image
-	(*v1.DiskSelector)(nil),           // 74: ironherd.agent.v1.DiskSelector
+	(*Uncompared)(nil),                // 32: ironherd.fleet.v1.Uncompared
+	(*Discrepancy)(nil),               // 33: ironherd.fleet.v1.Discrepancy
+	(*ListImagesRequest)(nil),         // 34: ironherd.fleet.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),        // 35: ironherd.fleet.v1.ListImagesResponse
+	(*NamedImage)(nil),                // 36: ironherd.fleet.v1.NamedImage
+	(*GetVersionRequest)(nil),         // 37: ironherd.fleet.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),        // 38: ironherd.fleet.v1.GetVersionResponse
+	(*InstallMachineRequest)(nil),     // 39: ironherd.fleet.v1.InstallMachineRequest
+	(*InstallMachineResponse)(nil),    // 40: ironherd.fleet.v1.InstallMachineResponse
+	(*RetryMachineRequest)(nil),       // 41: ironherd.fleet.v1.RetryMachineRequest
+	(*RetryMachineResponse)(nil),      // 42: ironherd.fleet.v1.RetryMachineResponse
+	(*GetHostKeysRequest)(nil),        // 43: ironherd.fleet.v1.GetHostKeysRequest
+	(*GetHostKeysResponse)(nil),       // 44: ironherd.fleet.v1.GetHostKeysResponse
+	(*HostKey)(nil),                   // 45: ironherd.fleet.v1.HostKey
+	(*AcceptHostKeyRequest)(nil),      // 46: ironherd.fleet.v1.AcceptHostKeyRequest
+	(*AcceptHostKeyResponse)(nil),     // 47: ironherd.fleet.v1.AcceptHostKeyResponse
+	(*CreatePlanRequest)(nil),         // 48: ironherd.fleet.v1.CreatePlanRequest
+	(*CreatePlanResponse)(nil),        // 49: ironherd.fleet.v1.CreatePlanResponse
+	(*GetPlanRequest)(nil),            // 50: ironherd.fleet.v1.GetPlanRequest
+	(*GetPlanResponse)(nil),           // 51: ironherd.fleet.v1.GetPlanResponse
+	(*ConfirmPlanRequest)(nil),        // 52: ironherd.fleet.v1.ConfirmPlanRequest
+	(*ConfirmPlanResponse)(nil),       // 53: ironherd.fleet.v1.ConfirmPlanResponse
+	(*Plan)(nil),                      // 54: ironherd.fleet.v1.Plan
+	(*PlannedMachine)(nil),            // 55: ironherd.fleet.v1.PlannedMachine
+	(*AdoptMachineRequest)(nil),       // 56: ironherd.fleet.v1.AdoptMachineRequest
+	(*AdoptMachineResponse)(nil),      // 57: ironherd.fleet.v1.AdoptMachineResponse
+	(*PauseProviderRequest)(nil),      // 58: ironherd.fleet.v1.PauseProviderRequest
+	(*PauseProviderResponse)(nil),     // 59: ironherd.fleet.v1.PauseProviderResponse
+	(*ForgetProviderRequest)(nil),     // 60: ironherd.fleet.v1.ForgetProviderRequest
+	(*ForgetProviderResponse)(nil),    // 61: ironherd.fleet.v1.ForgetProviderResponse
+	(*ResumeProviderRequest)(nil),     // 62: ironherd.fleet.v1.ResumeProviderRequest
+	(*ResumeProviderResponse)(nil),    // 63: ironherd.fleet.v1.ResumeProviderResponse
+	(*RetryProviderRequest)(nil),      // 64: ironherd.fleet.v1.RetryProviderRequest
+	(*RetryProviderResponse)(nil),     // 65: ironherd.fleet.v1.RetryProviderResponse
+	(*PauseRecoveryRequest)(nil),      // 66: ironherd.fleet.v1.PauseRecoveryRequest
+	(*PauseRecoveryResponse)(nil),     // 67: ironherd.fleet.v1.PauseRecoveryResponse
+	(*ResumeRecoveryRequest)(nil),     // 68: ironherd.fleet.v1.ResumeRecoveryRequest
+	(*ResumeRecoveryResponse)(nil),    // 69: ironherd.fleet.v1.ResumeRecoveryResponse
+	(*timestamppb.Timestamp)(nil),     // 70: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 71: google.protobuf.Duration
+	(*v1.HardwareReport)(nil),         // 72: ironherd.agent.v1.HardwareReport
+	(*v1.InstallProgress)(nil),        // 73: ironherd.agent.v1.InstallProgress
+	(*v1.Image)(nil),                  // 74: ironherd.agent.v1.Image
+	(*v1.DiskSelector)(nil),           // 75: ironherd.agent.v1.DiskSelector
 }
 var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	5,  // 0: ironherd.fleet.v1.GetSummaryResponse.states:type_name -> ironherd.fleet.v1.StateCount
@@ -5350,126 +5433,128 @@ var file_api_fleet_v1_fleet_proto_depIdxs = []int32{
 	4,  // 3: ironherd.fleet.v1.GetSummaryResponse.concerns:type_name -> ironherd.fleet.v1.Concern
 	3,  // 4: ironherd.fleet.v1.GetSummaryResponse.recovery_hold:type_name -> ironherd.fleet.v1.RecoveryHold
 	2,  // 5: ironherd.fleet.v1.GetSummaryResponse.paused_providers:type_name -> ironherd.fleet.v1.ProviderPause
-	69, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
-	69, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
-	69, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
-	70, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
-	70, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
-	70, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
-	70, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
+	70, // 6: ironherd.fleet.v1.ProviderPause.at:type_name -> google.protobuf.Timestamp
+	70, // 7: ironherd.fleet.v1.RecoveryHold.at:type_name -> google.protobuf.Timestamp
+	70, // 8: ironherd.fleet.v1.RecoveryHold.until:type_name -> google.protobuf.Timestamp
+	71, // 9: ironherd.fleet.v1.PhaseDuration.p50:type_name -> google.protobuf.Duration
+	71, // 10: ironherd.fleet.v1.PhaseDuration.p95:type_name -> google.protobuf.Duration
+	71, // 11: ironherd.fleet.v1.PhaseDuration.p99:type_name -> google.protobuf.Duration
+	71, // 12: ironherd.fleet.v1.PhaseDuration.max:type_name -> google.protobuf.Duration
 	10, // 13: ironherd.fleet.v1.ListMachinesResponse.machines:type_name -> ironherd.fleet.v1.Machine
-	69, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
-	69, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
-	69, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
+	70, // 14: ironherd.fleet.v1.Machine.created_at:type_name -> google.protobuf.Timestamp
+	70, // 15: ironherd.fleet.v1.Machine.last_seen_at:type_name -> google.protobuf.Timestamp
+	70, // 16: ironherd.fleet.v1.Machine.state_since:type_name -> google.protobuf.Timestamp
 	10, // 17: ironherd.fleet.v1.GetMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	14, // 18: ironherd.fleet.v1.GetMachineResponse.facts:type_name -> ironherd.fleet.v1.Fact
-	71, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
-	72, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
+	72, // 19: ironherd.fleet.v1.GetMachineResponse.hardware:type_name -> ironherd.agent.v1.HardwareReport
+	73, // 20: ironherd.fleet.v1.GetMachineResponse.install_progress:type_name -> ironherd.agent.v1.InstallProgress
 	21, // 21: ironherd.fleet.v1.GetMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	13, // 22: ironherd.fleet.v1.GetMachineResponse.operation:type_name -> ironherd.fleet.v1.Operation
-	35, // 23: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
-	69, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
-	69, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
-	69, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
-	69, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
+	36, // 23: ironherd.fleet.v1.GetMachineResponse.image:type_name -> ironherd.fleet.v1.NamedImage
+	70, // 24: ironherd.fleet.v1.Operation.at:type_name -> google.protobuf.Timestamp
+	70, // 25: ironherd.fleet.v1.Operation.accepted_at:type_name -> google.protobuf.Timestamp
+	70, // 26: ironherd.fleet.v1.Operation.ended_at:type_name -> google.protobuf.Timestamp
+	70, // 27: ironherd.fleet.v1.Fact.at:type_name -> google.protobuf.Timestamp
 	17, // 28: ironherd.fleet.v1.ListHistoryResponse.entries:type_name -> ironherd.fleet.v1.HistoryEntry
-	69, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	69, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
-	69, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	70, // 29: ironherd.fleet.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	70, // 30: ironherd.fleet.v1.HistoryEntry.retry_at:type_name -> google.protobuf.Timestamp
+	70, // 31: ironherd.fleet.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
 	10, // 32: ironherd.fleet.v1.ExplainMachineResponse.machine:type_name -> ironherd.fleet.v1.Machine
 	21, // 33: ironherd.fleet.v1.ExplainMachineResponse.decisions:type_name -> ironherd.fleet.v1.Decision
 	20, // 34: ironherd.fleet.v1.ExplainMachineResponse.next:type_name -> ironherd.fleet.v1.NextStep
-	69, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
-	69, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
+	70, // 35: ironherd.fleet.v1.NextStep.by:type_name -> google.protobuf.Timestamp
+	70, // 36: ironherd.fleet.v1.Decision.due_at:type_name -> google.protobuf.Timestamp
 	24, // 37: ironherd.fleet.v1.ListProvidersResponse.providers:type_name -> ironherd.fleet.v1.Provider
-	69, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
-	69, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
-	69, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
+	70, // 38: ironherd.fleet.v1.Provider.last_pass_at:type_name -> google.protobuf.Timestamp
+	70, // 39: ironherd.fleet.v1.Provider.last_update_at:type_name -> google.protobuf.Timestamp
+	70, // 40: ironherd.fleet.v1.Provider.paused_at:type_name -> google.protobuf.Timestamp
 	25, // 41: ironherd.fleet.v1.Provider.kept_out:type_name -> ironherd.fleet.v1.Penalty
-	69, // 42: ironherd.fleet.v1.Penalty.until:type_name -> google.protobuf.Timestamp
+	70, // 42: ironherd.fleet.v1.Penalty.until:type_name -> google.protobuf.Timestamp
 	28, // 43: ironherd.fleet.v1.ListSessionsResponse.sessions:type_name -> ironherd.fleet.v1.Session
-	69, // 44: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
-	69, // 45: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
-	69, // 46: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
+	70, // 44: ironherd.fleet.v1.Session.started_at:type_name -> google.protobuf.Timestamp
+	70, // 45: ironherd.fleet.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	70, // 46: ironherd.fleet.v1.Session.ended_at:type_name -> google.protobuf.Timestamp
 	29, // 47: ironherd.fleet.v1.Session.holds:type_name -> ironherd.fleet.v1.Hold
-	69, // 48: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	32, // 49: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
-	69, // 50: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
-	35, // 51: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
-	73, // 52: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
-	74, // 53: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
-	44, // 54: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
-	69, // 55: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
-	44, // 56: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
-	69, // 57: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
-	69, // 58: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
-	38, // 59: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
-	70, // 60: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
-	53, // 61: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	53, // 62: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	53, // 63: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
-	69, // 64: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
-	69, // 65: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
-	69, // 66: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
-	69, // 67: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
-	54, // 68: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
-	2,  // 69: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
-	69, // 70: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
-	70, // 71: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
-	69, // 72: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
-	0,  // 73: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
-	8,  // 74: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
-	11, // 75: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
-	15, // 76: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
-	18, // 77: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
-	22, // 78: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
-	26, // 79: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
-	30, // 80: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
-	36, // 81: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
-	33, // 82: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
-	38, // 83: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
-	40, // 84: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
-	42, // 85: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
-	45, // 86: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
-	47, // 87: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
-	49, // 88: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
-	51, // 89: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
-	55, // 90: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
-	57, // 91: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
-	61, // 92: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
-	63, // 93: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
-	59, // 94: ironherd.fleet.v1.FleetService.ForgetProvider:input_type -> ironherd.fleet.v1.ForgetProviderRequest
-	65, // 95: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
-	67, // 96: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
-	1,  // 97: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
-	9,  // 98: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
-	12, // 99: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
-	16, // 100: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
-	19, // 101: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
-	23, // 102: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
-	27, // 103: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
-	31, // 104: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
-	37, // 105: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
-	34, // 106: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
-	39, // 107: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
-	41, // 108: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
-	43, // 109: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
-	46, // 110: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
-	48, // 111: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
-	50, // 112: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
-	52, // 113: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
-	56, // 114: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
-	58, // 115: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
-	62, // 116: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
-	64, // 117: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
-	60, // 118: ironherd.fleet.v1.FleetService.ForgetProvider:output_type -> ironherd.fleet.v1.ForgetProviderResponse
-	66, // 119: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
-	68, // 120: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
-	97, // [97:121] is the sub-list for method output_type
-	73, // [73:97] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	70, // 48: ironherd.fleet.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	33, // 49: ironherd.fleet.v1.ListDiscrepanciesResponse.discrepancies:type_name -> ironherd.fleet.v1.Discrepancy
+	32, // 50: ironherd.fleet.v1.ListDiscrepanciesResponse.uncompared:type_name -> ironherd.fleet.v1.Uncompared
+	70, // 51: ironherd.fleet.v1.Uncompared.compared_at:type_name -> google.protobuf.Timestamp
+	70, // 52: ironherd.fleet.v1.Discrepancy.since:type_name -> google.protobuf.Timestamp
+	36, // 53: ironherd.fleet.v1.ListImagesResponse.images:type_name -> ironherd.fleet.v1.NamedImage
+	74, // 54: ironherd.fleet.v1.InstallMachineRequest.image:type_name -> ironherd.agent.v1.Image
+	75, // 55: ironherd.fleet.v1.InstallMachineRequest.root_disk:type_name -> ironherd.agent.v1.DiskSelector
+	45, // 56: ironherd.fleet.v1.GetHostKeysResponse.known:type_name -> ironherd.fleet.v1.HostKey
+	70, // 57: ironherd.fleet.v1.GetHostKeysResponse.since:type_name -> google.protobuf.Timestamp
+	45, // 58: ironherd.fleet.v1.GetHostKeysResponse.refused:type_name -> ironherd.fleet.v1.HostKey
+	70, // 59: ironherd.fleet.v1.GetHostKeysResponse.refused_at:type_name -> google.protobuf.Timestamp
+	70, // 60: ironherd.fleet.v1.CreatePlanRequest.until:type_name -> google.protobuf.Timestamp
+	39, // 61: ironherd.fleet.v1.CreatePlanRequest.install:type_name -> ironherd.fleet.v1.InstallMachineRequest
+	71, // 62: ironherd.fleet.v1.CreatePlanRequest.lasts:type_name -> google.protobuf.Duration
+	54, // 63: ironherd.fleet.v1.CreatePlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	54, // 64: ironherd.fleet.v1.GetPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	54, // 65: ironherd.fleet.v1.ConfirmPlanResponse.plan:type_name -> ironherd.fleet.v1.Plan
+	70, // 66: ironherd.fleet.v1.Plan.at:type_name -> google.protobuf.Timestamp
+	70, // 67: ironherd.fleet.v1.Plan.expires_at:type_name -> google.protobuf.Timestamp
+	70, // 68: ironherd.fleet.v1.Plan.until:type_name -> google.protobuf.Timestamp
+	70, // 69: ironherd.fleet.v1.Plan.confirmed_at:type_name -> google.protobuf.Timestamp
+	55, // 70: ironherd.fleet.v1.Plan.machines:type_name -> ironherd.fleet.v1.PlannedMachine
+	2,  // 71: ironherd.fleet.v1.AdoptMachineResponse.paused:type_name -> ironherd.fleet.v1.ProviderPause
+	70, // 72: ironherd.fleet.v1.PauseRecoveryRequest.until:type_name -> google.protobuf.Timestamp
+	71, // 73: ironherd.fleet.v1.PauseRecoveryRequest.lasts:type_name -> google.protobuf.Duration
+	70, // 74: ironherd.fleet.v1.PauseRecoveryResponse.until:type_name -> google.protobuf.Timestamp
+	0,  // 75: ironherd.fleet.v1.FleetService.GetSummary:input_type -> ironherd.fleet.v1.GetSummaryRequest
+	8,  // 76: ironherd.fleet.v1.FleetService.ListMachines:input_type -> ironherd.fleet.v1.ListMachinesRequest
+	11, // 77: ironherd.fleet.v1.FleetService.GetMachine:input_type -> ironherd.fleet.v1.GetMachineRequest
+	15, // 78: ironherd.fleet.v1.FleetService.ListHistory:input_type -> ironherd.fleet.v1.ListHistoryRequest
+	18, // 79: ironherd.fleet.v1.FleetService.ExplainMachine:input_type -> ironherd.fleet.v1.ExplainMachineRequest
+	22, // 80: ironherd.fleet.v1.FleetService.ListProviders:input_type -> ironherd.fleet.v1.ListProvidersRequest
+	26, // 81: ironherd.fleet.v1.FleetService.ListSessions:input_type -> ironherd.fleet.v1.ListSessionsRequest
+	30, // 82: ironherd.fleet.v1.FleetService.ListDiscrepancies:input_type -> ironherd.fleet.v1.ListDiscrepanciesRequest
+	37, // 83: ironherd.fleet.v1.FleetService.GetVersion:input_type -> ironherd.fleet.v1.GetVersionRequest
+	34, // 84: ironherd.fleet.v1.FleetService.ListImages:input_type -> ironherd.fleet.v1.ListImagesRequest
+	39, // 85: ironherd.fleet.v1.FleetService.InstallMachine:input_type -> ironherd.fleet.v1.InstallMachineRequest
+	41, // 86: ironherd.fleet.v1.FleetService.RetryMachine:input_type -> ironherd.fleet.v1.RetryMachineRequest
+	43, // 87: ironherd.fleet.v1.FleetService.GetHostKeys:input_type -> ironherd.fleet.v1.GetHostKeysRequest
+	46, // 88: ironherd.fleet.v1.FleetService.AcceptHostKey:input_type -> ironherd.fleet.v1.AcceptHostKeyRequest
+	48, // 89: ironherd.fleet.v1.FleetService.CreatePlan:input_type -> ironherd.fleet.v1.CreatePlanRequest
+	50, // 90: ironherd.fleet.v1.FleetService.GetPlan:input_type -> ironherd.fleet.v1.GetPlanRequest
+	52, // 91: ironherd.fleet.v1.FleetService.ConfirmPlan:input_type -> ironherd.fleet.v1.ConfirmPlanRequest
+	56, // 92: ironherd.fleet.v1.FleetService.AdoptMachine:input_type -> ironherd.fleet.v1.AdoptMachineRequest
+	58, // 93: ironherd.fleet.v1.FleetService.PauseProvider:input_type -> ironherd.fleet.v1.PauseProviderRequest
+	62, // 94: ironherd.fleet.v1.FleetService.ResumeProvider:input_type -> ironherd.fleet.v1.ResumeProviderRequest
+	64, // 95: ironherd.fleet.v1.FleetService.RetryProvider:input_type -> ironherd.fleet.v1.RetryProviderRequest
+	60, // 96: ironherd.fleet.v1.FleetService.ForgetProvider:input_type -> ironherd.fleet.v1.ForgetProviderRequest
+	66, // 97: ironherd.fleet.v1.FleetService.PauseRecovery:input_type -> ironherd.fleet.v1.PauseRecoveryRequest
+	68, // 98: ironherd.fleet.v1.FleetService.ResumeRecovery:input_type -> ironherd.fleet.v1.ResumeRecoveryRequest
+	1,  // 99: ironherd.fleet.v1.FleetService.GetSummary:output_type -> ironherd.fleet.v1.GetSummaryResponse
+	9,  // 100: ironherd.fleet.v1.FleetService.ListMachines:output_type -> ironherd.fleet.v1.ListMachinesResponse
+	12, // 101: ironherd.fleet.v1.FleetService.GetMachine:output_type -> ironherd.fleet.v1.GetMachineResponse
+	16, // 102: ironherd.fleet.v1.FleetService.ListHistory:output_type -> ironherd.fleet.v1.ListHistoryResponse
+	19, // 103: ironherd.fleet.v1.FleetService.ExplainMachine:output_type -> ironherd.fleet.v1.ExplainMachineResponse
+	23, // 104: ironherd.fleet.v1.FleetService.ListProviders:output_type -> ironherd.fleet.v1.ListProvidersResponse
+	27, // 105: ironherd.fleet.v1.FleetService.ListSessions:output_type -> ironherd.fleet.v1.ListSessionsResponse
+	31, // 106: ironherd.fleet.v1.FleetService.ListDiscrepancies:output_type -> ironherd.fleet.v1.ListDiscrepanciesResponse
+	38, // 107: ironherd.fleet.v1.FleetService.GetVersion:output_type -> ironherd.fleet.v1.GetVersionResponse
+	35, // 108: ironherd.fleet.v1.FleetService.ListImages:output_type -> ironherd.fleet.v1.ListImagesResponse
+	40, // 109: ironherd.fleet.v1.FleetService.InstallMachine:output_type -> ironherd.fleet.v1.InstallMachineResponse
+	42, // 110: ironherd.fleet.v1.FleetService.RetryMachine:output_type -> ironherd.fleet.v1.RetryMachineResponse
+	44, // 111: ironherd.fleet.v1.FleetService.GetHostKeys:output_type -> ironherd.fleet.v1.GetHostKeysResponse
+	47, // 112: ironherd.fleet.v1.FleetService.AcceptHostKey:output_type -> ironherd.fleet.v1.AcceptHostKeyResponse
+	49, // 113: ironherd.fleet.v1.FleetService.CreatePlan:output_type -> ironherd.fleet.v1.CreatePlanResponse
+	51, // 114: ironherd.fleet.v1.FleetService.GetPlan:output_type -> ironherd.fleet.v1.GetPlanResponse
+	53, // 115: ironherd.fleet.v1.FleetService.ConfirmPlan:output_type -> ironherd.fleet.v1.ConfirmPlanResponse
+	57, // 116: ironherd.fleet.v1.FleetService.AdoptMachine:output_type -> ironherd.fleet.v1.AdoptMachineResponse
+	59, // 117: ironherd.fleet.v1.FleetService.PauseProvider:output_type -> ironherd.fleet.v1.PauseProviderResponse
+	63, // 118: ironherd.fleet.v1.FleetService.ResumeProvider:output_type -> ironherd.fleet.v1.ResumeProviderResponse
+	65, // 119: ironherd.fleet.v1.FleetService.RetryProvider:output_type -> ironherd.fleet.v1.RetryProviderResponse
+	61, // 120: ironherd.fleet.v1.FleetService.ForgetProvider:output_type -> ironherd.fleet.v1.ForgetProviderResponse
+	67, // 121: ironherd.fleet.v1.FleetService.PauseRecovery:output_type -> ironherd.fleet.v1.PauseRecoveryResponse
+	69, // 122: ironherd.fleet.v1.FleetService.ResumeRecovery:output_type -> ironherd.fleet.v1.ResumeRecoveryResponse
+	99, // [99:123] is the sub-list for method output_type
+	75, // [75:99] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_api_fleet_v1_fleet_proto_init() }
@@ -5477,14 +5562,14 @@ func file_api_fleet_v1_fleet_proto_init() {
 	if File_api_fleet_v1_fleet_proto != nil {
 		return
 	}
-	file_api_fleet_v1_fleet_proto_msgTypes[53].OneofWrappers = []any{}
+	file_api_fleet_v1_fleet_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_fleet_v1_fleet_proto_rawDesc), len(file_api_fleet_v1_fleet_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   69,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

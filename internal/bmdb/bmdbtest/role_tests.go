@@ -37,6 +37,20 @@ func (w *world) judgeMissing(role fleet.Role, want bool) {
 	}
 }
 
+// wantUncompared checks what is said of the provider; "": a pass has compared it.
+func (w *world) wantUncompared(want string) {
+	w.Helper()
+	got := ""
+	all, err := w.db.Uncompared(w.ctx)
+	w.must(err)
+	for _, u := range all {
+		got += string(u.Provider) + ": " + u.Why
+	}
+	if (got == "") != (want == "") || !strings.Contains(got, want) {
+		w.Fatalf("uncompared is %q, want %q", got, want)
+	}
+}
+
 // serves starts a session of a role that works at these providers.
 func (w *world) serves(role fleet.Role, providers ...fleet.ProviderName) *bmdb.Session {
 	w.Helper()
@@ -59,6 +73,26 @@ func (w *world) unserved(want ...fleet.Role) {
 }
 
 var roleTests = []test{
+	{"what no pass has compared lately, or since the database came back, is told", func(w *world) {
+		s := w.lasting("provisioner")
+		w.wantUncompared(string(provider) + ": it was never compared")
+		w.must(w.claimOne(s, fleet.ProcessProvision).Finish(w.ctx))
+		w.wantUncompared("")
+		w.shift.Advance(time.Hour)
+		w.wantUncompared("it was last compared at")
+		failed := w.claimOne(s, fleet.ProcessProvision)
+		w.must(failed.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: fleet.Backoff{Initial: time.Minute}}))
+		w.wantUncompared("it was last compared at")
+		w.shift.Advance(time.Hour)
+		w.must(w.claimOne(s, fleet.ProcessProvision).Finish(w.ctx))
+		w.wantUncompared("")
+		w.shift.Advance(time.Second)
+		w.putBack()
+		w.wantUncompared("before the database came back at")
+		w.shift.Advance(time.Hour)
+		w.must(w.claimOne(s, fleet.ProcessProvision).Finish(w.ctx))
+		w.wantUncompared("")
+	}},
 	{"a provider is unserved in a role that others have when nobody served it for a minute", func(w *world) {
 		for _, other := range []fleet.ProviderName{"p2", "p11"} {
 			w.must(w.db.RegisterProvider(w.ctx, other, "test", 0))

@@ -100,6 +100,10 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	return a
 }
 
+func uncomparedOf(u bmdb.Uncompared) *fleetv1.Uncompared {
+	return &fleetv1.Uncompared{Provider: string(u.Provider), ComparedAt: stamp(u.At), Why: u.Why}
+}
+
 func roleName(r fleet.Role) string { return string(r) }
 
 func holdOf(h bmdb.HeldLane) *fleetv1.Hold {

@@ -262,7 +262,11 @@ func (s *Service) ListDiscrepancies(ctx context.Context, request *fleetv1.ListDi
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.ListDiscrepanciesResponse{Discrepancies: each(rows, discrepancyOf)}, nil
+		uncompared, err := s.db.Uncompared(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &fleetv1.ListDiscrepanciesResponse{Discrepancies: each(rows, discrepancyOf), Uncompared: each(uncompared, uncomparedOf)}, nil
 	})
 }
 
