@@ -35,19 +35,20 @@ func newLayout(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, siz
 }
 
 // nameHost gives the seed the machine's name and its network, where the request wants that.
-func (l *layout) nameHost(network *agentv1.Network) (err error) {
+func (l *layout) nameHost(network *agentv1.Network) error {
 	if l.request.GetImage().GetFirstBootForm() != agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD {
 		return nil
 	}
 	l.hostName = hostName(l.request.GetMachineName())
-	if bringsNetwork(l.request.GetFirstBootData()) {
-		return nil
+	config, err := networkConfig(network)
+	if own := ownNetwork(l.request.GetFirstBootData()); own != "" && (len(config) > 0 || err != nil) {
+		return fmt.Errorf("the installed system is not told the machine's network, which is left to its first-boot data: that has a file %s", own)
 	}
-	l.networkConfig, err = networkConfig(network)
+	l.networkConfig = config
 	switch {
 	case err == nil:
 		return nil
-	case len(l.networkConfig) > 0:
+	case len(config) > 0:
 		return fmt.Errorf("the installed system is not told the whole of the machine's network: %w", err)
 	}
 	return fmt.Errorf("the installed system is not told the machine's network: %w", err)

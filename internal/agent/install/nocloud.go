@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -52,12 +51,17 @@ func networkConfig(n *agentv1.Network) ([]byte, error) {
 			}
 		}
 	}
-	if len(c.servers) == 0 && !leased { // DHCP or a router would tell of name servers
-		unnamed := errors.New("no name server is known, so it finds no names unless its image or its first-boot data has one")
+	also := func(more error) {
 		if left != nil {
-			unnamed = fmt.Errorf("%w; %w", left, unnamed)
+			more = fmt.Errorf("%w; %w", left, more)
 		}
-		left = unnamed
+		left = more
+	}
+	if len(c.unsaid) > 0 {
+		also(fmt.Errorf("a network-config does not say %s", strings.Join(c.unsaid, ", ")))
+	}
+	if len(c.servers) == 0 && !leased { // DHCP or a router would tell of name servers
+		also(errors.New("no name server is known, so it finds no names unless its image or its first-boot data has one"))
 	}
 	return []byte(c.text.String()), left
 }
@@ -70,6 +74,8 @@ type netplan struct {
 	text   strings.Builder
 	// servers are the name servers of each interface, quoted.
 	servers map[string][]string
+	// unsaid is what the network has and a network-config cannot say, as the end of a sentence.
+	unsaid []string
 }
 
 func (c *netplan) line(depth int, format string, args ...any) {
@@ -132,6 +138,9 @@ func (c *netplan) link(link *agentv1.NetworkLink) error {
 		}
 		c.line(2, "match: {macaddress: %q}", link.GetMac())
 		c.line(2, "set-name: %q", link.GetName())
+		if set := link.GetSetMac(); set != "" {
+			c.line(2, "macaddress: %q", set)
+		}
 	case "vlan":
 		lower := c.lower(link)
 		if len(lower) != 1 {
@@ -152,7 +161,8 @@ func (c *netplan) link(link *agentv1.NetworkLink) error {
 			c.line(3, "stp: false")
 		}
 	}
-	if mtu := link.GetMtu(); mtu > 0 && mtu != 1500 {
+	// The kernel gives a virtual interface the MTU of what it stands on unless it is told one.
+	if mtu := link.GetMtu(); mtu > 0 && (mtu != 1500 || len(link.GetLower()) > 0) {
 		c.line(2, "mtu: %d", mtu)
 	}
 	c.addresses(link)
@@ -219,8 +229,12 @@ func given(link *agentv1.NetworkLink, ipv6 bool) (dynamic, alone bool) {
 func (c *netplan) addresses(link *agentv1.NetworkLink) {
 	var static []string
 	for _, a := range link.GetAddresses() {
-		if isStatic(a) {
-			static = append(static, fmt.Sprintf("%q", a.GetPrefix()))
+		if !isStatic(a) {
+			continue
+		}
+		static = append(static, fmt.Sprintf("%q", a.GetPrefix()))
+		if a.GetDeprecated() { // cloud-init fails on netplan's lifetime where there is no netplan
+			c.unsaid = append(c.unsaid, fmt.Sprintf("that %s is deprecated", a.GetPrefix()))
 		}
 	}
 	dhcp4, _ := given(link, false)
@@ -383,6 +397,7 @@ func (c *netplan) routes(link *agentv1.NetworkLink) {
 		} else {
 			c.line(3, "scope: link")
 		}
+		c.source(link, r)
 		if r.GetOnLink() || beyond(link, r.GetGateway()) {
 			c.line(3, "on-link: true")
 		}
@@ -390,6 +405,24 @@ func (c *netplan) routes(link *agentv1.NetworkLink) {
 			c.line(3, "metric: %d", r.GetMetric())
 		}
 	}
+}
+
+// source writes which of the link's own addresses a route is used from. systemd-networkd may wait
+// for ever for another one. A lease may bring another address than it did.
+func (c *netplan) source(link *agentv1.NetworkLink, r *agentv1.NetworkRoute) {
+	if r.GetSource() == "" {
+		return
+	}
+	for _, a := range link.GetAddresses() {
+		if own, _, _ := strings.Cut(a.GetPrefix(), "/"); own != r.GetSource() {
+			continue
+		}
+		if isStatic(a) {
+			c.line(3, "from: %q", r.GetSource())
+		}
+		return
+	}
+	c.unsaid = append(c.unsaid, fmt.Sprintf("that the route to %s over %s is used from %s", destination(r), link.GetName(), r.GetSource()))
 }
 
 // beyond says whether a gateway is in no network of the link. It was reached as the peer of a
@@ -404,17 +437,6 @@ func beyond(link *agentv1.NetworkLink, gateway string) bool {
 		_, prefix, err := net.ParseCIDR(a.GetPrefix())
 		return err == nil && prefix.Contains(ip)
 	})
-}
-
-// ownNetwork are what user-data has that brings a network of its own: the key of cloud-init, or a
-// file of whatever makes the network.
-var ownNetwork = []string{
-	"\nnetwork:", "/etc/netplan", "/etc/systemd/network", "/etc/network/interfaces", "/etc/sysconfig/network", "/etc/NetworkManager/system-connections",
-	"/etc/cloud/cloud.cfg.d",
-}
-
-func bringsNetwork(userData []byte) bool {
-	return slices.ContainsFunc(ownNetwork, func(mark string) bool { return bytes.Contains(userData, []byte(mark)) })
 }
 
 // isHostName says whether a text is a host or domain name (RFC 1123, section 2.1).

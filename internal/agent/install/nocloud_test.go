@@ -344,10 +344,13 @@ func TestNameAndNetwork(t *testing.T) {
 		configured bool
 		warning    string
 	}{
-		"static":               {noCloud, "#cloud-config\nusers: []\n", static, id + "local-hostname: \"herd-0007\"\n", true, ""},
-		"DHCP":                 {noCloud, "#cloud-config\n", networks["DHCP"].network, id + "local-hostname: \"herd-0007\"\n", false, ""},
-		"a network of its own": {noCloud, "#cloud-config\nwrite_files:\n- path: /etc/netplan/50.yaml\n", static, id + "local-hostname: \"herd-0007\"\n", false, ""},
-		"only the user-data":   {dataOnly, "#cloud-config\n", static, id, false, ""},
+		"static": {noCloud, "#cloud-config\nusers: []\n", static, id + "local-hostname: \"herd-0007\"\n", true, ""},
+		"DHCP":   {noCloud, "#cloud-config\n", networks["DHCP"].network, id + "local-hostname: \"herd-0007\"\n", false, ""},
+		"a network of its own": {
+			noCloud, "#cloud-config\nwrite_files:\n- path: /etc/netplan/50.yaml\n", static, id + "local-hostname: \"herd-0007\"\n", false,
+			"the installed system is not told the machine's network, which is left to its first-boot data: that has a file /etc/netplan/*.yaml",
+		},
+		"only the user-data": {dataOnly, "#cloud-config\n", static, id, false, ""},
 		"no MAC address": {
 			noCloud, "", networks["an interface without a MAC address"].network, id + "local-hostname: \"herd-0007\"\n", false,
 			"the installed system is not told the machine's network: ib0: it has no MAC address",
