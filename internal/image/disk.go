@@ -28,6 +28,10 @@ const (
 	// roomSize is what the root file system has to spare unless a size was asked for.
 	roomSize = 192 * mebibyte
 	minSize  = rootOffset + 256*mebibyte + tailSize
+	// bytesPerInode is how much of a root file system of 512 MiB or more mke2fs makes an inode for, of
+	// a smaller one less; bootInodes is how many inodes it has to spare.
+	bytesPerInode, inodeSize = 16384, 256
+	bootInodes               = 8192
 )
 
 // Types of partitions, by the UEFI specification, GRUB's manual and the Discoverable Partitions
@@ -88,7 +92,7 @@ func (b *builder) makeESP(ctx context.Context, tree string) error {
 
 // makeRoot writes the root file system.
 func (b *builder) makeRoot(ctx context.Context, tree string) error {
-	size, err := b.rootSize(tree)
+	size, inodes, err := b.rootSize(tree)
 	if err != nil {
 		return err
 	}
@@ -100,8 +104,14 @@ func (b *builder) makeRoot(ctx context.Context, tree string) error {
 		return err
 	}
 	// The directory is read in the order of its names. A large resize_inode leaves room to grow.
-	if _, err := b.run(ctx, nil, "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "1", "-L", "root", "-U", id,
-		"-E", "hash_seed="+b.id("hash").String()+",lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-d", tree, path); err != nil {
+	args := []string{
+		"-q", "-F", "-t", "ext4", "-b", "4096", "-m", "1", "-L", "root", "-U", id,
+		"-E", "hash_seed=" + b.id("hash").String() + ",lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-d", tree,
+	}
+	if inodes > size/bytesPerInode {
+		args = append(args, "-N", strconv.FormatInt(inodes, 10))
+	}
+	if _, err := b.run(ctx, nil, "mke2fs", append(args, path)...); err != nil {
 		return err
 	}
 	return b.pinInodeTimes(ctx, path)
@@ -184,12 +194,13 @@ func usedInodes(listing string) ([]int, error) {
 	return used, nil
 }
 
-// rootSize is the size of the root file system: what was asked for, or what the tree needs.
-func (b *builder) rootSize(tree string) (int64, error) {
+// rootSize is the size of the root file system, what was asked for or what the tree needs, and how
+// many inodes it must have.
+func (b *builder) rootSize(tree string) (size, inodes int64, err error) {
 	const block = 4096
 	var need int64
 	linked := map[uint64]bool{} // files with several names
-	err := filepath.WalkDir(tree, func(_ string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(tree, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -199,6 +210,7 @@ func (b *builder) rootSize(tree string) (int64, error) {
 		}
 		if !info.Mode().IsRegular() {
 			need += block
+			inodes++
 			return nil
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
@@ -208,22 +220,25 @@ func (b *builder) rootSize(tree string) (int64, error) {
 			linked[stat.Ino] = true
 		}
 		need += (info.Size() + block - 1) / block * block
+		inodes++
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	// The journal, the tables of inodes (one for each 16 KiB) and bitmaps.
 	need += need/16 + 64*mebibyte
+	inodes += inodes/8 + bootInodes
+	need += max(0, inodes-need/bytesPerInode) * inodeSize
 	if b.Size != 0 {
-		size := b.Size - rootOffset - tailSize
+		size = b.Size - rootOffset - tailSize
 		if size < need {
-			return 0, fmt.Errorf("the packages do not fit: the image must have at least %d MiB", (need+rootOffset+tailSize)/mebibyte+1)
+			return 0, 0, fmt.Errorf("the packages do not fit: the image must have at least %d MiB", (need+rootOffset+tailSize)/mebibyte+1)
 		}
-		return size, nil
+		return size, inodes, nil
 	}
 	const step = 64 * mebibyte
-	return (need + roomSize + step - 1) / step * step, nil
+	return (need + roomSize + step - 1) / step * step, inodes, nil
 }
 
 // table is the input of sfdisk. Partitions begin where the constants say, whatever it likes itself.
