@@ -158,8 +158,9 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		mebibytes, err := strconv.ParseInt(o.size, 10, 32)
 		if err != nil || mebibytes <= 0 {
 			fault("--size must be a number of MiB, not %q", o.size)
+		} else {
+			options.Size = mebibytes << 20
 		}
-		options.Size = mebibytes << 20
 	}
 	name, stamp := "--timestamp", o.timestamp
 	if stamp == "" {
@@ -169,8 +170,9 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 		seconds, err := strconv.ParseInt(stamp, 10, 64)
 		if err != nil {
 			fault("%s must be a number of seconds since 1970, not %q", name, stamp)
+		} else {
+			options.Timestamp = time.Unix(seconds, 0)
 		}
-		options.Timestamp = time.Unix(seconds, 0)
 	}
 	for _, path := range o.sshKeys {
 		keys, err := os.ReadFile(path)
@@ -198,9 +200,7 @@ func (a *app) buildOptions(o buildOptions, file string) (image.Options, error) {
 	} else if o.agent != "" {
 		fault("--agent and --without-agent contradict each other")
 	}
-	if err := options.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("%w", fleet.Errorf(fleet.KindInvalid, "%w", err)))
-	}
+	faults = append(faults, options.Faults()...)
 	if len(faults) > 0 {
 		return options, fleet.JoinFaults(faults)
 	}

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestValidate(t *testing.T) {
@@ -31,6 +33,30 @@ func TestValidate(t *testing.T) {
 	}
 	if err != nil && strings.Contains(err.Error(), "nginx") {
 		t.Errorf("a good package is refused: %v", err)
+	}
+}
+
+// TestTimestamps: one that lies ahead would leave what a build makes the time of the build.
+func TestTimestamps(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, test := range map[string]struct {
+		at   time.Time
+		want string
+	}{
+		"none":                        {time.Time{}, ""},
+		"the beginning of 1970":       {time.Unix(0, 0), ""},
+		"now":                         {now, ""},
+		"an hour ahead":               {now.Add(time.Hour), fmt.Sprintf("the timestamp %d lies ahead of this host's clock: want seconds since 1970", now.Unix()+3600)},
+		"in milliseconds":             {time.Unix(1763769600000, 0), "the timestamp 1763769600000 lies ahead of this host's clock: want seconds since 1970"},
+		"more than a time has":        {time.Unix(math.MaxInt64, 0), "the timestamp 9223372036854775807 lies ahead of this host's clock: want seconds since 1970"},
+		"less than a time has":        {time.Unix(math.MinInt64, 0), "the timestamp lies before 1970"},
+		"a second before 1970 begins": {time.Unix(-1, 0), "the timestamp lies before 1970"},
+	} {
+		err := Options{Output: "a.raw", Timestamp: test.at}.Validate()
+		if (err != nil) != (test.want != "") || err != nil && !strings.HasSuffix(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
 	}
 }
 

@@ -48,7 +48,8 @@ type Options struct {
 	AptConfig string
 	// Agent is the agent's executable for amd64. Empty: the image says nothing to a control plane.
 	Agent string
-	// Timestamp is the time that everything in the image is given at most; zero: today, 0:00 UTC.
+	// Timestamp is the time that everything in the image is given at most, none that lies ahead; zero:
+	// today, 0:00 UTC.
 	Timestamp time.Time
 	// Log is called with each line that the tools print. May be nil.
 	Log func(line string)
@@ -83,9 +84,11 @@ func (o Options) withDefaults() Options {
 }
 
 // Validate says everything that is wrong with the options.
-func (o Options) Validate() error {
+func (o Options) Validate() error { return errors.Join(o.Faults()...) }
+
+// Faults returns everything that is wrong with the options, one by one.
+func (o Options) Faults() (errs []error) {
 	o = o.withDefaults()
-	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if _, _, err := o.names(); err != nil {
 		errs = append(errs, err)
@@ -101,13 +104,19 @@ func (o Options) Validate() error {
 	if !hostName.MatchString(o.Hostname) {
 		fault("%q is not a host name: want lower-case letters, digits and dashes", o.Hostname)
 	}
-	if o.Size != 0 && (o.Size < minSize || o.Size%mebibyte != 0) {
-		fault("the size %d is not a multiple of 1 MiB of at least %d MiB", o.Size, minSize/mebibyte)
+	switch {
+	case o.Size%mebibyte != 0:
+		fault("the size %d is not a multiple of 1 MiB", o.Size)
+	case o.Size != 0 && o.Size < minSize:
+		fault("the size of %d MiB is too small: want %d MiB at least", o.Size/mebibyte, minSize/mebibyte)
 	}
-	if o.Timestamp.Unix() < 0 {
+	switch at := o.Timestamp.Unix(); {
+	case at < 0:
 		fault("the timestamp lies before 1970")
+	case at > time.Now().Unix(): // what the build makes would have the time of the build
+		fault("the timestamp %d lies ahead of this host's clock: want seconds since 1970", at)
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // names returns the paths of raw image and manifest, and whether the image is to be compressed.
