@@ -23,8 +23,8 @@ type selector struct {
 	states, locations, labels []string
 	// limit is how many of them; 0, which nobody may ask for: all.
 	limit int
-	// limitFlag is nil in a command without a selector.
-	limitFlag *pflag.Flag
+	// flags is nil in a command without a selector.
+	flags *pflag.FlagSet
 	// after is the ID of a machine: only those behind it.
 	after string
 }
@@ -38,7 +38,7 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 	flags.StringArrayVar(&s.locations, "location", nil, those+" in this location, as their provider names it; may be given more than once")
 	flags.StringArrayVar(&s.labels, "label", nil, those+" with this label, NAME=VALUE, or NAME whatever its value; given more than once, with all of them")
 	flags.IntVar(&s.limit, "limit", 0, "only this many of the machines that are selected, the first in the order of their IDs")
-	s.limitFlag = flags.Lookup("limit")
+	s.flags = flags
 	flags.StringVar(&s.after, "after", "", "of the machines that are selected, only those behind the one of this ID, in the order of their IDs")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
@@ -56,13 +56,21 @@ func (s *selector) narrows() bool {
 func (s *selector) selects() bool { return s.narrows() || s.limits() || s.after != "" }
 
 // limits reports whether --limit was given.
-func (s *selector) limits() bool { return s.limitFlag != nil && s.limitFlag.Changed }
+func (s *selector) limits() bool { return s.given("limit") }
+
+// given reports whether a flag was given, also with nothing in it.
+func (s *selector) given(flag string) bool { return s.flags != nil && s.flags.Changed(flag) }
 
 func (s *selector) check() error {
 	const most = 1 << 30
 	switch {
 	case s.limits() && (s.limit < 1 || s.limit > most): // a script whose number is 0 does not mean all
 		return fleet.Errorf(fleet.KindInvalid, "--limit must be from 1 to %d, not %d: leave it out to mean all machines that are selected", most, s.limit)
+	// Nor does one whose variable is not set.
+	case s.given("provider") && s.provider == "":
+		return fleet.Errorf(fleet.KindInvalid, "--provider must name a provider: leave it out to mean those of all")
+	case s.given("state") && len(s.states) == 0:
+		return fleet.Errorf(fleet.KindInvalid, "--state must name a state: leave it out to mean any")
 	case slices.Contains(s.locations, ""):
 		return fleet.Errorf(fleet.KindInvalid, "--location must name a location")
 	}

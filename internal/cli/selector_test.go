@@ -66,16 +66,20 @@ func (f *fakeFleet) listsOrPlans() (labels []string) {
 func TestSelectorsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for command, says := range map[string]string{
-		"machine list --limit -1":                             "--limit must be from 1 to 1073741824, not -1",
-		"machine list --limit 0":                              "--limit must be from 1 to 1073741824, not 0: leave it out to mean all machines that are selected",
-		"machine release --provider sim --limit 0 --reason r": "--limit must be from 1 to 1073741824, not 0: leave it out to mean all machines that are selected",
-		"machine install x --limit 0 --image i":               "--limit and --after belong to --reinstall and --cancel",
-		"machine reboot --limit 3 --reason r":                 "name machines, or select them with --provider, --state, --location and --label",
-		"machine reboot x --limit 3 --reason r":               "machines and a selector contradict each other",
-		"machine reboot --location= --reason r":               "--location must name a location",
-		"machine reboot --label a=b=c --reason r":             "--label: a label has a name and a value",
-		"machine reboot --label --reason r":                   "--label: a label has a name and a value",
-		"machine install x --location a --image i":            "--reason, --yes, --provider, --state, --location, --label, --limit and --after belong to --reinstall and --cancel",
+		"machine list --limit -1":                                     "--limit must be from 1 to 1073741824, not -1",
+		"machine list --limit 0":                                      "--limit must be from 1 to 1073741824, not 0: leave it out to mean all machines that are selected",
+		"machine release --provider sim --limit 0 --reason r":         "--limit must be from 1 to 1073741824, not 0: leave it out to mean all machines that are selected",
+		"machine install x --limit 0 --image i":                       "--limit and --after belong to --reinstall and --cancel",
+		"machine reboot --limit 3 --reason r":                         "name machines, or select them with --provider, --state, --location and --label",
+		"machine reboot x --limit 3 --reason r":                       "machines and a selector contradict each other",
+		"machine reboot --location= --reason r":                       "--location must name a location",
+		"machine release --provider= --state failed --reason r --yes": "--provider must name a provider",
+		"machine release --provider sim --state= --reason r --yes":    "--state must name a state",
+		"machine list --state=":                                       "--state must name a state",
+		"machine reboot x --provider= --reason r":                     "--provider must name a provider",
+		"machine reboot --label a=b=c --reason r":                     "--label: a label has a name and a value",
+		"machine reboot --label --reason r":                           "--label: a label has a name and a value",
+		"machine install x --location a --image i":                    "--reason, --yes, --provider, --state, --location, --label, --limit and --after belong to --reinstall and --cancel",
 	} {
 		if r := newFakeServer(t).run(t, strings.Fields(command)...); r.code != 2 || !strings.Contains(r.stderr, says) {
 			t.Errorf("%s: %d, %q", command, r.code, r.stderr)
