@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -92,7 +93,8 @@ func classify(err error) error {
 		return bmdb.Unavailable("the database server is not available: %w", err)
 	case neverSent(err), errors.As(err, &connect):
 		return bmdb.Unavailable(unreachable, oneLine(err))
-	case errors.As(err, &network), pgconn.Timeout(err): // which may be of this transaction alone
+	case errors.As(err, &network), pgconn.Timeout(err), errors.Is(err, io.ErrUnexpectedEOF):
+		// It may be of this transaction alone.
 		return fleet.Errorf(fleet.KindTemporary, unreachable, oneLine(err))
 	}
 	return err

@@ -91,3 +91,47 @@ func TestARoleThatMayNotLogIn(t *testing.T) {
 		t.Errorf("with a login: %v, and the password was asked for %d times, before %d", err, asked.Load(), before)
 	}
 }
+
+// TestTheServerStops in the middle of a statement, as in a crash: what was to be done may be tried
+// again. Where that was a commit, nobody knows what became of it, so the engine leaves it to the
+// caller (I9).
+func TestTheServerStops(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	s, err := pgserver.Start(ctx, pgserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	// The check of a deferred constraint is part of the commit, and takes its time there.
+	const slow = `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END'`
+	err = s.Exec(ctx, "postgres", "CREATE TABLE late (id INT)", slow,
+		"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, statement := range map[string]string{
+		"a statement": "SELECT pg_sleep(60)", "commit": "INSERT INTO late VALUES (1)",
+	} {
+		e := open(t, s.URL("postgres"), postgres.Options{Silent: true})
+		runs, done := 0, make(chan error, 1)
+		go func() {
+			done <- e.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+				runs++
+				_, err := tx.ExecContext(ctx, statement)
+				return err
+			})
+		}()
+		await(t, what+" is under way", func() bool {
+			return query[bool](t, s.URL("postgres"), "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+		})
+		s.Stop()
+		if err := <-done; runs != 1 || fleet.KindOf(err) != fleet.KindTemporary || strings.Contains(err.Error(), "commit") != (what == "commit") {
+			t.Errorf("%s: %d runs, %s: %v", what, runs, fleet.KindOf(err), err)
+		}
+		_ = e.Close()
+		if err := s.Resume(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
