@@ -62,9 +62,10 @@ type Engine struct {
 var _ bmdb.Engine = (*Engine)(nil)
 
 // Open opens the database in the file, which it creates when there is none, and holds it until
-// Close: KindInUse, naming the process, when another one does. KindInvalid when the file cannot be
-// used. Whatever the modes of its files were, they are 0600 then. What root makes belongs to the
-// owner of the directory, who is to open it afterwards. The schema is left as it is: see Migrate.
+// Close: KindInUse, naming the process, when another one does. KindTemporary when its file system
+// takes no files, and KindInvalid when the file cannot be used. Whatever the modes of its files
+// were, they are 0600 then. What root makes belongs to the owner of the directory, who is to open
+// it afterwards. The schema is left as it is: see Migrate.
 func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -105,7 +106,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 func closeToOthers(path, file string) error {
 	database, err := secret.Create(file)
 	if err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
+		return unwritable(path, err)
 	}
 	err = database.Close()
 	for _, suffix := range parts {
@@ -233,7 +234,10 @@ func classify(path string, err error) error {
 			return fleet.Errorf(fleet.KindInvalid, "%s is not a usable SQLite database (%w): move it away, and put a backup in its place with `ironherd db restore FILE`",
 				path, err)
 		case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY:
-			return fleet.Errorf(fleet.KindInvalid, "database %s cannot be opened for writing: %w", path, err)
+			if why := refusal(path); why != nil {
+				err = fmt.Errorf("%w (%w)", why, err)
+			}
+			return unwritable(path, err)
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 			return fleet.Errorf(fleet.KindInUse, "database %s is in use by another program: %w", path, err)
 		}

@@ -2,7 +2,11 @@ package sqlite
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 
+	"golang.org/x/sys/unix"
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -25,4 +29,31 @@ func (e *Engine) failed(err error) error {
 			e.path, err)
 	}
 	return err
+}
+
+// passing are the causes that end by themselves, or once somebody makes room or mounts the file
+// system for writing again. A permission stays as it is.
+var passing = []error{unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EMFILE}
+
+// unwritable is the error of a database that cannot be opened: KindTemporary where the cause may
+// pass, and KindInvalid otherwise.
+func unwritable(path string, err error) error {
+	kind := fleet.KindInvalid
+	if slices.ContainsFunc(passing, func(why error) bool { return errors.Is(err, why) }) {
+		kind = fleet.KindTemporary
+	}
+	return fleet.Errorf(kind, "database %s cannot be opened for writing: %w", path, cause(err))
+}
+
+// refusal returns why no file can be made beside the database, which SQLite does not tell; nil when
+// one can.
+func refusal(path string) error {
+	if file, err := filepath.EvalSymlinks(path); err == nil {
+		path = file
+	}
+	probe, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+partialMark+"*")
+	if err != nil {
+		return cause(err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }

@@ -28,7 +28,7 @@ func (l *fileLock) Close() error {
 func lockFile(path, file string) (*fileLock, error) {
 	f, err := secret.Create(file + ".lock")
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "database %s cannot be used: %w", path, err)
+		return nil, unwritable(path, err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

@@ -1,0 +1,75 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/fleet"
+)
+
+// mount makes a small file system, and unmounts it when the test ends.
+func mount(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Fatalf("root that may mount is needed: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// TestAFileSystemThatTakesNoFiles has no fault of the configuration: somebody remounts it, or makes
+// room, and a process that is started again finds it well.
+func TestAFileSystemThatTakesNoFiles(t *testing.T) {
+	t.Parallel()
+	spoils := map[syscall.Errno]func(t *testing.T, dir string){
+		unix.EROFS: func(t *testing.T, dir string) {
+			must(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		},
+		unix.ENOSPC: func(t *testing.T, dir string) {
+			for i := 0; ; i++ {
+				err := os.WriteFile(filepath.Join(dir, fmt.Sprint("other", i)), nil, 0o600)
+				if errors.Is(err, unix.ENOSPC) {
+					return
+				}
+				must(t, err)
+			}
+		},
+	}
+	for why, spoil := range spoils {
+		for _, there := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, there: %t", why, there), func(t *testing.T) {
+				t.Parallel()
+				dir := mount(t, "size=16M,nr_inodes=20")
+				path := filepath.Join(dir, "bmdb")
+				if there {
+					closed(t, open(t, path))
+				}
+				spoil(t, dir)
+				_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+				if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), why.Error()) {
+					t.Errorf("open: %s: %v", fleet.KindOf(err), err)
+				}
+				if !there {
+					return
+				}
+				_, _, err = sqlite.SchemaOf(t.Context(), path)
+				if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), why.Error()) {
+					t.Errorf("look at its schema: %s: %v", fleet.KindOf(err), err)
+				}
+			})
+		}
+	}
+}
