@@ -39,7 +39,8 @@ func Backup(ctx context.Context, path, to string) error {
 }
 
 // Restore puts the backup in the place of a database that is not there: KindConflict while one is,
-// or what belongs to one, and KindInUse while a process has it. What is restored has the backup's
+// or what belongs to one, or where the backup is of a newer release, and KindInUse while a process
+// has it. What is restored has the backup's
 // mark, so that nothing is destroyed on its word before `ironherd db accept-restore`.
 func Restore(ctx context.Context, backup, path string) (err error) {
 	if path, err = filepath.Abs(path); err != nil {
@@ -62,6 +63,14 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	}
 	if _, err := os.Stat(backup); err != nil {
 		return noDatabase(backup, err)
+	}
+	var have, want int64
+	unread := withFile(ctx, backup, func(db *sql.DB) (err error) {
+		have, want, err = schemaOf(ctx, db)
+		return err
+	})
+	if unread == nil && have > want { // what cannot be read is told of the copy
+		return fleet.Errorf(fleet.KindConflict, "the schema of %s (version %d) is newer than this binary knows (version %d): use a newer binary", backup, have, want)
 	}
 	err = duplicate(ctx, backup, file, "restored from "+filepath.Base(backup)+" at "+fleet.Instant(time.Now()))
 	if why, ok := errors.AsType[*driver.Error](err); ok && fleet.KindOf(err) == fleet.KindInvalid {

@@ -226,3 +226,26 @@ func TestRestoreNamesWhatIsNoBackup(t *testing.T) {
 
 // errorOf leaves out when the system is to call again.
 func errorOf(_ time.Duration, err error) error { return err }
+
+// TestRestoreOfANewerRelease: nothing that this binary has would open it, and it would be in the
+// way of the right backup.
+func TestRestoreOfANewerRelease(t *testing.T) {
+	t.Parallel()
+	dir, to := t.TempDir(), t.TempDir()
+	path, backup, restored := filepath.Join(dir, "bmdb"), filepath.Join(dir, "backup"), filepath.Join(to, "bmdb")
+	db := open(t, path)
+	_, err := bmdb.Exec(t.Context(), db, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)")
+	must(t, err)
+	must(t, sqlite.Backup(t.Context(), path, backup))
+	closed(t, db)
+	if err := sqlite.Restore(t.Context(), backup, restored); fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("%s: %v", fleet.KindOf(err), err)
+	}
+	entries, err := os.ReadDir(to)
+	must(t, err)
+	for _, e := range entries {
+		if e.Name() != "bmdb.lock" {
+			t.Errorf("it left %s", e.Name())
+		}
+	}
+}
