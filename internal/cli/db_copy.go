@@ -30,7 +30,7 @@ accept-restore" on it ends that.
 Afterwards there are two databases of one fleet, and a control plane on each would undo what the other does. So both wait, with whatever
 destroys or restarts machines, until you say which one counts: put its URL into the configuration, run "ironherd db accept-restore", and
 put the other one away.`,
-		Example: `  ironherd db copy --from sqlite:/var/lib/ironherd/ironherd.db --to postgres://ironherd@db.example/ironherd`,
+		Example: `  ironherd db copy --from sqlite:/var/lib/ironherd/ironherd.db --to 'postgres://ironherd@db.example/ironherd?sslmode=verify-full'`,
 		Args:    exactly,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the database that has the fleet: sqlite:FILE or postgres://user@host:port/database")
