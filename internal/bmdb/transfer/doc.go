@@ -10,7 +10,7 @@
 //     fails the copy. Epochs, generations, tokens and history go on where they were.
 //   - The source is not in use: an embedded database is locked by its engine; on an engine for many
 //     processes no session may be alive. The sessions that are left are ended first, so that nobody
-//     holds anything in the copy.
+//     holds anything in the copy. A session or an agent API that begins meanwhile fails the copy.
 //   - The target is empty, and stays so if anything fails.
 //
 // # Two databases, one fleet

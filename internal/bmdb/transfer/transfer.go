@@ -38,8 +38,8 @@ type Report struct {
 }
 
 // Copy copies everything from one database to the other; the target has the schema and nothing
-// else. Both engines are closed when it returns. KindInUse when the source is in use, KindConflict
-// when the target is not empty or the schemas differ.
+// else. Both engines are closed when it returns. KindInUse when the source is in use, also when
+// that begins while it is copied, KindConflict when the target is not empty or the schemas differ.
 func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err error) {
 	defer func() { err = errors.Join(err, to.Close()) }()
 	source, err := bmdb.Open(ctx, from, bmdb.Options{})
@@ -70,6 +70,9 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 				return err
 			}
 			r = c.report
+			if err := undisturbed(ctx, from, src); err != nil {
+				return err
+			}
 			if err := mark(ctx, dst, "copied from "+o.From); err != nil {
 				return err
 			}
@@ -146,6 +149,32 @@ func deaf(ctx context.Context, from bmdb.Engine) error {
 		}
 		return fleet.Errorf(fleet.KindInUse, "the source is in use, by an agent API: stop every control plane that has the role %s on it; one that has stopped counts until %s",
 			fleet.RoleAgentAPI, fleet.Instant(time.UnixMicro(until)))
+	})
+}
+
+// undisturbed fails when somebody began to use the source after the snapshot that was copied: a
+// session or an agent API that there is, or that there was. That of an embedded database is of no
+// account, as with deaf.
+func undisturbed(ctx context.Context, from bmdb.Engine, snapshot bmdb.Tx) error {
+	if from.Properties().SingleProcess {
+		return nil
+	}
+	type use struct{ live, started, heard int64 }
+	of := func(ctx context.Context, tx bmdb.Tx) (u use, err error) {
+		err = tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM session WHERE ended_at = 0),
+			(SELECT COALESCE(MAX(started_at), 0) FROM session), (SELECT COALESCE(MAX(valid_until), 0) FROM listener)`).Scan(&u.live, &u.started, &u.heard)
+		return u, err
+	}
+	copied, err := of(ctx, snapshot)
+	if err != nil {
+		return err
+	}
+	return from.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		now, err := of(ctx, tx)
+		if err == nil && (now != copied || now.live > 0) {
+			err = fleet.Errorf(fleet.KindInUse, "a control plane was started on the source meanwhile, and the copy has nothing of what it did: stop every control plane on it, and copy again")
+		}
+		return err
 	})
 }
 

@@ -321,6 +321,51 @@ func TestCopyOfADatabaseInUse(t *testing.T) {
 	}
 }
 
+// TestCopyBesideAControlPlaneThatIsStarted: what it did is in the source alone, so the copy does
+// not count, whether it still runs or not.
+func TestCopyBesideAControlPlaneThatIsStarted(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for what, work := range map[string]func(db *bmdb.DB) error{
+		"it runs": func(db *bmdb.DB) error {
+			return errorOfStart(db.StartSession(ctx, bmdb.SessionOptions{Component: "updater", Lease: time.Minute}))
+		},
+		"it has run": func(db *bmdb.DB) error {
+			s, err := db.StartSession(ctx, bmdb.SessionOptions{Component: "updater", Lease: time.Minute})
+			if err != nil {
+				return err
+			}
+			return s.Close(ctx, "done")
+		},
+		"an agent API": func(db *bmdb.DB) error { return db.ListenerAlive(ctx, time.Minute, 30*time.Second) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			source, target := engines.Postgres().New(t), engines.SQLite().New(t)
+			lived(t, source)
+			started := false
+			_, err := transfer.Copy(ctx, source.Open(t), target.Open(t), transfer.Options{Progress: func(string, int64, int64) {
+				if started {
+					return
+				}
+				started = true
+				db := open(t, source)
+				if err := errors.Join(work(db), db.Close()); err != nil {
+					t.Error(err)
+				}
+			}})
+			if fleet.KindOf(err) != fleet.KindInUse || !strings.Contains(err.Error(), "was started on the source") {
+				t.Errorf("%s: %v", fleet.KindOf(err), err)
+			}
+			if source, target := restored(t, source), restored(t, target); source != "" || target != "" {
+				t.Errorf("the source is marked %q, and the target %q", source, target)
+			}
+		})
+	}
+}
+
+func errorOfStart(_ *bmdb.Session, err error) error { return err }
+
 // lapse has the time go by in which the agent API that was stopped still counts as up.
 func lapse(t *testing.T, d engines.Database) {
 	t.Helper()
