@@ -28,6 +28,9 @@ type CopiedTable struct {
 // CopyDatabase calls progress after each batch. replaced counts the texts that the target could not
 // store as they were.
 func CopyDatabase(ctx context.Context, from, to string, progress func(table string, rows, of int64)) (tables []CopiedTable, replaced int64, err error) {
+	if from == to {
+		return nil, 0, fleet.Errorf(fleet.KindInvalid, "--from and --to name the same database: a copy goes into a new one")
+	}
 	source, err := openURL(ctx, from, isSource)
 	if err != nil {
 		return nil, 0, err

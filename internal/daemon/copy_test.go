@@ -46,6 +46,9 @@ func TestCopyDatabase(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", path, r, err)
 		}
 	}
+	if _, _, err := daemon.CopyDatabase(t.Context(), "sqlite:"+from, "sqlite:"+from, nil); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "same database") {
+		t.Errorf("into itself: %v", err)
+	}
 	for url, want := range map[string]fleet.Kind{
 		"sqlite:" + to + "x": fleet.KindNotFound, "mysql://h/d": fleet.KindInvalid, "postgres://u:p@h/d": fleet.KindInvalid,
 		"postgres://h/d?password=p": fleet.KindInvalid, "": fleet.KindInvalid,

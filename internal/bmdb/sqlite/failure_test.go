@@ -68,7 +68,7 @@ func TestAFullDisk(t *testing.T) {
 		}
 	}
 	limit("1") // SQLite makes that as many as there are
-	const says = "is full: make room on it, and everything goes on by itself"
+	const says = "is full: make room on it; a control plane goes on by itself then, and a command is run again"
 	wantDisk(t, e.Update(t.Context(), big(1000)), path, says)
 	wantDisk(t, e.Extend(t.Context(), big(1000)), path, says)
 	refused := fleet.Errorf(fleet.KindConflict, "no")
