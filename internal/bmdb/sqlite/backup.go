@@ -35,13 +35,15 @@ func Backup(ctx context.Context, path, to string) error {
 	if err != nil {
 		return err
 	}
-	return duplicate(ctx, path, to, "made from the backup of "+fleet.Instant(time.Now()))
+	return duplicate(ctx, path, to, func(ctx context.Context, db *sql.DB) error {
+		return seal(ctx, db, path, "made from the backup of "+fleet.Instant(time.Now()))
+	})
 }
 
 // Restore puts the backup in the place of a database that is not there: KindConflict while one is,
 // or what belongs to one, or where the backup is of a newer release, and KindInUse while a process
-// has it. What is restored has the backup's
-// mark, so that nothing is destroyed on its word before `ironherd db accept-restore`.
+// has it. What is restored has the backup's mark, so that nothing is destroyed on its word before
+// `ironherd db accept-restore`. It goes on at this host's time.
 func Restore(ctx context.Context, backup, path string) (err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "database path: %w", err)
@@ -72,7 +74,13 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	if unread == nil && have > want { // what cannot be read is told of the copy
 		return fleet.Errorf(fleet.KindConflict, "the schema of %s (version %d) is newer than this binary knows (version %d): use a newer binary", backup, have, want)
 	}
-	err = duplicate(ctx, backup, file, "restored from "+filepath.Base(backup)+" at "+fleet.Instant(time.Now()))
+	err = duplicate(ctx, backup, file, func(ctx context.Context, db *sql.DB) error {
+		err := seal(ctx, db, backup, "restored from "+filepath.Base(backup)+" at "+fleet.Instant(time.Now()))
+		if err != nil {
+			return err
+		}
+		return goOnNow(ctx, db)
+	})
 	if why, ok := errors.AsType[*driver.Error](err); ok && fleet.KindOf(err) == fleet.KindInvalid {
 		switch why.Code() & 0xff {
 		// SQLITE_ERROR: it has none of our tables.
@@ -107,9 +115,8 @@ func removeAbandoned(dir string) {
 	}
 }
 
-// duplicate writes what is in one database file into a new one, checks it and marks it with the
-// evidence.
-func duplicate(ctx context.Context, from, to, evidence string) (err error) {
+// duplicate writes what is in one database file into a new one, and has it marked.
+func duplicate(ctx context.Context, from, to string, mark func(context.Context, *sql.DB) error) (err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return exists(to)
 	}
@@ -143,7 +150,7 @@ func duplicate(ctx context.Context, from, to, evidence string) (err error) {
 	if err != nil {
 		return classify(from, err)
 	}
-	if err := withFile(ctx, partial.Name(), func(db *sql.DB) error { return seal(ctx, db, from, evidence) }); err != nil {
+	if err := withFile(ctx, partial.Name(), func(db *sql.DB) error { return mark(ctx, db) }); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
 	if err := partial.Sync(); err != nil {
@@ -209,24 +216,26 @@ func seal(ctx context.Context, db *sql.DB, from, evidence string) error {
 	if verdict != "ok" {
 		return fleet.Errorf(fleet.KindInvalid, "the copy of %s is damaged: %s", from, verdict)
 	}
+	// The database's time may be ahead of this host's. A backup has been told already: what counts is
+	// when it came back.
+	_, err := db.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) SELECT 1, max($1, clock), $2 FROM database_mark WHERE true
+		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, time.Now().UnixMicro(), evidence)
+	return err
+}
+
+// goOnNow makes a copy that comes back go on now, however old it is, and tells in its evidence how
+// old. Time that went on from the copy's would be behind restored.at, and leap when a person accepts
+// the restore.
+func goOnNow(ctx context.Context, db *sql.DB) error {
 	var used int64
 	if err := db.QueryRowContext(ctx, "SELECT COALESCE(max(clock), 0) FROM database_mark").Scan(&used); err != nil {
 		return err
 	}
 	now := time.Now().UTC()
-	if leapt := bmdb.Leapt(time.UnixMicro(used).UTC(), now); used > 0 && leapt != "" {
-		evidence += "; " + leapt
+	_, err := db.ExecContext(ctx, "UPDATE database_mark SET clock = max(clock, $1)", now.UnixMicro())
+	if leapt := bmdb.Leapt(time.UnixMicro(used).UTC(), now); err == nil && used > 0 && leapt != "" {
+		_, err = db.ExecContext(ctx, "UPDATE restored SET evidence = evidence || $1", "; "+leapt)
 	}
-	// The database's time may be ahead of this host's. A backup has been told already: what counts is
-	// when it came back.
-	_, err := db.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) SELECT 1, max($1, clock), $2 FROM database_mark WHERE true
-		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, now.UnixMicro(), evidence)
-	if err != nil {
-		return err
-	}
-	// A person says by it that the database goes on now, however old the copy is. Time that went on
-	// from the copy's would be behind restored.at, and leap when the restore is accepted.
-	_, err = db.ExecContext(ctx, "UPDATE database_mark SET clock = max(clock, $1)", now.UnixMicro())
 	return err
 }
 

@@ -71,6 +71,31 @@ func TestOldBackup(t *testing.T) {
 	}
 }
 
+// TestABackupKeepsItsTime: a clock that the database does not believe is none for its backup.
+func TestABackupKeepsItsTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, backup := filepath.Join(dir, "bmdb"), filepath.Join(dir, "backup")
+	synctest.Test(t, func(t *testing.T) {
+		closed(t, openDB(t, path))
+		time.Sleep(800 * 24 * time.Hour) // the clock is wrong
+		db := openDB(t, path)
+		now, err := db.Now(t.Context())
+		must(t, err)
+		must(t, sqlite.Backup(t.Context(), path, backup))
+		closed(t, db)
+		db = openDB(t, backup)
+		defer closed(t, db)
+		then, err := db.Now(t.Context())
+		must(t, err)
+		env, err := db.Environment(t.Context())
+		must(t, err)
+		if then.Sub(now).Abs() > time.Hour || !strings.Contains(env.Restored, "800 days after the database was last used") {
+			t.Errorf("its time is %s from that of the database: %s", then.Sub(now), env.Restored)
+		}
+	})
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
