@@ -224,8 +224,8 @@ func seal(ctx context.Context, db *sql.DB, from, evidence string) error {
 }
 
 // goOnNow makes a copy that comes back go on now, however old it is, and tells in its evidence how
-// old. Time that went on from the copy's would be behind restored.at, and leap when a person accepts
-// the restore.
+// old. Time that went on from the copy's would be behind restored.at, and leap when a person
+// accepts the restore.
 func goOnNow(ctx context.Context, db *sql.DB) error {
 	var used int64
 	if err := db.QueryRowContext(ctx, "SELECT COALESCE(max(clock), 0) FROM database_mark").Scan(&used); err != nil {
