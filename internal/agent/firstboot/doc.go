@@ -8,8 +8,9 @@
 // nowhere else. A system without one was not installed by a control plane; it has nothing to do,
 // which is no error. Nor has one whose disk has none of the partitions that the install has
 // recorded which wrote the area: it came there by other means. That is asked until the first boot
-// has begun, and /var/lib/ironherd/first-boot-begun remembers that it has: since then the system
-// may have changed its partitions.
+// has begun, and /var/lib/ironherd/first-boot-begun remembers that it has, and with which install:
+// since then the system may have changed its partitions, or have grown over a disk with the area of
+// another install.
 //
 // The host key that the install has brought becomes the system's: both files of it, and then sshd
 // is told. A run that was cut short in the midst of that is made up for by the next one.

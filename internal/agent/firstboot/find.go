@@ -21,8 +21,12 @@ import (
 // of that disk; nil where none of them has one. No other disk is read: what lies there is of
 // another install, and may have come with a recycled disk, a USB stick or a LUN. Nor is an area
 // believed that is of what was on the disk before, unless this system has begun with its first
-// boot: since then it may have made all its partitions anew.
-func find(options Options, begun bool) (*agentv1.FirstBoot, string, error) {
+// boot: since then it may have made all its partitions anew. It may also have grown over a disk
+// that holds the area of another install. Of several areas, the one counts that it has begun with.
+// Where no disk has that one, an area whose install is still on its disk goes before another.
+func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, err error) {
+	mark, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
+	most := 0
 	var problems []error
 	for _, name := range rootDisks(options.Root) {
 		first, replaced, err := read(filepath.Join(options.Root, "dev", strings.ReplaceAll(name, "!", "/")))
@@ -33,11 +37,28 @@ func find(options Options, begun bool) (*agentv1.FirstBoot, string, error) {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
-		if first != nil {
-			return first, name, nil
+		claim := 1
+		switch {
+		case first == nil:
+			continue
+		case string(mark) == markOf(first.GetToken()):
+			claim = 3
+		case !replaced:
+			claim = 2
+		}
+		if claim > most {
+			best, disk, most = first, name, claim
 		}
 	}
+	if best != nil {
+		return best, disk, nil
+	}
 	return nil, "", errors.Join(problems...)
+}
+
+// markOf is what begunFile has, once the first boot of that install has begun.
+func markOf(token *agentv1.BootToken) string {
+	return fmt.Sprintf("%s %d %d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt())
 }
 
 // read returns what the first-boot area of a disk says, and whether it is of what was there before;

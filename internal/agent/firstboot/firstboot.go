@@ -23,7 +23,8 @@ import (
 const (
 	stateDir = "var/lib/ironherd"
 	dataFile = stateDir + "/first-boot"
-	// begunFile is there from when the first-boot area was found.
+	// begunFile is there from when the first-boot area was found, and says of which install it is.
+	// Older versions left it empty.
 	begunFile = stateDir + "/first-boot-begun"
 	ranFile   = stateDir + "/first-boot-ran"
 	doneFile  = stateDir + "/first-boot-done"
@@ -74,7 +75,8 @@ func Run(ctx context.Context, options Options) error {
 	if before {
 		return goOnCalling(ctx, options, first.GetToken(), 0)
 	}
-	if err := writeFile(begun, nil, 0o600); err != nil { // the system is up all the same
+	// Where this fails, the system is up all the same.
+	if err := writeFile(begun, []byte(markOf(first.GetToken())), 0o600); err != nil {
 		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
 	}
 	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {

@@ -1,0 +1,72 @@
+package firstboot
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// TestARootThatGrewOverAnotherDiskKeepsItsArea: somebody adds a disk to the volume group of a
+// watched system. That disk holds the area of an older install of the machine. A call in its name
+// is refused for ever, or is the last one.
+func TestARootThatGrewOverAnotherDiskKeepsItsArea(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		// own and other are the partitions of the system's disk and of the added one, after that.
+		own, other []uint32
+		// unmarked: the first boot was begun by a version that did not write down of which install.
+		unmarked bool
+	}{
+		"a disk with other partitions now":           {own: []uint32{2048}, other: []uint32{6144}},
+		"a partition of a disk, and its own changed": {own: []uint32{6144}, other: []uint32{8192}},
+		"first booted by an older version":           {own: []uint32{2048}, other: []uint32{6144}, unmarked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlane(t, 0)
+			s := newSystem(t, p, "")
+			s.onVolume(t, "sdb/sdb2")
+			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
+			s.partitioned(t, "sdb", 2048)
+			ctx, powerOff := context.WithCancel(t.Context())
+			p.wanted, p.heard = 2, func(n int) {
+				if n == 2 {
+					powerOff()
+				}
+			}
+			if err := s.runUntil(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if c.unmarked {
+				s.write(t, begunFile, "")
+			}
+			older := proto.CloneOf(s.token)
+			older.InstallGeneration = 2
+			s.disk(t, "sda", &agentv1.FirstBoot{Token: older, Content: s.partitioned(t, "sda", 8192)})
+			s.partitioned(t, "sda", c.other...)
+			s.partitioned(t, "sdb", c.own...)
+			s.onVolume(t, "sda")
+			p.mu.Lock()
+			p.reports, p.wanted, p.heard = nil, 0, nil
+			p.mu.Unlock()
+			if err := s.run(t); err != nil || p.calls() != 1 || p.reports[0].GetInstallGeneration() != 3 {
+				t.Errorf("it calls as %v, %v", p.reports, err)
+			}
+		})
+	}
+}
+
+// onVolume puts the root file system on a logical volume, if it is on none, and a device below it.
+func (s *system) onVolume(t *testing.T, device string) {
+	t.Helper()
+	volume := "sys/devices/virtual/block/dm-0"
+	if !isThere(s.root + "/sys/dev/block/253:0") {
+		s.write(t, "proc/self/mountinfo", "22 1 253:0 / / rw - ext4 /dev/mapper/root rw\n")
+		s.link(t, "../../devices/virtual/block/dm-0", "sys/dev/block/253:0")
+	}
+	s.link(t, "../../../../"+device, volume+"/slaves/"+filepath.Base(device))
+}
