@@ -36,7 +36,7 @@ the machine over by kexec starts the kernel of the installed system itself: the 
 
 With --seen-up, the control plane asks instead: by SSH, where the system must own the host key that the install brings (cloud-init and images of
 ironherd image build take it), or by a GET of an http or https URL, whose host is only a name: the connection goes to the machine's own address,
-and {address} stands for it. With --watch it goes on asking, or the system goes on saying that it is up.
+and {address} in the place of the host stands for it. With --watch it goes on asking, or the system goes on saying that it is up.
 
 The image is one that the control plane knows by name (see ironherd image list), or a URL with a digest: of the raw image, of the file as it is
 served (which publishers give), or both; an oci URL has one. A disk that holds something is only written with --erase, unless that is the newest

@@ -29,8 +29,8 @@ const (
 type SeenUp struct {
 	By SeenBy `json:"by,omitempty"`
 	// URL to ask for, with SeenByHTTP. The connection always goes to the machine's own address, by the
-	// URL's port: the host is only what the request and the certificate name. AddressPlaceholder
-	// stands for the address.
+	// URL's port: the host is only what the request and the certificate name. AddressPlaceholder, as
+	// the whole host, stands for the address.
 	URL string `json:"url,omitempty"`
 	// CA are the certificates, in PEM form, that an https certificate must chain to; empty: the
 	// public roots of the control plane.
@@ -121,6 +121,10 @@ func probeURLProblem(text string) string {
 		return "must be unit, ssh, or an http or https URL with a host"
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "must not have a user, password, query or fragment in its URL, because everybody who may read can see it"
+	}
+	before, after, named := strings.Cut(text, AddressPlaceholder)
+	if named && (!strings.EqualFold(before, u.Scheme+"://") || u.Hostname() != "address.invalid" || strings.Contains(after, AddressPlaceholder)) {
+		return "must have " + AddressPlaceholder + " in the place of the whole host, and nowhere else: the address is filled in there alone"
 	}
 	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
 		return "must name the machine as " + AddressPlaceholder + ", or by a name: the connection goes to its own address, whatever the URL says"

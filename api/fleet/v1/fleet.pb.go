@@ -3009,7 +3009,8 @@ type InstallMachineRequest struct {
 	// How the installed system is seen to have come up: "unit" (or empty): a unit of the system calls
 	// in; "ssh": it answers SSH with the host key that the install brings; or an http or https URL,
 	// which answers a GET with a status from 200 to 399. The connection goes to the machine's own
-	// address, whatever host the URL names; "{address}" stands for the address.
+	// address, whatever host the URL names; "{address}", in the place of the host, stands for the
+	// address.
 	SeenUp string `protobuf:"bytes,11,opt,name=seen_up,json=seenUp,proto3" json:"seen_up,omitempty"`
 	// Certificates in PEM form that an https certificate must chain to, at most 64 KiB; empty: the
 	// public roots of the control plane.
