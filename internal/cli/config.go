@@ -67,6 +67,9 @@ those hosts out, and "ironherd provider show" says why. It asks for a token that
 			result.Roles = append(result.Roles, string(r))
 		}
 		err = a.say(*output, result, "%s is right: %s, %s", a.configFile, plural(len(loaded.Providers), "provider"), plural(len(loaded.Roles), "role"))
+		for _, caveat := range loaded.Caveats() {
+			a.note("%s", caveat)
+		}
 		a.noteOwner(loaded.Dir)
 		return err
 	}

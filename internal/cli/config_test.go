@@ -93,3 +93,33 @@ func TestConfigCheckInFull(t *testing.T) {
 		golden(t, name, strings.ReplaceAll(r.stdout, file, "FILE"))
 	}
 }
+
+// TestConfigCheckTellsCaveats: a provider's install may await what its image never does.
+func TestConfigCheckTellsCaveats(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yaml"), []byte("hosts: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		firstBoot, seenUp string
+		told              bool
+	}{
+		"cloud-init":                   {"first_boot: nocloud, ", "unit", true},
+		"cloud-init, asked by SSH":     {"first_boot: nocloud, ", "ssh", false},
+		"an image that reads the area": {"", "unit", false},
+	} {
+		file := filepath.Join(dir, "ironherd.yaml")
+		content := "agent_api: {endpoint: 'herd.example:1'}\ninitializer: {agent_executable: /dev/null}\nroles: [janitor]\nimages:\n" +
+			"  - {name: os, " + test.firstBoot + "url: 'https://h/os.raw', digest: 'sha256:" + strings.Repeat("ab", 32) + "'}\nproviders:\n" +
+			"  - {name: rack, kind: static, static: {path: hosts.yaml}, install: {image: os, seen_up: " + test.seenUp + "}}\n"
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const mind = "Of providers[0].install, mind that the installed system counts as up when a unit of it calls"
+		r := run(t, nil, "config", "check", file)
+		if r.code != 0 || strings.HasPrefix(r.stderr, mind) != test.told || strings.Contains(r.stderr, "with seen_up: ssh the system is asked") != test.told {
+			t.Errorf("%s: %d, %q, %q", name, r.code, r.stdout, r.stderr)
+		}
+	}
+}

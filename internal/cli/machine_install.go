@@ -155,6 +155,7 @@ type wantedInstall struct {
 // install requests all installs, and prints each, before it waits for any: they run side by side.
 func (a *app) install(ctx context.Context, client fleetClient, machines []string, wanted *fleetv1.InstallMachineRequest, f *verbFlags, wait bool) error {
 	var begun wantedInstalls
+	caveat := ""
 	missed := forEach(ctx, a, machines, asTyped, func(ctx context.Context, machine string) error {
 		request := &fleetv1.InstallMachineRequest{
 			Machine: machine, Image: wanted.GetImage(), ImageName: wanted.GetImageName(), RootDisk: wanted.GetRootDisk(),
@@ -164,9 +165,11 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 		if err != nil {
 			return err
 		}
+		caveat = response.GetCaveat() // that of all: they are asked for the same
 		begun.Machines = append(begun.Machines, wantedInstall{machine, response.GetInstallGeneration()})
 		return a.sayOne(*f.output, "%s: install generation %d is wanted", machine, response.GetInstallGeneration())
 	})
+	a.noteCaveat(caveat)
 	if len(begun.Machines) == 0 {
 		return missed
 	}
@@ -178,6 +181,13 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 		return a.waitInstalled(ctx, client, m.Machine, m.Machine, m.Generation)
 	})
 	return afterWaiting(ctx, missed, err)
+}
+
+// noteCaveat tells what may keep an install from being seen as up.
+func (a *app) noteCaveat(caveat string) {
+	if caveat != "" {
+		a.note("Mind that %s.", caveat)
+	}
 }
 
 // pollInterval is how often a waiting command asks.

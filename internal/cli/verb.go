@@ -195,6 +195,7 @@ func (a *app) makePlan(ctx context.Context, client fleetClient, request *fleetv1
 	case err != nil:
 		return nil, err
 	}
+	a.noteCaveat(response.GetCaveat())
 	plan := response.GetPlan()
 	if after := request.GetAfter(); after != "" && len(plan.GetMachines()) > 0 && plan.GetMachines()[0].GetMachineId() <= after {
 		return nil, fleet.Errorf(fleet.KindUnknown, "the control plane is too old to know --after, and this plan is not carried out: upgrade it, or name machines")

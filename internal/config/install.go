@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -122,4 +123,20 @@ func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallR
 		Generation: 1, Actor: actor,
 		Image: image, RootDisk: i.RootDisk, FirstBootData: data, SeenUp: seenUp,
 	}, nil
+}
+
+// Caveats says of each provider's install what may keep its systems from being seen as up, in one
+// sentence.
+func (c Config) Caveats() (caveats []string) {
+	for n, p := range c.Providers {
+		if p.Install == nil {
+			continue
+		}
+		image, _ := p.Install.image(c.Catalogue()) // checked
+		q := fleet.InstallRequest{Image: image, SeenUp: fleet.ParseSeenUp(p.Install.SeenUp)}
+		if caveat := q.Caveat("seen_up: ssh"); caveat != "" {
+			caveats = append(caveats, fmt.Sprintf("Of providers[%d].install, mind that %s.", n, caveat))
+		}
+	}
+	return caveats
 }

@@ -200,6 +200,22 @@ type InstallRequest struct {
 	SeenUp SeenUp
 }
 
+// MayLackUnit reports whether the call of a unit is to show that the system is up, while its image
+// is one for cloud-init: those of distributions have no such unit.
+func (q InstallRequest) MayLackUnit() bool {
+	return q.SeenUp.By == SeenByUnit && q.Image.FirstBoot != FirstBootArea
+}
+
+// Caveat says what may keep the system from being seen as up; "": nothing that is known. ask is how
+// the reader of it wants a system to be asked by SSH.
+func (q InstallRequest) Caveat(ask string) string {
+	if !q.MayLackUnit() {
+		return ""
+	}
+	return "the installed system counts as up when a unit of it calls (ironherd-firstboot), and an image with cloud-init may have none: recovery restarts a machine " +
+		"whose unit never calls, and in the end quarantines it; with " + ask + " the system is asked instead"
+}
+
 // InstallAttempt is the newest attempt that was handed to the agent. Committed before it is handed
 // out. Written by the agent API.
 type InstallAttempt struct {

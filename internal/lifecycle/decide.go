@@ -407,9 +407,12 @@ func (c judgement) install() want {
 // which the machine falls silent: by then it is judged again, whatever becomes of its recovery.
 // What is seen by probes is judged after each.
 func (c judgement) installedComesUp() want {
-	const reason = "waiting for the installed system to come up"
+	const reason = "waiting for the unit of the installed system to call"
 	t, any := c.trouble()
-	if !any || c.probed() || c.repairing() != nil || !t.at.After(c.now) {
+	if c.probed() {
+		return waiting("waiting for the installed system to answer %s", c.r.InstallRequest.SeenUp.Asks())
+	}
+	if !any || c.repairing() != nil || !t.at.After(c.now) {
 		return waiting(reason)
 	}
 	return dueAt(t.at, reason)

@@ -367,17 +367,24 @@ var wayOfAMachine = []scenario{
 		state: fleet.StateBooting,
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, "booting"},
-			{install, lifecycle.Later, 20, "come up"}, // its state changes then
-			{recovery, lifecycle.Later, 30, "has not come up 15m0s after"},
+			// its state changes then
+			{install, lifecycle.Later, 20, "waiting for the unit of the installed system to call"},
+			{recovery, lifecycle.Later, 30, "the unit of the installed system has not called 15m0s after the install, and"},
 		},
 	},
 	{
 		name: "the installed system never came up", steps: written, now: 21,
 		state: fleet.StateSilent,
 		want: []due{
-			{install, lifecycle.Waiting, 0, "come up"},
-			{recovery, lifecycle.Later, 30, "has not come up"},
+			{install, lifecycle.Waiting, 0, "waiting for the unit of the installed system to call"},
+			{recovery, lifecycle.Later, 30, "the unit of the installed system has not called"},
 		},
+	},
+	{
+		name: "a system with cloud-init never called", now: 21,
+		steps: with(written, func(r *fleet.Record) { r.InstallRequest.Image.FirstBoot = fleet.FirstBootNoCloud }),
+		state: fleet.StateSilent, reason: "after the install (an image with cloud-init may have no such unit)",
+		want: []due{{recovery, lifecycle.Later, 30, "(an image with cloud-init may have no such unit), and there is no sign of life"}},
 	},
 	{
 		name: "installed: nothing is wanted", steps: up, now: 500,

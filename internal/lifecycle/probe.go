@@ -104,6 +104,15 @@ func (c judgement) probed() bool {
 	return c.r.InstallRequest != nil && c.r.InstallRequest.SeenUp.By != fleet.SeenByUnit
 }
 
+// mayLackUnit hints that no call may ever come of an install that is to be seen by one; "" where
+// nothing speaks for that.
+func (c judgement) mayLackUnit() string {
+	if q := c.r.InstallRequest; q != nil && q.MayLackUnit() {
+		return " (an image with cloud-init may have no such unit)"
+	}
+	return ""
+}
+
 // mayHaveWritten reports whether nobody has heard how the newest attempt at an install ended, and
 // its system would prove by SSH that it is the one.
 func (c judgement) mayHaveWritten() bool {

@@ -88,7 +88,7 @@ func (c judgement) expected() (trouble, bool) {
 	case c.awaitingBoot():
 		return trouble{
 			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout), unheard: true,
-			reason: fmt.Sprintf("the installed system has not come up %s after the install", policy.BootTimeout),
+			reason: fmt.Sprintf("the unit of the installed system has not called %s after the install%s", policy.BootTimeout, c.mayLackUnit()),
 		}, true
 	case c.agent() == nil:
 		return c.unanswered()

@@ -60,7 +60,7 @@ func (c judgement) state() (fleet.State, string) {
 	case c.awaitingBoot() && c.probed():
 		return fleet.StateBooting, strings.TrimSuffix("waiting for the installed system to answer "+r.InstallRequest.SeenUp.Asks()+": "+c.found(), ": ")
 	case c.awaitingBoot():
-		return fleet.StateBooting, "waiting for the installed system to come up"
+		return fleet.StateBooting, "waiting for the unit of the installed system to call" + c.mayLackUnit()
 	case c.agent() == nil && r.Provided.Status != fleet.ProviderStatusActive:
 		return fleet.StateProvisioning, detail(r.Provided)
 	case c.agent() == nil:

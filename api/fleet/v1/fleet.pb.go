@@ -3128,8 +3128,10 @@ func (x *InstallMachineRequest) GetKexec() bool {
 type InstallMachineResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	InstallGeneration int64                  `protobuf:"varint,1,opt,name=install_generation,json=installGeneration,proto3" json:"install_generation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What may keep the install from being seen as up; empty: nothing that is known.
+	Caveat        string `protobuf:"bytes,2,opt,name=caveat,proto3" json:"caveat,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstallMachineResponse) Reset() {
@@ -3167,6 +3169,13 @@ func (x *InstallMachineResponse) GetInstallGeneration() int64 {
 		return x.InstallGeneration
 	}
 	return 0
+}
+
+func (x *InstallMachineResponse) GetCaveat() string {
+	if x != nil {
+		return x.Caveat
+	}
+	return ""
 }
 
 type RetryMachineRequest struct {
@@ -3727,7 +3736,9 @@ type CreatePlanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Plan  *Plan                  `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
 	// By which labels the machines were selected.
-	Labels        []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
+	Labels []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
+	// What may keep a reinstall from being seen as up; empty: nothing that is known.
+	Caveat        string `protobuf:"bytes,3,opt,name=caveat,proto3" json:"caveat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3774,6 +3785,13 @@ func (x *CreatePlanResponse) GetLabels() []string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *CreatePlanResponse) GetCaveat() string {
+	if x != nil {
+		return x.Caveat
+	}
+	return ""
 }
 
 type GetPlanRequest struct {
@@ -5183,9 +5201,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"seen_up_ca\x18\f \x01(\tR\bseenUpCa\x12\x14\n" +
 	"\x05watch\x18\r \x01(\bR\x05watch\x12\x14\n" +
-	"\x05kexec\x18\x0e \x01(\bR\x05kexec\"G\n" +
+	"\x05kexec\x18\x0e \x01(\bR\x05kexec\"_\n" +
 	"\x16InstallMachineResponse\x12-\n" +
-	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\"I\n" +
+	"\x12install_generation\x18\x01 \x01(\x03R\x11installGeneration\x12\x16\n" +
+	"\x06caveat\x18\x02 \x01(\tR\x06caveat\"I\n" +
 	"\x13RetryMachineRequest\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\tR\aprocess\"4\n" +
@@ -5224,10 +5243,11 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05lasts\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05lasts\x12\x14\n" +
 	"\x05after\x18\r \x01(\tR\x05after\x12#\n" +
 	"\rallow_refused\x18\x0e \x01(\bR\fallowRefused\x12\x16\n" +
-	"\x06labels\x18\x0f \x03(\tR\x06labels\"Y\n" +
+	"\x06labels\x18\x0f \x03(\tR\x06labels\"q\n" +
 	"\x12CreatePlanResponse\x12+\n" +
 	"\x04plan\x18\x01 \x01(\v2\x17.ironherd.fleet.v1.PlanR\x04plan\x12\x16\n" +
-	"\x06labels\x18\x02 \x03(\tR\x06labels\" \n" +
+	"\x06labels\x18\x02 \x03(\tR\x06labels\x12\x16\n" +
+	"\x06caveat\x18\x03 \x01(\tR\x06caveat\" \n" +
 	"\x0eGetPlanRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\">\n" +
 	"\x0fGetPlanResponse\x12+\n" +

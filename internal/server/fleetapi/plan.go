@@ -25,7 +25,11 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 			return nil, err
 		}
 		made := func(plan bmdb.Plan) (*fleetv1.CreatePlanResponse, error) {
-			return &fleetv1.CreatePlanResponse{Plan: planMessage(plan), Labels: req.GetLabels()}, nil
+			response := &fleetv1.CreatePlanResponse{Plan: planMessage(plan), Labels: req.GetLabels()}
+			if wanted.Install != nil {
+				response.Caveat = wanted.Install.Caveat("--seen-up ssh")
+			}
+			return response, nil
 		}
 		if len(wanted.Machines) == 0 {
 			return made(bmdb.Plan{Verb: wanted.Verb, Reason: wanted.Reason})

@@ -28,7 +28,7 @@ func (s *Service) InstallMachine(ctx context.Context, req *fleetv1.InstallMachin
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.InstallMachineResponse{InstallGeneration: int64(generation)}, nil
+		return &fleetv1.InstallMachineResponse{InstallGeneration: int64(generation), Caveat: wanted.Caveat("--seen-up ssh")}, nil
 	})
 }
 
