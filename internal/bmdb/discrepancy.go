@@ -55,7 +55,7 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 		}
 		c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
 	}
-	return nil
+	return t.q.SetCompared(ctx, statement.SetComparedParams{At: c.work.since, Name: provider})
 }
 
 // countDiscrepancies counts those of a provider, at most CountedAtMost.
@@ -70,10 +70,10 @@ func (d Discrepancy) identity() Discrepancy {
 }
 
 // Uncompared is a provider of which no discrepancies say little: no pass has compared its list with
-// the database lately, or none since the database came back.
+// the database lately, or none since the database looks restored.
 type Uncompared struct {
 	Provider fleet.ProviderName
-	// At is when the last pass that ended well had begun; zero: there was none.
+	// At is when the last pass had begun that compared it; zero: there was none.
 	At time.Time
 	// Why in one clause.
 	Why string
@@ -96,12 +96,14 @@ func (db *DB) Uncompared(ctx context.Context) ([]Uncompared, error) {
 		}
 		rows, err := t.q.ListProviders(ctx)
 		for _, row := range rows {
-			u := Uncompared{Provider: fleet.ProviderName(row.Name), At: instant(row.LastPassAt)}
+			// An older version tells only of passes that ended well.
+			compared := max(row.ComparedAt, row.LastPassAt)
+			u := Uncompared{Provider: fleet.ProviderName(row.Name), At: instant(compared)}
 			switch {
-			case row.LastPassAt == 0:
+			case compared == 0:
 				u.Why = "it was never compared"
-			case len(restored) > 0 && row.LastPassAt < restored[0]:
-				u.Why = fmt.Sprintf("it was last compared at %s, before the database came back at %s", fleet.Instant(u.At), fleet.Instant(instant(restored[0])))
+			case len(restored) > 0 && compared < restored[0]:
+				u.Why = fmt.Sprintf("it was last compared at %s, and the database looks restored since %s", fleet.Instant(u.At), fleet.Instant(instant(restored[0])))
 			case t.Now().Sub(u.At) > 2*env.Policy.ProvisionInterval+comparedFor:
 				u.Why = "it was last compared at " + fleet.Instant(u.At)
 			default:

@@ -19,8 +19,8 @@ func (a *app) discrepancyListCommand() *cobra.Command {
 		Short: "List discrepancies with their evidence and what can be done",
 		Long: `A discrepancy is a used machine at a provider that the database does not know, or a machine of the database that the provider does
 not have. While there is one, nothing new is created at that provider; what is managed is looked after all the same. It clears
-itself when the two agree again. What differs is known from passes over each provider's list: a provider that none has compared lately, or
-none since the database came back from a backup, is named.`,
+itself when the two agree again. What differs is known from passes over each provider's list: a provider that none has compared lately is
+named, and after a restore one that none has compared since, until that is accepted.`,
 		Example: `  ironherd discrepancy list`,
 		Args:    exactly,
 	}

@@ -2543,11 +2543,11 @@ func (x *ListDiscrepanciesResponse) GetUncompared() []*Uncompared {
 }
 
 // Uncompared is a provider whose list no pass has compared with the database lately, or since the
-// database came back.
+// database looks restored.
 type Uncompared struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// When the last pass that ended well had begun; absent: there was none.
+	// When the last pass had begun that compared it; absent: there was none.
 	ComparedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=compared_at,json=comparedAt,proto3" json:"compared_at,omitempty"`
 	// Why, in one clause.
 	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`

@@ -485,6 +485,7 @@ type Provider struct {
 	PausedAt     int64
 	PausedBy     string
 	PausedWhy    string
+	ComparedAt   int64
 }
 
 type ProviderLane struct {

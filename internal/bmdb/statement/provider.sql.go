@@ -389,7 +389,7 @@ func (q *Queries) GetIntentByCapacity(ctx context.Context, arg GetIntentByCapaci
 }
 
 const getProvider = `-- name: GetProvider :one
-SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why FROM provider WHERE name = $1
+SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why, compared_at FROM provider WHERE name = $1
 `
 
 func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error) {
@@ -408,6 +408,7 @@ func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error
 		&i.PausedAt,
 		&i.PausedBy,
 		&i.PausedWhy,
+		&i.ComparedAt,
 	)
 	return i, err
 }
@@ -959,7 +960,7 @@ func (q *Queries) ListProviderNames(ctx context.Context) ([]string, error) {
 }
 
 const listProviders = `-- name: ListProviders :many
-SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why FROM provider ORDER BY name
+SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why, compared_at FROM provider ORDER BY name
 `
 
 func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
@@ -984,6 +985,7 @@ func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
 			&i.PausedAt,
 			&i.PausedBy,
 			&i.PausedWhy,
+			&i.ComparedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -1167,6 +1169,20 @@ func (q *Queries) ReserveTurns(ctx context.Context, arg ReserveTurnsParams) (Res
 	var i ReserveTurnsRow
 	err := row.Scan(&i.FirstAt, &i.NextAt, &i.NotBefore)
 	return i, err
+}
+
+const setCompared = `-- name: SetCompared :exec
+UPDATE provider SET compared_at = $1 WHERE name = $2
+`
+
+type SetComparedParams struct {
+	At   int64
+	Name string
+}
+
+func (q *Queries) SetCompared(ctx context.Context, arg SetComparedParams) error {
+	_, err := q.db.ExecContext(ctx, setCompared, arg.At, arg.Name)
+	return err
 }
 
 const setIntentCalls = `-- name: SetIntentCalls :exec

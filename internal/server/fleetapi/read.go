@@ -258,11 +258,12 @@ func (s *Service) ListDiscrepancies(ctx context.Context, request *fleetv1.ListDi
 		if request.GetLimit() < 0 {
 			return nil, fleet.Errorf(fleet.KindInvalid, "limit must not be negative, not %d", request.GetLimit())
 		}
-		rows, err := s.db.Discrepancies(ctx, int(request.GetLimit()))
+		// First: what is compared meanwhile may have been found to differ.
+		uncompared, err := s.db.Uncompared(ctx)
 		if err != nil {
 			return nil, err
 		}
-		uncompared, err := s.db.Uncompared(ctx)
+		rows, err := s.db.Discrepancies(ctx, int(request.GetLimit()))
 		if err != nil {
 			return nil, err
 		}

@@ -110,6 +110,9 @@ WHERE l.session <> '' AND s.ended_at > 0 ORDER BY l.provider;
 -- name: SetLastPass :exec
 UPDATE provider SET last_pass_at = sqlc.arg(at) WHERE name = sqlc.arg(name);
 
+-- name: SetCompared :exec
+UPDATE provider SET compared_at = sqlc.arg(at) WHERE name = sqlc.arg(name);
+
 -- name: SetLastUpdate :exec
 UPDATE provider SET last_update_at = sqlc.arg(at) WHERE name = sqlc.arg(name);
 
