@@ -28,9 +28,11 @@ const (
 	// roomSize is what the root file system has to spare unless a size was asked for.
 	roomSize = 192 * mebibyte
 	minSize  = rootOffset + 256*mebibyte + tailSize
-	// bytesPerInode is how much of a root file system of 512 MiB or more mke2fs makes an inode for, of
-	// a smaller one less; bootInodes is how many inodes it has to spare.
+	// bytesPerInode is how much of a file system mke2fs makes an inode for, and bytesPerInodeSmall how
+	// much of one below smallSize (mke2fs.conf). bootInodes is how many inodes a root has to spare.
 	bytesPerInode, inodeSize = 16384, 256
+	bytesPerInodeSmall       = 4096
+	smallSize                = 512 * mebibyte
 	bootInodes               = 8192
 )
 
@@ -108,7 +110,7 @@ func (b *builder) makeRoot(ctx context.Context, tree string) error {
 		"-q", "-F", "-t", "ext4", "-b", "4096", "-m", "1", "-L", "root", "-U", id,
 		"-E", "hash_seed=" + b.id("hash").String() + ",lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-d", tree,
 	}
-	if inodes > size/bytesPerInode {
+	if inodes > size/bytesPerInode && (size >= smallSize || inodes > size/bytesPerInodeSmall) {
 		args = append(args, "-N", strconv.FormatInt(inodes, 10))
 	}
 	if _, err := b.run(ctx, nil, "mke2fs", append(args, path)...); err != nil {

@@ -42,7 +42,7 @@ func (l *layout) nameHost(network *agentv1.Network) error {
 	l.hostName = hostName(l.request.GetMachineName())
 	config, err := networkConfig(network)
 	if own := ownNetwork(l.request.GetFirstBootData()); own != "" && (len(config) > 0 || err != nil) {
-		return fmt.Errorf("the installed system is not told the machine's network, which is left to its first-boot data: that has a file %s", own)
+		return fmt.Errorf("the installed system is not told the machine's network, which is left to its first-boot data: that names %s", own)
 	}
 	l.networkConfig = config
 	switch {

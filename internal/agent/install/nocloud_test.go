@@ -348,7 +348,7 @@ func TestNameAndNetwork(t *testing.T) {
 		"DHCP":   {noCloud, "#cloud-config\n", networks["DHCP"].network, id + "local-hostname: \"herd-0007\"\n", false, ""},
 		"a network of its own": {
 			noCloud, "#cloud-config\nwrite_files:\n- path: /etc/netplan/50.yaml\n", static, id + "local-hostname: \"herd-0007\"\n", false,
-			"the installed system is not told the machine's network, which is left to its first-boot data: that has a file /etc/netplan/*.yaml",
+			"the installed system is not told the machine's network, which is left to its first-boot data: that names /etc/netplan",
 		},
 		"only the user-data": {dataOnly, "#cloud-config\n", static, id, false, ""},
 		"no MAC address": {

@@ -1,44 +1,39 @@
 package install
 
 import (
-	"path"
 	"slices"
 	"strings"
 )
 
-// networkFiles are the files of whatever makes the network, as patterns of package path.
-var networkFiles = []string{
-	"/etc/netplan/*.yaml", "/etc/systemd/network/*.network", "/etc/NetworkManager/system-connections/?*",
-	"/etc/network/interfaces", "/etc/network/interfaces.d/?*", "/etc/sysconfig/network-scripts/ifcfg-*", "/etc/sysconfig/network/ifcfg-*",
+// networkPlaces are the directories and files of whatever makes the network. One that ends with a
+// hyphen is the beginning of names.
+var networkPlaces = []string{
+	"/etc/netplan", "/etc/systemd/network", "/etc/NetworkManager/system-connections", "/etc/network/interfaces", "/etc/network/interfaces.d",
+	"/etc/sysconfig/network-scripts/ifcfg-", "/etc/sysconfig/network/ifcfg-",
 }
 
-// cloudConfigFile is a file of cloud-init's own configuration, which may have the key network.
-const cloudConfigFile = "/etc/cloud/cloud.cfg.d/*.cfg"
-
-// ownNetwork returns the pattern of a file by which user-data brings a network of its own, "" where
-// it has none. Comments do not count. The key network of the user-data itself does not either:
-// cloud-init takes a network from the datasource, from its configuration and from the kernel's
-// command line, and from no user-data.
+// ownNetwork returns the place of which user-data says, outside of comments, that it does something
+// there: it may bring a network of its own. It returns "" where it names none. The key network of
+// user-data does not count, nor does a file of cloud-init's own configuration: cloud-init has made
+// the network before it reads, or writes, either.
 func ownNetwork(userData []byte) string {
-	var config, key, disabled bool
 	for line := range strings.Lines(string(userData)) {
 		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`<>|&;(),=", r) }) {
 			if word[0] == '#' {
 				break
 			}
-			word = strings.Trim(word, "{}[]")
-			is := func(pattern string) bool {
-				matched, _ := path.Match(pattern, word) // the patterns are well-formed
-				return matched
+			if word = strings.Trim(word, "{}[]"); strings.HasPrefix(word, "$") { // a directory in a variable
+				word = word[max(0, strings.Index(word, "/")):]
 			}
-			if i := slices.IndexFunc(networkFiles, is); i >= 0 {
-				return networkFiles[i]
+			is := func(place string) bool {
+				rest, begins := strings.CutPrefix(word, place)
+				return begins && (rest == "" || rest[0] == '/' || place[len(place)-1] == '-')
 			}
-			config, key, disabled = config || is(cloudConfigFile), key || word == "network:", disabled || word == "disabled"
+			// A link file gives an interface its name, and no address.
+			if i := slices.IndexFunc(networkPlaces, is); i >= 0 && !strings.HasSuffix(word, ".link") {
+				return networkPlaces[i]
+			}
 		}
-	}
-	if config && key && !disabled { // "config: disabled" brings none
-		return cloudConfigFile
 	}
 	return ""
 }
