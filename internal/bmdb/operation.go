@@ -40,6 +40,9 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 	if open != nil && open.Operation == o {
 		return open.Number, false, nil
 	}
+	if o == fleet.OperationPowerOff && switchedOff(m.record) != "" {
+		return m.record.Operation.Number, false, nil
+	}
 	if err := operable(m.record, o); err != nil {
 		return 0, false, err
 	}
@@ -53,6 +56,16 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 	}
 	t.revoke(m, actor, fmt.Sprintf("%s was asked for", o))
 	return number, true, nil
+}
+
+// switchedOff says who switched the machine off by its newest operation; "" when nobody did. That
+// operation alone says that the machine is to stay off, so none takes its place that would be
+// nothing more, and might fail, or be withdrawn.
+func switchedOff(r fleet.Record) string {
+	if r.Operation == nil || r.Operation.Operation != fleet.OperationPowerOff {
+		return ""
+	}
+	return lifecycle.SwitchedOff(r)
 }
 
 // accepted reports whether the provider has accepted the operation that is under way.

@@ -121,6 +121,9 @@ func done(p Plan, r fleet.Record) string {
 	case fleet.VerbPowerOn:
 		return fmt.Sprintf("%s switches it on", r.Provider)
 	case fleet.VerbPowerOff:
+		if by := switchedOff(r); by != "" {
+			return "nothing is done: it was " + by
+		}
 		return fmt.Sprintf("%s switches it off", r.Provider)
 	case fleet.VerbPowerCycle:
 		return fmt.Sprintf("%s switches it off and on", r.Provider)
@@ -340,6 +343,9 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 		outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)", o, outcome.Operation)
 		if !changed {
 			outcome.Detail = fmt.Sprintf("%s was asked for already (operation %d)", o, outcome.Operation)
+			if by := switchedOff(m.record); by != "" {
+				outcome.Detail = fmt.Sprintf("it was %s already (operation %d)", by, outcome.Operation)
+			}
 		}
 		return changed, err
 	}

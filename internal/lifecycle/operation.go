@@ -114,8 +114,8 @@ func (c judgement) operationEvidence() (string, bool) {
 }
 
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
-// on again. A machine stays switched off that was off when an operation of a person came to nothing
-// that took the place of the one before: a release, a replace, switching it on, or off once more.
+// on again. A machine stays switched off that was off when an operation of a person that would have
+// ended that came to nothing: a release, a replace, or switching it on.
 func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
 
 func (c judgement) switchedOff() string {
@@ -125,11 +125,9 @@ func (c judgement) switchedOff() string {
 	case c.switchedOnSince() || c.livedSince():
 	case a != nil && a.AcceptedAt != nil && q.Operation == fleet.OperationPowerOff && !c.operationFailed():
 		return fmt.Sprintf("switched off by %s: %s", q.Actor, q.Reason)
-	case q.Actor == fleet.ActorPolicy || p == nil || !p.Status.Down():
-	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation.Switches()) && !p.At.After(c.r.OperationReport.At):
+	case c.operationFailed() && q.Actor != fleet.ActorPolicy && (q.Operation.GivesBack() || q.Operation == fleet.OperationPowerOn) &&
+		p != nil && p.Status.Down() && !p.At.After(c.r.OperationReport.At):
 		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
-	case c.r.OpenOperation() != nil && q.Operation == fleet.OperationPowerOff && !p.At.After(q.At):
-		return fmt.Sprintf("off already when %s asked for the %s: %s", q.Actor, q.Operation, q.Reason)
 	}
 	return ""
 }
