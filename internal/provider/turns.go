@@ -43,11 +43,13 @@ const (
 	// turnsSoon is how long before the last reserved turn the next ones are reserved, and how long
 	// before a turn is due it is looked whether the provider wants to be left alone.
 	turnsSoon = 100 * time.Millisecond
-	// turnsFresh is for how long it is believed that the provider did not ask another process for a
-	// pause.
+	// turnsFresh is for how long it is believed, at least, that the provider did not ask another
+	// process for a pause.
 	turnsFresh = time.Second
 	// turnsPatience is how long the database may take to answer.
-	turnsPatience = 2 * time.Second
+	turnsPatience = 4 * time.Second
+	// turnsSlow is how long it takes to answer at least where people are told.
+	turnsSlow = turnsFresh / 2
 	// turnsRetry is how often a database that does not answer is asked again.
 	turnsRetry = 5 * time.Second
 	// turnsReturn is for how long after an outage of the database turns are reserved as if each
@@ -65,7 +67,8 @@ const (
 // A turn may be used for a short time after it is due (late), because timers are late. After that
 // it is lost: a process that was stopped does not make up for it. No turn is used on the strength
 // of what was known more than turnsFresh ago, so that a pause which the provider asks one process
-// for holds the calls of all.
+// for holds the calls of all. Where the database takes long to answer, that is how long it takes to
+// ask it twice: nobody can know of a pause sooner.
 //
 // While the database does not answer, each process takes a quarter of the limit by its own clock.
 // It begins when all turns are over that were reserved before, as far as can be known, and it goes
@@ -95,8 +98,8 @@ type turnQueue struct {
 	// refused is when the next free turn was, if the database reserved none because that was too late
 	// for all who waited; else zero.
 	refused time.Time
-	// busy: the database was asked, and has not answered. roundTrip is how long its last answer took,
-	// counted as half a second at most.
+	// busy: the database was asked, and has not answered. roundTrip is how long its answers take. It
+	// falls slowly, and with reservations alone, because a look may be answered sooner than those.
 	busy      bool
 	roundTrip time.Duration
 	// eager is how many turns are reserved, at most, for calls that cannot wait for one yet (behind).
@@ -130,6 +133,9 @@ func (w *waiter) signal() {
 func (q *turnQueue) late() time.Duration {
 	return min(max(q.spacing/2, 10*time.Millisecond), turnsSoon)
 }
+
+// soon is how long before a turn the database has to be asked, to have its answer in time.
+func (q *turnQueue) soon() time.Duration { return turnsSoon + 2*q.roundTrip }
 
 // most is how many turns one reservation takes at most.
 func (q *turnQueue) most() int { return max(int(turnsAhead/q.spacing), 1) }
@@ -201,16 +207,18 @@ func (q *turnQueue) look(ctx context.Context, w *waiter) (over bool, after time.
 	case len(q.reserved) == 0:
 		return false, 0, nil
 	}
-	turn, soon := q.reserved[0], turnsSoon+2*q.roundTrip
-	if known := turn.Sub(q.looked); known > turnsFresh-soon {
-		lookAt := turn.Add(-soon)
+	turn, soon := q.reserved[0], q.soon()
+	fresh := max(turnsFresh, soon)
+	if known := turn.Sub(q.looked); known > fresh-soon {
+		// Looks that are quicker than reservations are not one behind the other.
+		lookIn := max(turn.Add(-soon).Sub(now), q.looked.Add(q.roundTrip).Sub(now))
 		switch {
-		case lookAt.After(now):
-			return false, lookAt.Sub(now), nil
-		case !q.busy:
+		case lookIn > 0 && turn.After(now):
+			return false, min(lookIn, turn.Sub(now)), nil
+		case lookIn <= 0 && !q.busy:
 			q.ask(ctx, 0)
 		}
-		if known > turnsFresh {
+		if known > fresh {
 			return false, 0, nil
 		}
 	}
@@ -254,7 +262,7 @@ func (q *turnQueue) reserve(ctx context.Context, now time.Time) {
 		}
 	case missing <= 0:
 	case !q.refused.IsZero() && len(q.reserved) >= len(q.waiting): // too late for those behind, too
-	case len(q.reserved) == 0 || q.reserved[len(q.reserved)-1].Sub(now) <= turnsSoon+2*q.roundTrip:
+	case len(q.reserved) == 0 || q.reserved[len(q.reserved)-1].Sub(now) <= q.soon():
 		q.ask(ctx, min(missing, q.most()))
 	}
 }
@@ -281,11 +289,13 @@ func (q *turnQueue) ask(ctx context.Context, count int) {
 	go func() {
 		defer cancel()
 		grant, err := q.turns.ReserveTurns(ctx, r)
-		late.Stop()
+		if !late.Stop() && err == nil { // failed was told already
+			err = errNoAnswer
+		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.busy = false
-		if err != nil {
+		if q.hold(grant.NotBefore); err != nil {
 			q.failed(ctx, err)
 			return
 		}
@@ -317,7 +327,7 @@ func (q *turnQueue) failed(ctx context.Context, err error) {
 	if q.aloneAt = now; q.next.After(now) {
 		q.aloneAt = q.next
 	}
-	q.aloneAt = q.aloneAt.Add(turnsShare * max(turnsAhead, q.spacing))
+	q.aloneAt = q.aloneAt.Add(turnsShare * max(turnsAhead, q.spacing, q.roundTrip))
 	q.alone(true)
 	q.logger.WarnContext(ctx, "the database hands out no turns to call: this process takes a quarter of the limit",
 		slog.Duration("spacing", turnsShare*q.spacing), slog.Any("err", err))
@@ -327,7 +337,11 @@ func (q *turnQueue) failed(ctx context.Context, err error) {
 // answered takes in what the database said.
 func (q *turnQueue) answered(ctx context.Context, r fleet.TurnRequest, grant fleet.TurnGrant, asked time.Time) {
 	now := time.Now()
-	q.looked, q.next, q.roundTrip = asked, grant.Next, min(now.Sub(asked), turnsPatience/4)
+	q.looked, q.next = asked, grant.Next
+	if r.Count > 0 {
+		q.roundTrip = q.roundTrip * 3 / 4
+	}
+	q.roundTrip = max(q.roundTrip, now.Sub(asked))
 	if q.down {
 		q.down, q.wideUntil = false, now.Add(turnsReturn)
 		q.alone(false)
@@ -348,7 +362,7 @@ func (q *turnQueue) answered(ctx context.Context, r fleet.TurnRequest, grant fle
 			q.reserved = append(q.reserved, grant.First.Add(time.Duration(n)*r.Spacing))
 		}
 	}
-	if q.hold(grant.NotBefore); !q.pause.After(r.NotBefore) {
+	if !q.pause.After(r.NotBefore) {
 		q.pause = time.Time{}
 	} else {
 		q.ask(ctx, 0)
@@ -382,5 +396,9 @@ func (q *turnQueue) pacing() string {
 	if q.down {
 		return fmt.Sprintf("one call each %s by this process alone, a quarter of the limit: the database hands out no turns", turnsShare*q.spacing)
 	}
-	return fmt.Sprintf("one call each %s, of all control planes together", q.spacing)
+	text := fmt.Sprintf("one call each %s, of all control planes together", q.spacing)
+	if q.roundTrip >= turnsSlow {
+		text += fmt.Sprintf(", or fewer: the database takes %s to hand out turns", q.roundTrip.Round(100*time.Millisecond))
+	}
+	return text
 }

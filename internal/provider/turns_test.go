@@ -190,17 +190,22 @@ func TestTurnsBetweenMicroseconds(t *testing.T) {
 }
 
 // I10: a pause that the provider asks one process for holds the calls of all, also those that had
-// their turns already.
+// their turns already. A database that is slow tells of it later.
 func TestAPauseHoldsAllProcesses(t *testing.T) {
 	t.Parallel()
-	for _, spacing := range []time.Duration{20 * time.Millisecond, 2 * time.Second} {
+	for _, c := range []struct{ spacing, takes time.Duration }{
+		{20 * time.Millisecond, 0}, {2 * time.Second, 0}, {200 * time.Millisecond, 1500 * time.Millisecond}, {2 * time.Second, 1500 * time.Millisecond},
+	} {
+		spacing := c.spacing
 		synctest.Test(t, func(t *testing.T) {
 			l := newLimited(t, spacing)
+			x := &trouble{Turns: l.db}
+			x.takes.Store(int64(c.takes))
 			ctx, stop := context.WithCancel(t.Context())
 			var callers sync.WaitGroup
 			var processes []*pacer
 			for range 4 {
-				p := l.process(l.db)
+				p := l.process(x)
 				processes = append(processes, p)
 				for range 10 {
 					callers.Go(func() {
@@ -217,10 +222,14 @@ func TestAPauseHoldsAllProcesses(t *testing.T) {
 			stop()
 			callers.Wait()
 			time.Sleep(2 * turnsPatience)
-			l.kept(1)
+			if c.takes == 0 {
+				l.kept(1)
+			} else {
+				l.kept(2)
+			}
 			late := 0
 			for _, at := range l.starts {
-				if at > asked+turnsFresh && at < asked+30*time.Second {
+				if at > asked+turnsFresh+3*c.takes && at < asked+30*time.Second {
 					late++
 				}
 			}

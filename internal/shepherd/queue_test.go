@@ -145,3 +145,19 @@ func sourceOver(transport *provider.Transport) shepherd.Source[struct{}] {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// limited is a provider that says how its calls are paced.
+type limited struct{ asked }
+
+func (limited) Pacing() string { return "one call each 8s" }
+
+// TestAQuestionInTheQueueSaysHowCallsArePaced: it may not be the number of calls that holds it up.
+func TestAQuestionInTheQueueSaysHowCallsArePaced(t *testing.T) {
+	t.Parallel()
+	late := asked{get: func(context.Context) error { return provider.Queued(errors.New("wait for its turn")) }}
+	_, err := shepherd.Source[struct{}]{Name: "metal", Provider: limited{late}}.Ask(t.Context(), "device-1")
+	const want = "too many calls to provider metal wait for their turn: this one did not get it in time (one call each 8s)"
+	if err == nil || err.Error() != want || !provider.WasQueued(err) {
+		t.Errorf("the question ends with %v", err)
+	}
+}

@@ -101,11 +101,19 @@ func (s Source[C]) Ask(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case provider.WasQueued(err) || tooLate():
-		err = provider.Queued(fleet.Errorf(fleet.KindTimeout, "too many calls to provider %s wait for their turn: this one did not get it in time", s.Name))
+		err = provider.Queued(fleet.Errorf(fleet.KindTimeout, "too many calls to provider %s wait for their turn: this one did not get it in time%s", s.Name, s.paced()))
 	case limited.Err() != nil && !errors.Is(err, late):
 		err = fmt.Errorf("%w: %w", late, err)
 	}
 	return entry, err
+}
+
+// paced says how calls to the provider are paced, where that is known.
+func (s Source[C]) paced() string {
+	if paced, ok := s.Provider.(provider.Paced); ok {
+		return " (" + paced.Pacing() + ")"
+	}
+	return ""
 }
 
 // Sources are the providers that a handler works at, each as the handler keeps it between two
