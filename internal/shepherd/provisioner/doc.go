@@ -8,7 +8,8 @@
 //     list of hosts it records what is said of those that the BMDB knows.
 //  3. settles open intents: it closes those whose outcome is known and, the newest first, those
 //     without an unanswered call that are beyond max_machines, and adopts machines that carry one
-//     of our tokens.
+//     of our tokens. It records what follows from the list before it asks for any machine, and a
+//     provider that hangs is not asked for more in that pass.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
 //     of the BMDB that the provider does not have, a list without most of its machines, and an
 //     entry that is a machine of another provider, or has the address of one that its list does not

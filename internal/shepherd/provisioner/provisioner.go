@@ -117,6 +117,9 @@ type pass struct {
 	// what to do about it.
 	moved map[fleet.MachineID]string
 
+	// hangs: the provider did not answer a question about one machine.
+	hangs bool
+
 	discrepancies int
 	tally         tally
 	// tokenAsks counts the intents that are given up and whose machines were looked for.

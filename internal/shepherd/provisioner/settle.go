@@ -17,9 +17,56 @@ import (
 // asksPerPass bounds how many direct questions of one kind a pass asks besides its list.
 const asksPerPass = 20
 
-// settle returns the changes that close the intents whose outcome is known, and that adopt machines
-// which carry one of our tokens.
+// inTurn returns the elements in an order that begins with another one in the next pass, so that
+// one about which a provider hangs does not keep the others from being asked for.
+func inTurn[T any](p *pass, all []T) []T {
+	if len(all) == 0 {
+		return nil
+	}
+	first := int(p.work.Epoch % fleet.Epoch(len(all)))
+	return slices.Concat(all[first:], all[:first])
+}
+
+// askFor asks the provider something about one machine. A provider that hangs is not asked for more
+// in that pass, except for its list and creations.
+func (p *pass) askFor(question func() (provider.Entry, error)) (provider.Entry, error) {
+	if p.hangs {
+		return provider.Entry{}, errNotAsked
+	}
+	entry, err := question()
+	p.hangs = fleet.KindOf(err) == fleet.KindTimeout
+	return entry, err
+}
+
+// ask asks for a machine by its ID, under askFor's condition.
+func (p *pass) ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	return p.askFor(func() (provider.Entry, error) { return p.source.Ask(ctx, id) })
+}
+
+// settle closes the intents whose outcome the list tells, and adopts machines which carry one of
+// our tokens, or that operators asked for. This is recorded before the provider is asked anything,
+// which may take long. What the answers say besides is returned.
 func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
+	changes, err := p.listed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	adopted, unseen := p.adopted(ctx)
+	if changes = append(changes, adopted...); len(changes) > 0 {
+		if err := p.work.Note(ctx, changes...); err != nil {
+			return nil, fmt.Errorf("record what the list says: %w", err)
+		}
+	}
+	changes, err = p.unseen(ctx, unseen)
+	if err != nil {
+		return nil, err
+	}
+	contested, err := p.contested(ctx)
+	return append(changes, contested...), err
+}
+
+// listed returns the changes that follow from the list alone.
+func (p *pass) listed(ctx context.Context) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	now := p.view.Now
 	for _, seen := range p.survey.found {
@@ -37,11 +84,6 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 		}
 		changes = append(changes, injected(seen.machine, key)...)
 	}
-	adopted, err := p.adopted(ctx)
-	if err != nil {
-		return nil, err
-	}
-	changes = append(changes, adopted...)
 	p.survey.cut(p.view, p.source.Config.MaxMachines)
 	for _, futile := range p.survey.futile {
 		changes = append(changes, bmdb.CloseIntentRejected(futile.intent.Machine, "nothing was created: "+futile.evidence))
@@ -49,22 +91,23 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	for _, capacity := range p.survey.failed {
 		changes = append(changes, bmdb.SetPenalty(capacity, p.source.Config.Penalty, "the machine on it failed to provision"))
 	}
-	contested, err := p.contested(ctx)
-	return append(changes, contested...), err
+	return changes, nil
 }
 
 // contested returns the changes that close open intents whose capacity another owner has. Two
 // complete lists after the settling time must have said so, and the provider must find no machine
 // that carries the token.
 func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
-	seen := p.seenTwice()
+	seen := inTurn(p, p.seenTwice())
 	if len(seen) > asksPerPass {
 		seen = seen[:asksPerPass]
 	}
 	var changes []bmdb.Change
 	for _, f := range seen {
 		intent := f.intent
-		entry, err := p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
+		entry, err := p.askFor(func() (provider.Entry, error) {
+			return p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
+		})
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
@@ -196,8 +239,8 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 // returns the changes that record what the provider says.
 func (p *pass) returned(ctx context.Context) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
-	for _, m := range p.survey.back[:min(len(p.survey.back), asksPerPass)] {
-		entry, err := p.source.Provider.Get(ctx, m.ProviderID)
+	for _, m := range inTurn(p, p.survey.back)[:min(len(p.survey.back), asksPerPass)] {
+		entry, err := p.ask(ctx, m.ProviderID)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that is listed again: %w", context.Cause(ctx))
@@ -212,14 +255,14 @@ func (p *pass) returned(ctx context.Context) ([]bmdb.Change, error) {
 // that the provider has still is a discrepancy, and never adopted by itself.
 func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	var found []bmdb.Discrepancy
-	for i, seen := range p.survey.released {
+	for i, seen := range inTurn(p, p.survey.released) {
 		if i >= asksPerPass {
 			break
 		}
 		if _, wanted := p.view.Adoptions[seen.entry.ID]; wanted {
 			continue
 		}
-		entry, err := p.source.Provider.Get(ctx, seen.entry.ID)
+		entry, err := p.ask(ctx, seen.entry.ID)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that was given back: %w", context.Cause(ctx))
@@ -239,10 +282,9 @@ func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	return found, nil
 }
 
-// adopted returns the changes that take in the machines that operators asked for. A request for one
-// that is not to be seen stays, because lists lag: it ends, with a word in the history, when the
-// provider says that it does not have that machine, or when the machine is managed already.
-func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
+// adopted returns the changes that take in the machines that operators asked for, and those that
+// are not to be seen. A request for one that is managed already ends, with a word in the history.
+func (p *pass) adopted(ctx context.Context) (changes []bmdb.Change, unseen []fleet.ProviderID) {
 	unknown := make(map[fleet.ProviderID]provider.Entry)
 	for _, entry := range p.survey.unknown {
 		unknown[entry.ID] = entry
@@ -257,8 +299,6 @@ func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
 	for _, twin := range p.survey.elsewhere {
 		managed[twin.entry.ID] = twin.evidence
 	}
-	var changes []bmdb.Change
-	asks := 0
 	for _, id := range slices.Sorted(maps.Keys(p.view.Adoptions)) {
 		if entry, there := unknown[id]; there {
 			p.tally.takenIn++
@@ -272,11 +312,18 @@ func (p *pass) adopted(ctx context.Context) ([]bmdb.Change, error) {
 			changes = append(changes, p.notAdopted(ctx, id, why)...)
 			continue
 		}
-		if asks == asksPerPass {
-			continue
-		}
-		asks++
-		switch _, err := p.source.Provider.Get(ctx, id); {
+		unseen = append(unseen, id)
+	}
+	return changes, unseen
+}
+
+// unseen asks for the machines that operators asked to be adopted, and that are not to be seen. The
+// request for one stays, because lists lag: it ends, with a word in the history, when the provider
+// says that it does not have that machine.
+func (p *pass) unseen(ctx context.Context, ids []fleet.ProviderID) ([]bmdb.Change, error) {
+	var changes []bmdb.Change
+	for _, id := range inTurn(p, ids)[:min(len(ids), asksPerPass)] {
+		switch _, err := p.ask(ctx, id); {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that is to be adopted: %w", context.Cause(ctx))
 		case fleet.KindOf(err) == fleet.KindNotFound:
@@ -304,11 +351,11 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 		recorded[d.Machine] = recorded[d.Machine] || d.Kind == fleet.DiscrepancyMissingMachine
 	}
 	asks := 0
-	for _, m := range p.survey.missing {
+	for _, m := range inTurn(p, p.survey.missing) {
 		err = errNotAsked
 		if asks < asksPerPass {
 			asks++
-			_, err = p.source.Provider.Get(ctx, m.ProviderID)
+			_, err = p.ask(ctx, m.ProviderID)
 		}
 		switch {
 		case ctx.Err() != nil:
