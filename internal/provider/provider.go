@@ -219,7 +219,7 @@ type Jump struct {
 }
 
 // MayHaveCreated reports whether a failed Create may have created a machine. It has not when it
-// failed before its one call, or when the provider has definitely refused that call.
+// failed before any call that could, or when the provider has definitely refused each such call.
 func MayHaveCreated(err error) bool {
 	switch fleet.KindOf(err) {
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindNoCapacity, fleet.KindRaceLost, fleet.KindUnauthenticated,

@@ -13,11 +13,14 @@ import (
 )
 
 // Create turns a reservation into a device. Everything before the one call that creates may be
-// repeated. When that call fails, provider.MayHaveCreated tells whether its outcome is open.
+// repeated. When that call fails, provider.MayHaveCreated tells whether its outcome is open. It is
+// made once more when it was refused for certain and named a key that is not there any more: the
+// reservation is not to blame for that.
 func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
 	if err := checkCreate(request); err != nil {
 		return provider.Entry{}, err
 	}
+	remembered := p.key.get() != ""
 	key, err := p.ensureKey(ctx)
 	if err != nil {
 		return provider.Entry{}, err
@@ -34,11 +37,16 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 			fleet.Errorf(fleet.KindConflict, "reservation %s is not provisionable now", request.Capacity))
 	}
 	created, err := p.post(ctx, request, found, key)
+	if kind := fleet.KindOf(err); err != nil && (kind == fleet.KindInvalid || kind == fleet.KindNotFound) {
+		p.key.forget() // perhaps the key is not there any more
+		if remembered {
+			if now, failure := p.ensureKey(ctx); failure == nil && now != key {
+				created, err = p.post(ctx, request, found, now)
+			}
+		}
+	}
 	if err == nil {
 		return created, nil
-	}
-	if kind := fleet.KindOf(err); kind == fleet.KindInvalid || kind == fleet.KindNotFound {
-		p.key.forget() // perhaps the key is not there any more
 	}
 	if fleet.KindOf(err) == fleet.KindInvalid {
 		return p.explainRefusal(ctx, request, err)

@@ -1,6 +1,7 @@
 package equinix
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -98,6 +99,34 @@ func TestARefusedCreateForgetsTheKey(t *testing.T) {
 	}
 	if api.count(listKeys) != 2 {
 		t.Errorf("the keys were listed %d times", api.count(listKeys))
+	}
+}
+
+// The call that named the removed key is made once more with the new one, so that nothing is said
+// to be wrong with the reservation. Where the key is there, the refusal stands.
+func TestAKeyThatWasRemovedIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, removed := range []bool{true, false} {
+		p, api := newScripted(t)
+		request := createRequest()
+		calls := 0
+		request.BeforeCall = func(context.Context) error { calls++; return nil }
+		const before = "44444444-4444-4444-8444-444444444400"
+		p.key.set(keyUUID)
+		if removed {
+			p.key.set(before)
+			api.on(listKeys, answer{body: `{"ssh_keys":[]}`})
+			api.on(createKey, answer{status: 201, body: `{"id":"` + keyUUID + `","label":"ironherd"}`})
+		}
+		ours := answer{status: 201, body: deviceJSON(map[string]any{"tags": []string{string(request.Token)}})}
+		api.on(createDevice, answer{status: 422, body: errorsBody("Project ssh key is not valid")}, ours)
+		entry, err := p.Create(t.Context(), request)
+		switch {
+		case removed && (err != nil || entry.ID != device1 || calls != 2 || !strings.Contains(api.bodies[createDevice], keyUUID)):
+			t.Errorf("%+v, %v, %d calls, %s", entry, err, calls, api.bodies[createDevice])
+		case !removed && (fleet.KindOf(err) != fleet.KindInvalid || calls != 1):
+			t.Errorf("with the key there: %+v, %v, %d calls", entry, err, calls)
+		}
 	}
 }
 
