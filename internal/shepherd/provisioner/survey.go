@@ -200,6 +200,7 @@ func (s *surveyor) takeUsed(entry provider.Entry) {
 	case intended && entry.Capacity != "": // takeIntents tells it
 	case len(entry.Tokens) == 0 && provider.Young(entry.CreatedAt, s.view.Now, s.settling):
 	case ending(entry):
+		s.leaveFailed(entry)
 	default:
 		s.unknown = append(s.unknown, entry)
 	}
@@ -211,7 +212,9 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 		if intent, open := s.byToken[token]; open {
 			seen := sighting{token, intent.Machine, entry}
 			if s.accounted[intent.Machine] {
-				if !ending(entry) {
+				if ending(entry) {
+					s.leaveFailed(entry)
+				} else {
 					s.duplicate = append(s.duplicate, seen)
 				}
 				return true
@@ -229,6 +232,7 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 		other, exists := s.byID[machine]
 		switch {
 		case ending(entry):
+			s.leaveFailed(entry)
 		case was.Released:
 			s.released = append(s.released, seen)
 		case exists && other.ProviderID != "" || s.accounted[machine]:
@@ -240,6 +244,16 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 		return true
 	}
 	return false
+}
+
+// leaveFailed names a machine that the provider gave up and that the BMDB does not know. Nothing
+// here removes it, and it holds its capacity until somebody does. A young one may go by itself.
+func (s *surveyor) leaveFailed(entry provider.Entry) {
+	if entry.Status != fleet.ProviderStatusFailed || provider.Young(entry.CreatedAt, s.view.Now, s.settling) {
+		return
+	}
+	s.unusable = append(s.unusable, fmt.Sprintf("%s (%s) failed at the provider, which holds %s for it, and is no machine of this database: delete it at the provider",
+		entry.ID, cmp.Or(entry.Hostname, "no name"), cmp.Or(string(entry.Capacity), "its capacity")))
 }
 
 // penalize notes the capacity of a machine that the provider gave up.

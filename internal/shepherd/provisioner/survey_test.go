@@ -193,7 +193,16 @@ func TestSurvey(t *testing.T) {
 		"it is just old enough":             {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(-settling) })}, want: "unknown:d-1"},
 		"nobody knows its age":              {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = time.Time{} })}, want: "unknown:d-1"},
 		"it claims to come from the future": {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(time.Hour) })}, want: "unknown:d-1"},
-		"it failed":                         {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })}},
+		"it failed, and holds its capacity": {
+			entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })}, want: "unusable:1",
+		},
+		"it failed a moment ago": {
+			entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt, e.Status = now, fleet.ProviderStatusFailed })},
+		},
+		"one that was given back failed, and holds its capacity": {
+			entries: []provider.Entry{with(device("1", "t-9"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })},
+			closed:  map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9", Released: true}}, want: "unusable:1",
+		},
 
 		"missing":                {machines: []bmdb.ProviderMachine{machine("1", active)}, want: "missing:m-1"},
 		"missing and young":      {machines: []bmdb.ProviderMachine{with(machine("1", active), func(m *bmdb.ProviderMachine) { m.Provided.CreatedAt = now })}},
