@@ -143,9 +143,17 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 	return fleet.Errorf(fleet.KindNotFound, "project %s does not have device %s: the list of its devices lacks it, and %w", p.config.Project, id, failure)
 }
 
-// projectHas returns the IDs of the project's devices; nil when not all of them can be told.
+// projectHas returns the IDs of the project's devices; nil when not all of them can be told. A list
+// of several pages may look whole and lack a row: where one device goes and another comes between
+// two pages, the rest moves up by one row, and there are as many as before. So such a list is made
+// twice, and what either of them has is there.
 func (p *Provider) projectHas(ctx context.Context) map[string]bool {
 	rows, err := p.listDevices(ctx, nil)
+	if err == nil && len(rows) > p.config.PageSize {
+		var again []deviceRow
+		again, err = p.listDevices(ctx, nil)
+		rows = append(rows, again...)
+	}
 	if err != nil {
 		return nil
 	}

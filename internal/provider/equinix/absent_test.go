@@ -54,6 +54,42 @@ func TestARefusalMayMeanThatADeviceIsGone(t *testing.T) {
 	}
 }
 
+// TestAListThatLacksARowIsNoEvidence: between the pages of a list one device goes and another
+// comes, so that there are as many rows as there should be, and one is not among them.
+func TestAListThatLacksARowIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	device := func(n int) string {
+		return deviceJSON(map[string]any{"id": fmt.Sprintf("%s%02d", device1[:34], n)})
+	}
+	page := func(number, total int, numbers ...int) answer {
+		var all []string
+		for _, n := range numbers {
+			all = append(all, device(n))
+		}
+		return rows("devices", number, 2, total, all...)
+	}
+	for name, test := range map[string]struct {
+		pages []answer
+		kind  fleet.Kind
+	}{
+		"it moved to a page that had been read": {[]answer{page(1, 4, 2, 3), page(2, 4, 5, 6), page(1, 4, 3, 4), page(2, 4, 5, 6)}, fleet.KindForbidden},
+		"it is in neither":                      {[]answer{page(1, 4, 2, 3), page(2, 4, 5, 6), page(1, 4, 2, 3), page(2, 4, 5, 6)}, fleet.KindNotFound},
+		"the second one fails":                  {[]answer{page(1, 4, 2, 3), page(2, 4, 5, 6), {status: 403, body: errorsBody("no")}}, fleet.KindForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			p.config.PageSize = 2
+			gone := fmt.Sprintf("%s%02d", device1[:34], 4)
+			api.on("GET devices/"+gone, answer{status: 403, body: errorsBody("You are not authorized to view this device")})
+			api.on(listDevices, test.pages...)
+			if _, err := p.Get(t.Context(), fleet.ProviderID(gone)); fleet.KindOf(err) != test.kind {
+				t.Errorf("%v (%s), want %s", err, fleet.KindOf(err), test.kind)
+			}
+		})
+	}
+}
+
 // refuser is an API that shows no device, and lists none. A list takes a while.
 type refuser struct{ gets, lists int }
 
