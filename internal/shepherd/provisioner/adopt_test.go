@@ -68,6 +68,18 @@ func TestAReleasedMachineStaysReleased(t *testing.T) {
 			!strings.Contains(v.Discrepancies[0].Evidence, "given back") {
 			t.Fatalf("machines %v, discrepancies %+v", v.Machines, v.Discrepancies)
 		}
+		// An answer that does not come takes nothing back.
+		b.fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Asking {
+				return errReplyLost
+			}
+			return nil
+		}
+		b.passes(2)
+		b.fake.Hook = nil
+		if v := b.view(); b.kinds() != string(fleet.DiscrepancyUnknownMachine) {
+			t.Fatalf("without an answer, discrepancies %+v", v.Discrepancies)
+		}
 		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is needed"); err != nil {
 			t.Fatal(err)
 		}

@@ -252,21 +252,33 @@ func (p *pass) returned(ctx context.Context) ([]bmdb.Change, error) {
 }
 
 // givenBack asks for each machine that was given back and is in the list by its ID: lists lag. One
-// that the provider has still is a discrepancy, and never adopted by itself.
+// that the provider has still is a discrepancy, and never adopted by itself. Where the provider
+// gives no definite answer, a discrepancy that an earlier pass found stays.
 func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
-	var found []bmdb.Discrepancy
-	for i, seen := range inTurn(p, p.survey.released) {
-		if i >= asksPerPass {
-			break
+	recorded := make(map[fleet.ProviderID]bmdb.Discrepancy)
+	for _, d := range p.view.Discrepancies {
+		if d.Kind == fleet.DiscrepancyUnknownMachine {
+			recorded[d.ProviderID] = d
 		}
+	}
+	var found []bmdb.Discrepancy
+	asks := 0
+	for _, seen := range inTurn(p, p.survey.released) {
 		if _, wanted := p.view.Adoptions[seen.entry.ID]; wanted {
 			continue
 		}
-		entry, err := p.ask(ctx, seen.entry.ID)
+		entry, err := provider.Entry{}, error(errNotAsked)
+		if asks < asksPerPass {
+			asks++
+			entry, err = p.ask(ctx, seen.entry.ID)
+		}
+		earlier, was := recorded[seen.entry.ID]
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that was given back: %w", context.Cause(ctx))
 		case fleet.KindOf(err) == fleet.KindNotFound, err == nil && ending(entry):
+		case err != nil && was:
+			found = append(found, earlier)
 		case err != nil:
 			p.logger.WarnContext(ctx, "machine that was given back cannot be asked for",
 				slog.String("provider_id", string(seen.entry.ID)), slog.Any("err", err))
