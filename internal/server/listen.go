@@ -116,7 +116,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, fleet.Errorf(fleet.KindInUse, "socket %s is in use by another process", path)
 		}
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("remove stale socket: %w", err)
+			return nil, explain(path, fmt.Errorf("remove stale socket: %w", err))
 		}
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
@@ -163,7 +163,10 @@ func explain(address string, err error) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fleet.Errorf(fleet.KindTemporary, "cannot listen on %s: this host does not have that address: is its network up?", address)
 	}
-	if _, ok := errors.AsType[*net.DNSError](err); ok {
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	switch {
+	// A socket is a file, too, and its file system may be mounted for writing again, or get room.
+	case unresolved, errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fleet.Errorf(fleet.KindTemporary, "cannot listen on %s: %w", address, cause)
 	}
 	return fmt.Errorf("listen on %s: %w", address, cause)

@@ -6,9 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
@@ -159,4 +162,36 @@ func TestLimitConnections(t *testing.T) {
 	dial("127.0.0.1")
 	(<-accepted).Close()
 	two.Close()
+}
+
+// TestASocketOnAReadOnlyFileSystem waits for whoever mounts it for writing again, also where the
+// socket of a process that was killed is in the way.
+func TestASocketOnAReadOnlyFileSystem(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("CI") == "" && os.Geteuid() != 0 {
+		t.Skip("this needs to be root, to mount a file system")
+	}
+	for _, stale := range []bool{false, true} {
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		path := filepath.Join(dir, "s")
+		if stale {
+			ln, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln.(*net.UnixListener).SetUnlinkOnClose(false)
+			_ = ln.Close()
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		_, err := server.Listen(t.Context(), "unix:"+path)
+		if fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "read-only file system") {
+			t.Errorf("stale %t: %s: %v", stale, fleet.KindOf(err), err)
+		}
+	}
 }

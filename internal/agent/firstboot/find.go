@@ -23,7 +23,9 @@ import (
 // believed that is of what was on the disk before, unless this system has begun with its first
 // boot: since then it may have made all its partitions anew. It may also have grown over a disk
 // that holds the area of another install. Of several areas, the one counts that it has begun with.
-// Where no disk has that one, an area whose install is still on its disk goes before another.
+// Where no disk has that one, which may be on a disk that cannot be read now, it counts only that
+// the install of another is still on its disk, as where the image is a copy of a running system.
+// A system that does not know with which it has begun prefers such an area.
 func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, err error) {
 	mark, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
 	most := 0
@@ -45,12 +47,14 @@ func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, er
 			claim = 3
 		case !replaced:
 			claim = 2
+		case len(mark) > 0:
+			continue
 		}
 		if claim > most {
 			best, disk, most = first, name, claim
 		}
 	}
-	if best != nil {
+	if best != nil && (most == 3 || len(mark) == 0 || len(problems) == 0) {
 		return best, disk, nil
 	}
 	return nil, "", errors.Join(problems...)

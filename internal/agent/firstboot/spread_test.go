@@ -2,6 +2,7 @@ package firstboot
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -55,6 +56,51 @@ func TestARootThatGrewOverAnotherDiskKeepsItsArea(t *testing.T) {
 			p.mu.Unlock()
 			if err := s.run(t); err != nil || p.calls() != 1 || p.reports[0].GetInstallGeneration() != 3 {
 				t.Errorf("it calls as %v, %v", p.reports, err)
+			}
+		})
+	}
+}
+
+// TestASystemWithoutItsAreaCallsAsNoOther: the disk with the area that a watched system has begun
+// with cannot be read, or is gone. Another disk of the volume group has that of another machine.
+func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		loses string
+		other uint32 // where the other disk has its partition; that of the other machine was at 8192
+		fails bool
+	}{
+		"it cannot be read":                             {"dev/sdb", 6144, true},
+		"nor that of a machine that is on the disk yet": {"dev/sdb", 8192, true},
+		"it is gone":                                    {"sys/devices/virtual/block/dm-0/slaves/sdb2", 6144, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlane(t, 0)
+			s := newSystem(t, p, "")
+			s.onVolume(t, "sdb/sdb2")
+			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
+			s.partitioned(t, "sdb", 2048)
+			ctx, powerOff := context.WithCancel(t.Context())
+			p.wanted, p.heard = 2, func(n int) {
+				if n == 2 {
+					powerOff()
+				}
+			}
+			if err := s.runUntil(ctx); err != nil {
+				t.Fatal(err)
+			}
+			another := proto.CloneOf(s.token)
+			another.MachineId, another.InstallGeneration = "m-another", 7
+			s.disk(t, "sda", &agentv1.FirstBoot{Token: another, Content: s.partitioned(t, "sda", 8192)})
+			s.partitioned(t, "sda", c.other)
+			s.onVolume(t, "sda")
+			if err := os.Remove(filepath.Join(s.root, c.loses)); err != nil {
+				t.Fatal(err)
+			}
+			before := p.calls()
+			if err := s.run(t); (err != nil) != c.fails || p.calls() != before {
+				t.Errorf("it calls as %v, %v", p.reports[before:], err)
 			}
 		})
 	}

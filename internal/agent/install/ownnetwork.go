@@ -12,17 +12,24 @@ var networkPlaces = []string{
 	"/etc/sysconfig/network-scripts/ifcfg-", "/etc/sysconfig/network/ifcfg-",
 }
 
+// keeps reports whether a word of a line is a command that makes no file, whatever it names.
+func keeps(word string) bool { return word == "chmod" || word == "chown" || word == "rm" }
+
 // ownNetwork returns the place of which user-data says, outside of comments, that it does something
 // there: it may bring a network of its own. It returns "" where it names none. The key network of
 // user-data does not count, nor does a file of cloud-init's own configuration: cloud-init has made
 // the network before it reads, or writes, either.
 func ownNetwork(userData []byte) string {
 	for line := range strings.Lines(string(userData)) {
-		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`<>|&;(),=", r) }) {
+		words := strings.FieldsFunc(line, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`<>|&;(),=[]{}", r) })
+		if slices.ContainsFunc(words, keeps) && !strings.Contains(line, ">") {
+			continue
+		}
+		for _, word := range words {
 			if word[0] == '#' {
 				break
 			}
-			if word = strings.Trim(word, "{}[]"); strings.HasPrefix(word, "$") { // a directory in a variable
+			if strings.HasPrefix(word, "$") { // a directory in a variable
 				word = word[max(0, strings.Index(word, "/")):]
 			}
 			is := func(place string) bool {

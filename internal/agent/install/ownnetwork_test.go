@@ -26,6 +26,8 @@ func TestNetworkOfUserData(t *testing.T) {
 		"netplan, last in braces":               {cloudConfig + "write_files: [{content: '', path: /etc/netplan/50-own.yaml}]\n", "/etc/netplan"},
 		"netplan, by a script":                  {"#!/bin/sh\ncat >/etc/netplan/$LINK.yaml <<.\nnetwork: {version: 2}\n.\n", "/etc/netplan"},
 		"netplan's commands":                    {cloudConfig + "runcmd:\n- netplan apply\n", ""},
+		"modes in netplan's directory":          {cloudConfig + "runcmd:\n- [chmod, '700', /etc/netplan]\n- chmod 600 /etc/netplan/50-cloud-init.yaml\n- rm -f /etc/netplan/00-installer-config.yaml\n", ""},
+		"a file and its mode":                   {"#!/bin/sh\necho '{network: {version: 2}}' >/etc/netplan/50-own.yaml; chmod 600 /etc/netplan/50-own.yaml\n", "/etc/netplan"},
 		"netplan's directory":                   {cloudConfig + "runcmd:\n- cd /etc/netplan && cat >50-own.yaml\n", "/etc/netplan"},
 		"its directory in a variable":           {"#!/bin/sh\nD=/etc/netplan\ncat >$D/50-own.yaml\n", "/etc/netplan"},
 		"below a variable":                      {"#!/bin/sh\ncat >$TARGET/etc/netplan/50-own.yaml\n", "/etc/netplan"},

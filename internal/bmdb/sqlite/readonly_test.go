@@ -18,9 +18,12 @@ import (
 // mount makes a small file system, and unmounts it when the test ends.
 func mount(t *testing.T, options string) string {
 	t.Helper()
+	if os.Getenv("CI") == "" && os.Geteuid() != 0 {
+		t.Skip("this needs to be root, to mount a file system")
+	}
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Fatalf("root that may mount is needed: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {

@@ -171,7 +171,7 @@ func undisturbed(ctx context.Context, from bmdb.Engine, snapshot bmdb.Tx) error 
 	}
 	return from.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
 		now, err := of(ctx, tx)
-		if err == nil && (now != copied || now.live > 0) {
+		if err == nil && (now != copied || now.live > 0 || now.heard >= tx.Now().UnixMicro()) {
 			err = fleet.Errorf(fleet.KindInUse, "a control plane was started on the source meanwhile, and the copy has nothing of what it did: stop every control plane on it, and copy again")
 		}
 		return err
