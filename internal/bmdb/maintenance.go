@@ -23,7 +23,8 @@ func MaintenanceOver() Change {
 }
 
 // BeginMaintenance keeps everything away from the host until then, or until EndMaintenance, and
-// voids whatever is being done to it (rule 8).
+// voids whatever is being done to it (rule 8). KindConflict during a maintenance of another person,
+// or a longer one of the same: who ends this one would not know of that.
 func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.MachineID, until *time.Time, reason string) error {
 	return db.onMachine(ctx, "begin maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		return true, t.beginMaintenance(ctx, m, actor, until, reason)
@@ -32,7 +33,7 @@ func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.
 
 // beginMaintenance is BeginMaintenance, for a machine that is locked.
 func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
-	if err := maintainable(m.record, until); err != nil {
+	if err := maintainable(m.record, actor, until, t.Now()); err != nil {
 		return err
 	}
 	if err := t.checkEnd("maintenance", until); err != nil {
@@ -65,9 +66,19 @@ func (t *transaction) checkEnd(of string, until *time.Time) error {
 // no end.
 func shortens(was, until *time.Time) bool { return until != nil && (was == nil || until.Before(*was)) }
 
-// maintainable fails while an operation is under way, and during a maintenance that lasts longer.
-func maintainable(r fleet.Record, until *time.Time) error {
-	if m := r.Maintenance; m != nil && !m.Over && shortens(m.Until, until) {
+// maintainable fails while an operation is under way, and during a maintenance of another, or one
+// that lasts longer.
+func maintainable(r fleet.Record, actor string, until *time.Time, now time.Time) error {
+	switch m := r.Maintenance; {
+	case m == nil || m.Over:
+	case anothers(m.Actor, actor) && (m.Until == nil || m.Until.After(now)):
+		by := fleet.ShownActor(m.Actor)
+		if m.Until != nil {
+			by += " until " + fleet.Instant(*m.Until)
+		}
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance already by %s: %s; `ironherd machine maintenance end %s --reason WHY` ends that first",
+			r.Name(), by, m.Reason, r.ID)
+	case shortens(m.Until, until):
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance for longer by %s: %s; `ironherd machine maintenance end %s --reason WHY` ends that first",
 			r.Name(), fleet.ShownActor(m.Actor), m.Reason, r.ID)
 	}

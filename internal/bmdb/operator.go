@@ -149,7 +149,8 @@ func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fl
 }
 
 // Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An
-// operation that the provider has not accepted is withdrawn.
+// operation that the provider has not accepted is withdrawn. KindConflict where it is in quarantine
+// by another person: who ends it for one would not know of the other.
 func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		return true, t.quarantine(ctx, m, actor, reason)
@@ -158,6 +159,9 @@ func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.Machin
 
 // quarantine is Quarantine, for a machine that is locked.
 func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
+	if err := quarantinable(m.record, actor); err != nil {
+		return err
+	}
 	if withdrawable(m.record) == nil {
 		if err := t.withdrawOperation(ctx, m, actor, "quarantined: "+reason); err != nil {
 			return err
@@ -225,6 +229,21 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 // recovery restarts the machine as one whose agent cannot be started.
 func (t *transaction) forgetFailures(r fleet.Record) {
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
+}
+
+// quarantinable fails where another person has quarantined the machine.
+func quarantinable(r fleet.Record, actor string) error {
+	if q := r.Quarantine; q != nil && anothers(q.Actor, actor) {
+		return fleet.Errorf(fleet.KindConflict, "machine %s is in quarantine already by %s: %s; `ironherd machine unquarantine %s --reason WHY` ends that first",
+			r.Name(), fleet.ShownActor(q.Actor), q.Reason, r.ID)
+	}
+	return nil
+}
+
+// anothers reports whether something was asked for by a person other than the actor. What Ironherd
+// itself has done, anybody may replace.
+func anothers(by, actor string) bool {
+	return by != actor && by != fleet.ActorBMDB && by != fleet.ActorPolicy && by != string(fleet.ProcessRecovery)
 }
 
 // quarantined fails unless the machine is in quarantine.

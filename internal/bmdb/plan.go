@@ -84,8 +84,11 @@ type PlannedMachine struct {
 	InUse string `json:"in_use,omitempty"`
 	// Refused says why nothing is done; empty: it is.
 	Refused string `json:"refused,omitempty"`
-	// Unstopped: an install that its agent works at goes on during the maintenance.
+	// Unstopped: during the maintenance goes on what the provider was asked for, or an install that
+	// its agent works at.
 	Unstopped bool `json:"unstopped,omitempty"`
+	// Overrules: an operation is called off that another person has asked for.
+	Overrules bool `json:"overrules,omitempty"`
 
 	// What the plan was made for: the numbers of the newest install and operation that were asked
 	// for, the install that a disk was found to hold, whether the operation is under way, and a sum
@@ -215,7 +218,8 @@ func (r PlanRequest) validate() error {
 }
 
 // needsConfirmation says whether the plan destroys or interrupts something, leaves to go on what a
-// person may take for stopped, or is about several machines.
+// person may take for stopped, calls off what another person has asked for, or is about several
+// machines.
 func (p Plan) needsConfirmation() bool {
 	able := 0
 	for _, m := range p.Machines {
@@ -223,7 +227,7 @@ func (p Plan) needsConfirmation() bool {
 			continue
 		}
 		able++
-		if m.Destroys != "" || m.Unstopped || p.Verb == fleet.VerbPowerOff {
+		if m.Destroys != "" || m.Unstopped || m.Overrules || p.Verb == fleet.VerbPowerOff {
 			return p.Verb != fleet.VerbCancelInstall || len(p.Machines) > 1
 		}
 	}
@@ -357,7 +361,7 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 			told(OutcomeRefused, planned.Refused)
 			return nil
 		}
-		return t.apply(ctx, actor, p, m, &outcome)
+		return t.apply(ctx, actor, p, m, now.Does, &outcome)
 	})
 	if refused, is := errors.AsType[errNotDone](err); is {
 		told(OutcomeRefused, refused.Error())

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
@@ -18,9 +20,11 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 		return PlannedMachine{}, nil, err
 	}
 	r := m.record
+	goesOn := unstopped(r, lifecycle.MayStillCome(r, *t.env, t.Now()))
 	planned = PlannedMachine{
-		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r) + heldBack(p, judged.State), Destroys: destroying(p, r),
-		Marked: marked(r), Unstopped: p.Verb == fleet.VerbBeginMaintenance && openAttempt(r) != nil,
+		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r, goesOn) + heldBack(p, judged.State),
+		Destroys: destroying(p, r), Marked: marked(r), Unstopped: p.Verb == fleet.VerbBeginMaintenance && goesOn != "",
+		Overrules: callsOff(p.Verb, r) != "" && anothers(r.OpenOperation().Actor, p.Actor),
 	}
 	if r.Provided != nil {
 		planned.Name = r.Provided.Hostname
@@ -39,7 +43,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 			planned.Does += fmt.Sprintf(", when a control plane that has the role %s serves %s", role, r.Provider)
 		}
 	}
-	switch refused = possible(p, r); {
+	switch refused = possible(p, r, t.Now()); {
 	case refused != nil:
 	case p.Verb == fleet.VerbMarkInstalled:
 		refused = t.markable(r)
@@ -102,19 +106,29 @@ func inUse(r fleet.Record) string {
 	return fmt.Sprintf("installed (generation %d)", r.Installed.Generation)
 }
 
-// doing says what happens to the machine.
-func doing(p Plan, r fleet.Record) string {
-	does := done(p, r)
-	if asked, ok := p.Verb.Operation(); ok {
-		if open := r.OpenOperation(); open != nil && open.Operation != asked {
-			does += fmt.Sprintf(", and the %s that %s asked for is called off%s", open.Operation, open.Actor, unlessCarriedOut(r))
-		}
+// doing says what happens to the machine, with what goes on, and what it takes the place of.
+func doing(p Plan, r fleet.Record, goesOn string) string {
+	does, instead := done(p, r, goesOn)+callsOff(p.Verb, r), "; it takes the place of the %s by %s: %s"
+	switch q, m := r.Quarantine, r.Maintenance; {
+	case p.Verb == fleet.VerbQuarantine && q != nil && q.Reason != p.Reason:
+		does += fmt.Sprintf(instead, "quarantine", fleet.ShownActor(q.Actor), q.Reason)
+	case p.Verb == fleet.VerbBeginMaintenance && m != nil && !m.Over && m.Reason != p.Reason:
+		does += fmt.Sprintf(instead, "maintenance", fleet.ShownActor(m.Actor), m.Reason)
 	}
 	return does
 }
 
-// done says what the verb itself does to the machine.
-func done(p Plan, r fleet.Record) string {
+// callsOff says which operation is called off because the verb asks for another; "": none is.
+func callsOff(verb fleet.Verb, r fleet.Record) string {
+	asked, is := verb.Operation()
+	if open := r.OpenOperation(); is && open != nil && open.Operation != asked {
+		return fmt.Sprintf(", and the %s that %s asked for is called off%s", open.Operation, open.Actor, unlessCarriedOut(r))
+	}
+	return ""
+}
+
+// done says what the verb itself does to the machine, with what goes on all the same.
+func done(p Plan, r fleet.Record, goesOn string) string {
 	switch p.Verb {
 	case fleet.VerbReboot:
 		return fmt.Sprintf("%s reboots it", r.Provider)
@@ -144,17 +158,23 @@ func done(p Plan, r fleet.Record) string {
 		return "the install is called off"
 	case fleet.VerbQuarantine:
 		if open := r.OpenOperation(); open != nil && withdrawable(r) == nil {
-			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s%s", open.Operation, open.Actor, mayStayOff(r), unstopped(r))
+			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s%s", open.Operation, open.Actor, mayStayOff(r), goesOn)
 		}
-		return "all work is kept away from it" + unstopped(r)
+		return "all work is kept away from it" + goesOn
 	case fleet.VerbUnquarantine:
+		if q := r.Quarantine; q != nil {
+			return fmt.Sprintf("the quarantine by %s ends (%s), and work comes back to it", fleet.ShownActor(q.Actor), q.Reason)
+		}
 		return "work comes back to it"
 	case fleet.VerbBeginMaintenance:
 		if p.Until != nil {
-			return fmt.Sprintf("nothing touches its host until %s%s", fleet.Instant(*p.Until), unstopped(r))
+			return fmt.Sprintf("nothing touches its host until %s%s", fleet.Instant(*p.Until), goesOn)
 		}
-		return fmt.Sprintf("nothing touches its host until `ironherd machine maintenance end %s --reason WHY`%s", r.ID, unstopped(r))
+		return fmt.Sprintf("nothing touches its host until `ironherd machine maintenance end %s --reason WHY`%s", r.ID, goesOn)
 	case fleet.VerbEndMaintenance:
+		if m := r.Maintenance; maintained(r) == nil {
+			return fmt.Sprintf("the maintenance by %s ends (%s), and its host is looked after again", fleet.ShownActor(m.Actor), m.Reason)
+		}
 		return "its host is looked after again"
 	case fleet.VerbMarkInstalled:
 		return "an operating system runs there, and is left alone" + answersRequest(r)
@@ -168,14 +188,25 @@ func done(p Plan, r fleet.Record) string {
 	return ""
 }
 
-// unstopped says that an install goes on that the agent works at; "" when it works at none.
-func unstopped(r fleet.Record) string {
-	a := openAttempt(r)
-	if a == nil {
+// unstopped says what goes on although work is kept away from the machine: what the provider was
+// asked for, and an install that the agent works at; "": nothing does.
+func unstopped(r fleet.Record, mayCome string) string {
+	var all []string
+	if accepted(r) {
+		open := r.OpenOperation()
+		all = append(all, fmt.Sprintf("the %s that %s asked for, which %s has accepted, goes on", open.Operation, open.Actor, r.Provider))
+	}
+	if mayCome != "" {
+		all = append(all, mayCome+" may still come")
+	}
+	if a := openAttempt(r); a != nil {
+		all = append(all, fmt.Sprintf("attempt %d of install generation %d, which was handed out to its agent, goes on, and restarts the machine when it is done; "+
+			"`ironherd machine install %s --cancel --reason WHY` ends it", a.Attempt, a.Generation, r.ID))
+	}
+	if len(all) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", but attempt %d of install generation %d, which was handed out to its agent, goes on, and restarts the machine when it is done; "+
-		"`ironherd machine install %s --cancel --reason WHY` ends it", a.Attempt, a.Generation, r.ID)
+	return ", but " + strings.Join(all, ", and ")
 }
 
 // afterGivenBack says what follows where the machine is given back: keepOut, in words.
@@ -235,7 +266,7 @@ func destroying(p Plan, r fleet.Record) string {
 }
 
 // possible returns why it cannot be done; nil: it can.
-func possible(p Plan, r fleet.Record) error {
+func possible(p Plan, r fleet.Record, now time.Time) error {
 	if o, is := p.Verb.Operation(); is {
 		if open := r.OpenOperation(); open != nil && open.Operation == o {
 			return nil
@@ -249,10 +280,12 @@ func possible(p Plan, r fleet.Record) error {
 		return kept(r)
 	case fleet.VerbCancelInstall:
 		return cancellable(r)
+	case fleet.VerbQuarantine:
+		return quarantinable(r, p.Actor)
 	case fleet.VerbUnquarantine:
 		return quarantined(r)
 	case fleet.VerbBeginMaintenance:
-		return maintainable(r, p.Until)
+		return maintainable(r, p.Actor, p.Until, now)
 	case fleet.VerbEndMaintenance:
 		return maintained(r)
 	}
@@ -318,10 +351,10 @@ func (planned *PlannedMachine) differs(now PlannedMachine) string {
 	return ""
 }
 
-// apply does to the machine what was planned.
-func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machineRecord, outcome *PlanOutcome) error {
+// apply does to the machine what was planned, which says now what it does.
+func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machineRecord, does string, outcome *PlanOutcome) error {
 	t.under = p.mark()
-	changed, err := t.applyVerb(ctx, actor, p, m, outcome)
+	changed, err := t.applyVerb(ctx, actor, p, m, does, outcome)
 	switch fleet.KindOf(err) {
 	case fleet.KindUnknown, fleet.KindTemporary, fleet.KindTimeout:
 		if err != nil {
@@ -337,10 +370,10 @@ func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machin
 	return t.rewriteSubjects(ctx, []fleet.Subject{{Machine: m.record.ID}})
 }
 
-func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *machineRecord, outcome *PlanOutcome) (changed bool, err error) {
+func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *machineRecord, does string, outcome *PlanOutcome) (changed bool, err error) {
 	if o, is := p.Verb.Operation(); is {
 		outcome.Operation, changed, err = t.wantOperation(ctx, m, actor, o, p.Reason)
-		outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)", o, outcome.Operation)
+		outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)%s", o, outcome.Operation, callsOff(p.Verb, m.record))
 		if !changed {
 			outcome.Detail = fmt.Sprintf("%s was asked for already (operation %d)", o, outcome.Operation)
 			if by := switchedOff(m.record); by != "" {
@@ -351,7 +384,7 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 	}
 	switch p.Verb {
 	case fleet.VerbWithdraw:
-		outcome.Detail = "the operation is called off" + afterCallOff(m.record)
+		outcome.Detail = does
 		return true, t.callOff(ctx, m, actor, p.Reason)
 	case fleet.VerbReinstall:
 		t.under = fmt.Sprintf("; %s%s", p.Reason, p.mark())
@@ -366,19 +399,16 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 		}
 		return changed, err
 	case fleet.VerbQuarantine:
-		outcome.Detail = "it is in quarantine"
-		if withdrawable(m.record) == nil {
-			outcome.Detail += mayStayOff(m.record)
-		}
+		outcome.Detail = "it is in quarantine; " + does
 		return true, t.quarantine(ctx, m, actor, p.Reason)
 	case fleet.VerbUnquarantine:
-		outcome.Detail = "it is not in quarantine any more"
+		outcome.Detail = does
 		return true, t.unquarantine(ctx, m, actor, p.Reason)
 	case fleet.VerbBeginMaintenance:
-		outcome.Detail = "it is in maintenance; " + doing(p, m.record)
+		outcome.Detail = "it is in maintenance; " + does
 		return true, t.beginMaintenance(ctx, m, actor, p.Until, p.Reason)
 	case fleet.VerbEndMaintenance:
-		outcome.Detail = "its maintenance is over"
+		outcome.Detail = does
 		return true, t.endMaintenance(ctx, m, actor, p.Reason)
 	case fleet.VerbMarkInstalled:
 		outcome.Detail = "it is installed"

@@ -12,7 +12,9 @@ import (
 
 // HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles,
 // reinstalls and quarantines no machine. Agents are started as before. KindConflict where it is
-// stopped for longer: whoever stopped it counts on that.
+// stopped for longer: whoever stopped it counts on that. So it is where another person's stop lasts
+// as long. One that lasts longer takes the place of that, without a moment between them, and its
+// reason ends with that of the other.
 func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
 	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
 		if err := t.checkEnd("stop", until); err != nil {
@@ -21,11 +23,43 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
-		if h := t.env.RecoveryHold; holds(h, t.Now()) && shortens(h.Until, until) {
-			return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; `ironherd recovery resume` ends that first", fleet.ShownActor(h.Actor), h.Reason)
+		if h := t.env.RecoveryHold; holds(h, t.Now()) {
+			switch {
+			case shortens(h.Until, until):
+				return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
+			case anothers(h.Actor, actor) && !shortens(until, h.Until):
+				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
+			}
+			reason = withOthers(h, actor, reason)
 		}
 		return t.holdRecovery(ctx, actor, until, reason)
 	})
+}
+
+// alsoStopped begins what the reason of a stop tells of another whose place it has taken.
+const alsoStopped = "; also stopped by "
+
+// withOthers returns the reason of the actor's stop, with those of all others in whose place it is:
+// who ends it ends theirs, too.
+func withOthers(h *fleet.RecoveryHold, actor, reason string) string {
+	others := strings.Split(h.Reason, alsoStopped)
+	if others[0] = stopper(h) + ": " + others[0]; !anothers(h.Actor, actor) {
+		others = others[1:]
+	}
+	for _, o := range others {
+		if !strings.HasPrefix(o, actor+": ") && !strings.HasPrefix(o, actor+" until ") {
+			reason += alsoStopped + o
+		}
+	}
+	return reason
+}
+
+// stopper says who has made a stop, and until when.
+func stopper(h *fleet.RecoveryHold) string {
+	if h.Until == nil {
+		return fleet.ShownActor(h.Actor)
+	}
+	return fleet.ShownActor(h.Actor) + " until " + fleet.Instant(*h.Until)
 }
 
 func (t *transaction) holdRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {

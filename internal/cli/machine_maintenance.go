@@ -28,8 +28,9 @@ func (a *app) maintenanceBeginCommand() *cobra.Command {
 		use: "begin", verb: fleet.VerbBeginMaintenance,
 		short: "Begin the maintenance of machines",
 		long: `Begin keeps Ironherd from touching the hosts: no agent is started, nothing is installed or rebooted, and silence is expected. It ends by
-itself with --for or --until, else with ironherd machine maintenance end. An install that its agent works at goes on, and restarts the machine: the
-plan says so, and wants a confirmation; ironherd machine install --cancel ends it.`,
+itself with --for or --until, else with ironherd machine maintenance end. An install that its agent works at goes on, and restarts the machine
+(ironherd machine install --cancel ends it), and what the provider was asked for already may still come: the plan says so, and wants a confirmation.
+During a maintenance of another person it is refused.`,
 		example: `  ironherd machine maintenance begin herd-0007 --for 2h --reason "swap a disk"
   ironherd machine maintenance begin herd-0007 --until $(date -u -d tomorrow +%FT18:00:00Z) --reason "move to rack 9"`,
 	}, func(request *fleetv1.CreatePlanRequest) error {

@@ -11,7 +11,8 @@ func (a *app) machineQuarantineCommand() *cobra.Command {
 		use: "quarantine", verb: fleet.VerbQuarantine,
 		short: "Keep all work away from machines",
 		long: `Quarantine keeps all work away from machines, until ironherd machine unquarantine. What is being done to a machine is voided; an install that
-its agent works at goes on there.`,
+its agent works at goes on there, and what the provider was asked for already may still come: the outcome says so. Where another person has
+quarantined a machine, it is refused.`,
 		example: `  ironherd machine quarantine herd-0007 --reason "corrupts data"`,
 	}, nil)
 }

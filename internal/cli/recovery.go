@@ -79,7 +79,8 @@ func (a *app) recoveryPauseCommand() *cobra.Command {
 		Use:   "pause",
 		Short: "Stop it: nothing is rebooted, power-cycled or reinstalled by recovery",
 		Long: `Pause stops recovery for the whole fleet: no machine is rebooted, power-cycled, reinstalled or quarantined by it. Agents are started as
-before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume.`,
+before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume. During another person's
+stop it is refused unless it lasts longer; then ironherd recovery status tells of both.`,
 		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"
   ironherd recovery pause --reason "the switch of rack 4 is replaced" -o json`,
 		Args: exactly,

@@ -163,6 +163,28 @@ func (c judgement) lateRestart() (restart, bool) {
 // nobody knew the boot before, it may as well be of that one, and the restart be late.
 func (c judgement) provenBoot(r restart) bool { return r.bootID != "" && c.bootedSince(r) }
 
+// MayStillCome names what the provider was asked to do to the machine, and may do yet although
+// nobody waits for it: a step of recovery, or an operation that was called off; "": nothing.
+func MayStillCome(r fleet.Record, env fleet.Environment, now time.Time) string {
+	r.Quarantine = nil // which ends recovery, and not what it has begun
+	c := judgement{r: r, env: env, now: now}
+	if UnderRecovery(r, env, now) {
+		if r.Repair.Rung.Restarts() {
+			return fmt.Sprintf("the %s by recovery", r.Repair.Rung)
+		}
+		return "a restart by recovery"
+	}
+	a, q := c.operationAttempt(), r.Operation
+	switch rep := r.OperationReport; {
+	case a == nil || a.AcceptedAt != nil || rep == nil || rep.Number != q.Number || rep.OK:
+	case !now.Before(a.At.Add(env.Policy.OperationTimeout)):
+	case q.Operation.Restarts() && c.provenBoot(restart{begun: a.At, bootID: a.BootID}):
+	default:
+		return fmt.Sprintf("the %s that %s asked for", q.Operation, q.Actor)
+	}
+	return ""
+}
+
 // NotRestarted says that a machine runs on although the provider has accepted its restart: its
 // agent is heard, with the boot ID from before; "" when that is not so.
 func NotRestarted(r fleet.Record, env fleet.Environment, now time.Time) string {

@@ -64,7 +64,7 @@ var groups = []struct {
 	{"probe", probeTests},
 	{"unit", unitTests},
 	{"operator", operatorTests},
-	{"plan", slices.Concat(planTests, planStopTests, markTests)},
+	{"plan", slices.Concat(planTests, planStopTests, markTests, othersTests)},
 	{"operation", slices.Concat(operationTests, ladderTests)},
 	{"list", listTests},
 	{"select", selectTests},
