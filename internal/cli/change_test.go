@@ -28,6 +28,8 @@ func TestGoldenOfChanges(t *testing.T) {
 		"machine_retry.json":   "machine retry herd-0001 herd-0002 -o json",
 		"machine_install.json": "machine install herd-0001 herd-0002 --image debian-13 -o json",
 		"recovery_pause.json":  "recovery pause --reason switch --for 1h -o json",
+		"recovery_others.txt":  "recovery pause --reason both --for 1h",
+		"recovery_others.json": "recovery pause --reason both --for 1h -o json",
 		"recovery_resume.json": "recovery resume --reason done -o json",
 	} {
 		t.Run(name, func(t *testing.T) {

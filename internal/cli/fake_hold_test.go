@@ -36,7 +36,10 @@ func (f *fakeFleet) PauseRecovery(_ context.Context, r *fleetv1.PauseRecoveryReq
 	if r.GetLasts() == nil {
 		return &fleetv1.PauseRecoveryResponse{}, nil
 	}
-	return &fleetv1.PauseRecoveryResponse{Until: at(11, 0)}, nil
+	if r.GetReason() == "both" {
+		return &fleetv1.PauseRecoveryResponse{Until: at(11, 0), Reason: "both; also stopped by ada until 2026-11-21 10:30:00Z: a switch"}, nil
+	}
+	return &fleetv1.PauseRecoveryResponse{Until: at(11, 0), Reason: r.GetReason()}, nil
 }
 
 func (f *fakeFleet) ResumeRecovery(_ context.Context, r *fleetv1.ResumeRecoveryRequest) (*fleetv1.ResumeRecoveryResponse, error) {

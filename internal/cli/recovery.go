@@ -80,7 +80,7 @@ func (a *app) recoveryPauseCommand() *cobra.Command {
 		Short: "Stop it: nothing is rebooted, power-cycled or reinstalled by recovery",
 		Long: `Pause stops recovery for the whole fleet: no machine is rebooted, power-cycled, reinstalled or quarantined by it. Agents are started as
 before, and what people ask for is done. It ends by itself with --for or --until, else with ironherd recovery resume. During another person's
-stop it is refused unless it lasts longer; then ironherd recovery status tells of both.`,
+stop it is refused unless it lasts longer; then it takes the place of that, and ironherd recovery resume ends both.`,
 		Example: `  ironherd recovery pause --for 1h --reason "the switch of rack 4 is replaced"
   ironherd recovery pause --reason "the switch of rack 4 is replaced" -o json`,
 		Args: exactly,
@@ -106,10 +106,14 @@ stop it is refused unless it lasts longer; then ironherd recovery status tells o
 			if response.GetUntil() != nil { // an older control plane does not tell
 				request.Until = response.GetUntil()
 			}
-			if request.GetUntil() != nil {
-				return a.say(*output, request, "Recovery is stopped until %s; ironherd recovery resume ends that before", instant(request.GetUntil()))
+			others := ""
+			if told := response.GetReason(); told != "" && told != reason {
+				request.Reason, others = told, ": "+told
 			}
-			return a.say(*output, request, "Recovery is stopped; ironherd recovery resume ends that")
+			if request.GetUntil() != nil {
+				return a.say(*output, request, "Recovery is stopped until %s%s; ironherd recovery resume ends that before", instant(request.GetUntil()), others)
+			}
+			return a.say(*output, request, "Recovery is stopped%s; ironherd recovery resume ends that", others)
 		})
 	}
 	return cmd

@@ -3981,7 +3981,9 @@ type Plan struct {
 	Verb      string                 `protobuf:"bytes,5,opt,name=verb,proto3" json:"verb,omitempty"`
 	Reason    string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Until     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// It destroys or interrupts something, or is about several machines: a person should look at it.
+	// It destroys or interrupts something, calls off what another person has asked for, leaves to go
+	// on what a person may take for stopped, or is about several machines: a person should look at
+	// it.
 	NeedsConfirmation bool `protobuf:"varint,8,opt,name=needs_confirmation,json=needsConfirmation,proto3" json:"needs_confirmation,omitempty"`
 	// Absent while it is not.
 	ConfirmedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=confirmed_at,json=confirmedAt,proto3" json:"confirmed_at,omitempty"`
@@ -4819,7 +4821,10 @@ func (x *PauseRecoveryRequest) GetLasts() *durationpb.Duration {
 type PauseRecoveryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When it ends by itself; absent: by ResumeRecovery only.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
+	// The reason that is told of the stop: that of the request, and those of other people in whose
+	// stop's place it is. Empty from an older control plane.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4859,6 +4864,13 @@ func (x *PauseRecoveryResponse) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *PauseRecoveryResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type ResumeRecoveryRequest struct {
@@ -5319,9 +5331,10 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x14PauseRecoveryRequest\x120\n" +
 	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12/\n" +
-	"\x05lasts\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lasts\"I\n" +
+	"\x05lasts\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lasts\"a\n" +
 	"\x15PauseRecoveryResponse\x120\n" +
-	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"/\n" +
+	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"/\n" +
 	"\x15ResumeRecoveryRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x18\n" +
 	"\x16ResumeRecoveryResponse2\xe8\x12\n" +

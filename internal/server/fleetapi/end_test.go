@@ -79,4 +79,10 @@ func TestWhatLastsEndsByTheClockOfTheDatabase(t *testing.T) {
 	if response, err := client.PauseRecovery(t.Context(), pause); err != nil || !response.GetUntil().AsTime().Equal(pause.GetUntil().AsTime()) {
 		t.Errorf("until an instant: %v, %v", response, err)
 	}
+	longer := &fleetv1.PauseRecoveryRequest{Reason: "the power", Until: timestamppb.New(ahead{}.Now().Add(2 * time.Hour))}
+	response, err = o.client(token.Admin).PauseRecovery(t.Context(), longer)
+	o.must(err)
+	if want := "the power; also stopped by token operator until " + fleet.Instant(pause.GetUntil().AsTime()) + ": the switch"; response.GetReason() != want {
+		t.Errorf("another's stop: %q, want %q", response.GetReason(), want)
+	}
 }

@@ -151,7 +151,12 @@ func (s *Service) PauseRecovery(ctx context.Context, req *fleetv1.PauseRecoveryR
 			return nil, err
 		}
 		s.options.Logger.WarnContext(ctx, "recovery was stopped", slog.String("actor", actor), slog.String("reason", reason))
-		return &fleetv1.PauseRecoveryResponse{Until: stampPointer(until)}, nil
+		response := &fleetv1.PauseRecoveryResponse{Until: stampPointer(until)}
+		// Whatever fails here, it is stopped.
+		if env, err := s.db.Environment(ctx); err == nil && env.RecoveryHold != nil {
+			response.Reason = env.RecoveryHold.Reason
+		}
+		return response, nil
 	})
 }
 
