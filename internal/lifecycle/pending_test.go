@@ -1,0 +1,44 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+)
+
+func TestMayStillCome(t *testing.T) {
+	t.Parallel()
+	one := func(rung fleet.Rung) map[fleet.Rung]int { return map[fleet.Rung]int{rung: 1} }
+	rebooted := with(known, repair(24, fleet.RungReboot, one(fleet.RungReboot)))
+	reinstalled := with(known, repair(24, fleet.RungReinstall, one(fleet.RungReinstall)))
+	calledOff := func(o fleet.Operation) []step {
+		return with(known, wantOperation(23, 1, o), operating(24, 1, 0, 0), operated(25, 1, false))
+	}
+	stepTime := environment().Policy.RecoveryStepTimeout.Minutes()
+	limit := environment().Policy.OperationTimeout.Minutes()
+	for name, c := range map[string]struct {
+		steps []step
+		now   float64
+		want  string
+	}{
+		"nothing was asked for":                {known, 26, ""},
+		"a reboot":                             {rebooted, 26, "the reboot by recovery"},
+		"a reboot, and then a quarantine":      {with(rebooted, func(r *fleet.Record) { r.Quarantine = &fleet.Quarantine{At: at(25)} }), 26, "the reboot by recovery"},
+		"a reboot that has come":               {with(rebooted, started(25, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }), 26, ""},
+		"a reboot whose time is over":          {rebooted, 24 + stepTime, ""},
+		"a reinstall":                          {reinstalled, 26, "the reinstall by recovery"},
+		"a reinstall that the provider is at":  {with(reinstalled, provided(25, fleet.ProviderStatusCreating)), 1000, "the reinstall by recovery"},
+		"an agent that was started":            {with(known, repair(24, fleet.RungAgentStart, one(fleet.RungAgentStart))), 26, ""},
+		"a reboot that was called off":         {calledOff(fleet.OperationReboot), 26, "the reboot that ada asked for"},
+		"a release that was called off":        {calledOff(fleet.OperationRelease), 26, "the release that ada asked for"},
+		"called off, and its time is over":     {calledOff(fleet.OperationRelease), 24 + limit, ""},
+		"called off before it was begun":       {with(known, wantOperation(23, 1, fleet.OperationReboot), operated(25, 1, false)), 26, ""},
+		"done":                                 {with(known, wantOperation(23, 1, fleet.OperationPowerOn), operating(24, 1, 0, 0), operated(25, 1, true)), 26, ""},
+		"called off, and the machine restarts": {with(calledOff(fleet.OperationReboot), started(25, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }), 26, ""},
+	} {
+		if got := lifecycle.MayStillCome(record(c.steps...), environment(), at(c.now)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
