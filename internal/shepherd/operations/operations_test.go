@@ -145,7 +145,17 @@ func TestOperations(t *testing.T) {
 			ask: []fleet.Operation{fleet.OperationPowerOn}, levers: "", ended: "it is on already", state: fleet.StateAvailable,
 		},
 		"power off twice": {
-			ask: []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOff}, levers: "power-off", ended: "it is off already", state: fleet.StateOff,
+			ask:    []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOff},
+			levers: "power-off", ended: "operation done: power-off (operation 1)", state: fleet.StateOff,
+		},
+		"power off what somebody else has switched off": {
+			ask: []fleet.Operation{fleet.OperationPowerOff},
+			before: func(h *shepherdtest.Herd, id fleet.MachineID) {
+				if err := h.Fake.PowerOff(context.Background(), h.Record(id).ProviderID); err != nil {
+					panic(err)
+				}
+			},
+			levers: "power-off", ended: "it is off already", state: fleet.StateOff,
 		},
 		"release": {
 			ask: []fleet.Operation{fleet.OperationRelease}, levers: "release", ended: "the provider does not have it any more",
