@@ -10,11 +10,12 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // RequestInstall asks for an operating system on a machine and voids whatever is being done to its
 // host (rule 8). Asking for what is asked for already returns that generation. KindConflict when an
-// installed system runs and reinstall is not set.
+// installed system runs, or is on the disk and has not come up yet, and reinstall is not set.
 func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.MachineID, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, err error) {
 	err = db.onMachine(ctx, "request install", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
@@ -35,8 +36,7 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
-		return 0, false, fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one "+
-			"(`ironherd machine install %s --image IMAGE --reinstall%s --reason WHY`)", m.record.Name(), onDisk(m.record), machine, eraseToo(m.record))
+		return 0, false, onlyReinstall(m.record)
 	}
 	held := heldGeneration(m.record)
 	if was != nil {
@@ -53,6 +53,9 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
 				fmt.Sprintf("install generation %d, which the %s asks for as well", was.Generation, was.Actor))
 			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
+		}
+		if lifecycle.OnDisk(m.record) && !reinstall {
+			return 0, false, onlyReinstall(m.record)
 		}
 		if held != 0 && !reinstall {
 			return 0, false, fleet.Errorf(fleet.KindConflict, "a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one "+
@@ -71,10 +74,16 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 	return generation, true, nil
 }
 
-// onDisk begins a relative clause about the system of a machine that has an installed one.
+// onlyReinstall refuses an install that would destroy the system that is there.
+func onlyReinstall(r fleet.Record) error {
+	return fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one "+
+		"(`ironherd machine install %s --image IMAGE --reinstall%s --reason WHY`)", r.Name(), onDisk(r), r.ID, eraseToo(r))
+}
+
+// onDisk begins a relative clause about the system that is there.
 func onDisk(r fleet.Record) string {
-	if rep := r.InstallReport; rep != nil && rep.OK && rep.Generation > r.Installed.Generation {
-		return fmt.Sprintf("has install generation %d on its disk, which has not come up yet, and", rep.Generation)
+	if lifecycle.Written(r) {
+		return fmt.Sprintf("has install generation %d on its disk, which has not come up yet, and", r.InstallReport.Generation)
 	}
 	return fmt.Sprintf("runs an installed system (%s),", r.Installed.Words())
 }

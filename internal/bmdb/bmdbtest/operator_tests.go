@@ -90,6 +90,41 @@ var operatorTests = []test{
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, OK: true}))
 		refused("has install generation 2 on its disk, which has not come up yet, and which a reinstall destroys")
 	}},
+	{"a first install that is on the disk is destroyed by a reinstall alone, before it comes up, too", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+		other := fleet.InstallRequest{Image: image}
+		other.RootDisk.Pick = fleet.PickLargest
+		refused := func() {
+			w.Helper()
+			_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, other, false)
+			w.wantKind(err, fleet.KindConflict)
+			if says := "has install generation 1 on its disk, which has not come up yet, and which a reinstall destroys: ask for one " +
+				"(`ironherd machine install " + string(a.Machine) + " --image IMAGE --reinstall --reason WHY`)"; !strings.Contains(err.Error(), says) {
+				w.Fatalf("got %q, want %q", err, says)
+			}
+		}
+		refused()
+		was := *w.record(a.Machine).InstallRequest
+		// Asking for the same once more destroys nothing.
+		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, was, false); err != nil || g != 1 {
+			w.Fatalf("the same install is generation %d, %v", g, err)
+		}
+		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, other, true); err != nil || g != 2 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		refused() // nothing was written
+		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, other, true); err != nil || g != 3 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+		other.RootDisk.Pick = fleet.PickSmallest
+		// What is on the disk is to be destroyed already.
+		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, other, false); err != nil || g != 4 {
+			w.Fatalf("generation %d, %v", g, err)
+		}
+	}},
 	{"what an agent refused to overwrite is not tried again, and a reinstall goes above it", func(w *world) {
 		a := w.ready("c1", true)
 		w.handOut(a, 0, 0)

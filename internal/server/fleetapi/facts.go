@@ -58,6 +58,9 @@ func installFacts(r fleet.Record, add func(name string, at time.Time, format str
 			outcome = fmt.Sprintf("wrote %d bytes to %s in %s", p.Bytes, p.Disk, p.Duration.Round(time.Millisecond))
 		}
 		add("install report", p.At, "attempt %d of install generation %d %s", p.Attempt, p.Generation, outcome)
+		if lifecycle.OnDisk(r) {
+			add("on disk", p.At, "install generation %d, which has not come up yet", p.Generation)
+		}
 	}
 	if i := r.Installed; i != nil {
 		if i.Attempt == 0 {

@@ -200,8 +200,19 @@ func TestExplain(t *testing.T) {
 	order, err := o.db.HandOutInstall(t.Context(), agent, 0, 0)
 	o.must(err)
 	o.must(o.db.RecordInstallReport(t.Context(), agent, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+	onDisk := func() bool {
+		a, err := o.client(token.Viewer).GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: string(ids[2])})
+		o.must(err)
+		return slices.ContainsFunc(a.GetFacts(), func(f *fleetv1.Fact) bool { return f.GetName() == "on disk" })
+	}
+	if !onDisk() {
+		t.Error("booting: no fact says what is on the disk")
+	}
 	o.must(errorOf(o.db.RecordInstalled(t.Context(), ids[2], 1, 1, order.Secret, "b2")))
 	installed := explain(ids[2])
+	if onDisk() {
+		t.Error("installed: it is said not to have come up")
+	}
 	if installed.GetMachine().GetState() != "installed" || !strings.HasPrefix(installed.GetSummary(), "Nothing is wanted of this machine: it is installed") {
 		t.Errorf("installed: %s", installed.GetSummary())
 	}

@@ -89,9 +89,9 @@ func (p machinePage) backsOff() bool {
 }
 
 // installCommand puts an operating system on the machine; "" for one that is not ours any more.
-// What is installed already is overwritten only when that is asked for. So is a system that no
-// install of ours has put there: the one that a first install finds, one that was marked as
-// installed, and the provider's own after a reinstall by recovery.
+// What is installed already, or was written and has not come up yet, is overwritten only when that
+// is asked for. So is a system that no install of ours has put there: the one that a first install
+// finds, one that was marked as installed, and the provider's own after a reinstall by recovery.
 func (p machinePage) installCommand() string {
 	m := p.GetMachine()
 	command := "ironherd machine install " + m.GetId() + " --image URL --digest sha256:DIGEST"
@@ -107,7 +107,7 @@ func (p machinePage) installCommand() string {
 		return strings.Replace(p.next.GetCommand(), "--image IMAGE", "--image URL --digest sha256:DIGEST", 1)
 	case fact("marked installed") || fact("erased"):
 		return command + " --reinstall --erase --reason WHY"
-	case fact("installed"):
+	case fact("installed") || fact("on disk"):
 		return command + " --reinstall --reason WHY"
 	}
 	return command + " --erase --wait"

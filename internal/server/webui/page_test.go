@@ -60,6 +60,7 @@ func TestInstallCommand(t *testing.T) {
 	}{
 		{fleet.StateAvailable, nil, " --erase --wait"},
 		{fleet.StateInstalled, []string{"installed"}, " --reinstall --reason WHY"},
+		{fleet.StateSilent, []string{"on disk"}, " --reinstall --reason WHY"},
 		{fleet.StateInstalled, []string{"marked installed"}, " --reinstall --erase --reason WHY"},
 		{fleet.StateSilent, []string{"installed", "erased"}, " --reinstall --erase --reason WHY"},
 		{fleet.StateUnreachable, []string{"installed"}, " --reinstall --reason WHY"},

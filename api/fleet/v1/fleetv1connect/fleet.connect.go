@@ -132,8 +132,8 @@ type FleetServiceClient interface {
 	// ListImages returns the images that this control plane knows by a name.
 	ListImages(context.Context, *v1.ListImagesRequest) (*v1.ListImagesResponse, error)
 	// InstallMachine records a new install request with the next install generation. It takes the
-	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, unless
-	// reinstall is set.
+	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, or was
+	// written and has not come up yet, unless reinstall is set.
 	InstallMachine(context.Context, *v1.InstallMachineRequest) (*v1.InstallMachineResponse, error)
 	// RetryMachine forgets the backoff of one process of a machine, or of all of them, so that it is
 	// tried now.
@@ -616,8 +616,8 @@ type FleetServiceHandler interface {
 	// ListImages returns the images that this control plane knows by a name.
 	ListImages(context.Context, *v1.ListImagesRequest) (*v1.ListImagesResponse, error)
 	// InstallMachine records a new install request with the next install generation. It takes the
-	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, unless
-	// reinstall is set.
+	// place of an earlier request. FAILED_PRECONDITION while an operating system is installed, or was
+	// written and has not come up yet, unless reinstall is set.
 	InstallMachine(context.Context, *v1.InstallMachineRequest) (*v1.InstallMachineResponse, error)
 	// RetryMachine forgets the backoff of one process of a machine, or of all of them, so that it is
 	// tried now.
