@@ -17,7 +17,7 @@ import (
 
 // RequestOperation asks for an operation and voids whatever is being done to the host (rule 8). It
 // takes the place of an operation that has not ended. Asking for what is under way already returns
-// its number.
+// its number, unless the policy alone asked for it, and the provider has not accepted it.
 //
 // KindUnsupported: the provider cannot do it. KindConflict: the machine is in maintenance, is being
 // given back, or is gone at the provider.
@@ -36,17 +36,10 @@ func (db *DB) RequestOperation(ctx context.Context, actor string, machine fleet.
 // wantOperation is RequestOperation, for a machine that is locked.
 func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor string, o fleet.Operation, reason string,
 ) (number int64, changed bool, err error) {
-	open := m.record.OpenOperation()
-	if open != nil && open.Operation == o {
-		return open.Number, false, nil
+	if number, err := askable(m.record, o); number != 0 || err != nil {
+		return number, false, err
 	}
-	if o == fleet.OperationPowerOff && switchedOff(m.record) != "" {
-		return m.record.Operation.Number, false, nil
-	}
-	if err := operable(m.record, o); err != nil {
-		return 0, false, err
-	}
-	if open != nil {
+	if open := m.record.OpenOperation(); open != nil {
 		t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
 			fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, unlessCarriedOut(m.record)))
 	}
@@ -66,6 +59,22 @@ func switchedOff(r fleet.Record) string {
 		return ""
 	}
 	return lifecycle.SwitchedOff(r)
+}
+
+// askable returns the number of the operation that was asked for already, where asking once more
+// changes nothing, and fails where the operation makes no sense now. What the policy asked for
+// gives way to a person: it ends when the provider does not give the machine up any more.
+func askable(r fleet.Record, o fleet.Operation) (already int64, err error) {
+	switch open := r.OpenOperation(); {
+	case o == fleet.OperationPowerOff && switchedOff(r) != "":
+		return r.Operation.Number, nil
+	case open == nil || open.Operation != o:
+	case open.Actor == fleet.ActorPolicy && !accepted(r):
+		r.Operation = nil
+	default:
+		return open.Number, nil
+	}
+	return 0, operable(r, o)
 }
 
 // accepted reports whether the provider has accepted the operation that is under way.
@@ -108,7 +117,7 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 	request := statement.PutOperationRequestParams{
 		Machine: string(r.ID), Number: number, Operation: string(o), At: micros(t.Now()), Actor: actor, Reason: reason,
 	}
-	if lifecycle.GivenUp(r) { // at its end, the provider says only that it deletes the machine
+	if givenUp(r) { // at its end, the provider says only that it deletes the machine
 		request.GivenUp = 1
 	}
 	err := t.q.PutOperationRequest(ctx, request)
@@ -119,6 +128,13 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessOperation, fleet.EventOperationRequested,
 		fmt.Sprintf("%s (operation %d): %s", o, number, reason))
 	return number, nil
+}
+
+// givenUp reports whether the machine is given up, or was when the policy asked for what is under
+// way: it replaces no others.
+func givenUp(r fleet.Record) bool {
+	open := r.OpenOperation()
+	return lifecycle.GivenUp(r) || open != nil && open.Actor == fleet.ActorPolicy
 }
 
 // WithdrawOperation ends an operation that the provider has not accepted yet. KindConflict when

@@ -218,7 +218,7 @@ func afterGivenBack(verb fleet.Verb, r fleet.Record) string {
 			r.Provided.Capacity, r.Provider)
 	case verb == fleet.VerbRelease:
 		return ""
-	case known && lifecycle.GivenUp(r):
+	case known && givenUp(r):
 		return "; its capacity sits out `provisioner.penalty`, and then may be used again"
 	case lifecycle.Listed(r):
 		return "; the next pass may take the same host in again (quarantine the machine first if it is broken)"
@@ -268,10 +268,8 @@ func destroying(p Plan, r fleet.Record) string {
 // possible returns why it cannot be done; nil: it can.
 func possible(p Plan, r fleet.Record, now time.Time) error {
 	if o, is := p.Verb.Operation(); is {
-		if open := r.OpenOperation(); open != nil && open.Operation == o {
-			return nil
-		}
-		return operable(r, o)
+		_, err := askable(r, o)
+		return err
 	}
 	switch p.Verb {
 	case fleet.VerbWithdraw:

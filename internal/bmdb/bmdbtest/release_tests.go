@@ -116,6 +116,53 @@ var releaseTests = []test{
 		w.must(w.db.Quarantine(w.ctx, actor, id, "it corrupts data"))
 		says(fleet.VerbReplace, "its capacity sits out `provisioner.penalty`, and then may be used again")
 	}},
+	{"a person's replace takes the place of the policy's, until the provider has accepted that", func(w *world) {
+		w.pulls(fleet.LeverRelease)
+		p := fleet.DefaultPolicy()
+		p.ReplaceFailed = true
+		w.must(errorOf2(w.db.SetPolicy(w.ctx, p)))
+		says := func(id fleet.MachineID, status fleet.ProviderStatus) {
+			capacity := w.record(id).Provided.Capacity
+			w.provisioning(func(work *bmdb.Work) {
+				w.must(work.Note(w.ctx, bmdb.SetProvided(id, fleet.ProviderID("id-"+capacity), providedAs(status, capacity))))
+			})
+		}
+		s := w.lasting("operations")
+		failed := func(capacity fleet.CapacityID) fleet.MachineID {
+			id := w.machine(capacity)
+			says(id, fleet.ProviderStatusFailed)
+			w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.ReplaceByPolicy()))
+			return id
+		}
+		id := failed("c1")
+		w.must(w.claimOne(s, fleet.ProcessOperation).Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: hours}))
+		says(id, fleet.ProviderStatusActive)
+		plan := w.planned(fleet.VerbReplace, id)
+		if does := plan.Machines[0].Does; !strings.Contains(does, "its capacity sits out `provisioner.penalty`") {
+			w.Errorf("the plan says %q", does)
+		}
+		done := w.confirmed(plan.ID)
+		if o := done.Outcomes[0]; o.Operation != 2 || o.Detail != "replace is asked for (operation 2)" {
+			w.Fatalf("outcome %+v", o)
+		}
+		if q := w.record(id).OpenOperation(); q == nil || q.Number != 2 || q.Actor != actor || q.Reason != "why not" {
+			w.Fatalf("asked for: %+v", q)
+		}
+		if n, err := w.db.RequestOperation(w.ctx, "bob", id, fleet.OperationReplace, "it hums"); n != 2 || err != nil {
+			w.Fatalf("operation %d, %v", n, err)
+		}
+		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(2, ""), bmdb.AcceptOperation(2),
+			bmdb.EndOperation(2, true, "gone", time.Hour)))
+		if penalties, err := w.db.Penalties(w.ctx, provider); err != nil || len(penalties) != 1 {
+			w.Fatalf("the capacity was given up: %+v, %v", penalties, err)
+		}
+
+		id = failed("c2")
+		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(1, ""), bmdb.AcceptOperation(1)))
+		if n, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationReplace, "bad RAM"); n != 1 || err != nil {
+			w.Fatalf("operation %d, %v", n, err)
+		}
+	}},
 	{"a retry lets released capacity be used only where it is named", func(w *world) {
 		released := w.machines(nil, "c1", "c2", "c3")
 		for _, id := range released {

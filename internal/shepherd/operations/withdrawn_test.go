@@ -49,39 +49,58 @@ func TestAWithdrawnRestartMayStillCome(t *testing.T) {
 }
 
 // TestARepairedMachineIsKept: a replacement that the policy asked for ends when the provider does
-// not give the machine up any more, before it has accepted the call.
+// not give the machine up any more, before it has accepted the call. A person's does not.
 func TestARepairedMachineIsKept(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		herd, handler := bench(t, 1, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
-		id := herd.Machines()[0]
-		becomes := func(status fleet.ProviderStatus) {
-			herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool {
-				e.Status = status
-				return true
+	for name, c := range map[string]struct {
+		person bool
+		tries  int
+		ended  string
+	}{
+		"the policy's": {tries: 2, ended: "operation failed: replace (operation 1): the provider says that the machine is active"},
+		"a person's":   {person: true, tries: 3, ended: "operation done: replace (operation 2): "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				herd, handler := bench(t, 1, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+				id := herd.Machines()[0]
+				becomes := func(status fleet.ProviderStatus) {
+					herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool {
+						e.Status = status
+						return true
+					})
+				}
+				tries := 0
+				herd.Fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+					if point != shepherdtest.Pulling {
+						return nil
+					}
+					if tries++; tries == 2 {
+						becomes(fleet.ProviderStatusActive)
+						if c.person {
+							_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReplace, "bad RAM")
+							check(t, err)
+						}
+					}
+					if tries == 3 {
+						return nil
+					}
+					return fleet.Errorf(fleet.KindTemporary, "the provider is busy")
+				}
+				defer herd.Start(handler)()
+				time.Sleep(5 * time.Minute)
+				becomes(fleet.ProviderStatusFailed)
+				fact := *herd.Record(id).Provided
+				fact.Status = fleet.ProviderStatusFailed
+				set(t, herd, bmdb.SetProvided(id, herd.Host(id).ID, fact))
+				time.Sleep(20 * time.Minute)
+				if got := ended(t, herd, id); !strings.HasPrefix(got, c.ended) || tries != c.tries {
+					t.Errorf("it ended after %d tries: %q", tries, got)
+				}
 			})
-		}
-		tries := 0
-		herd.Fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
-			if point != shepherdtest.Pulling {
-				return nil
-			}
-			if tries++; tries == 2 {
-				becomes(fleet.ProviderStatusActive)
-			}
-			return fleet.Errorf(fleet.KindTemporary, "the provider is busy")
-		}
-		defer herd.Start(handler)()
-		time.Sleep(5 * time.Minute)
-		becomes(fleet.ProviderStatusFailed)
-		fact := *herd.Record(id).Provided
-		fact.Status = fleet.ProviderStatusFailed
-		set(t, herd, bmdb.SetProvided(id, herd.Host(id).ID, fact))
-		time.Sleep(20 * time.Minute)
-		if got := ended(t, herd, id); !strings.HasPrefix(got, "operation failed: replace (operation 1): the provider says that the machine is active") || tries != 2 {
-			t.Errorf("it ended after %d tries: %q", tries, got)
-		}
-	})
+		})
+	}
 }
 
 // TestAnAnswerThatCannotBeRead is no word that the machine is given up still.
