@@ -159,7 +159,8 @@ func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fl
 
 // Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An
 // operation that the provider has not accepted is withdrawn. KindConflict where it is in quarantine
-// by another person: who ends it for one would not know of the other.
+// by another person: who ends it for one would not know of the other; and where it is not created
+// yet: a quarantine does not keep it from that.
 func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		return true, t.quarantine(ctx, m, actor, reason)
@@ -240,13 +241,23 @@ func (t *transaction) forgetFailures(r fleet.Record) {
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
 }
 
-// quarantinable fails where another person has quarantined the machine.
+// quarantinable fails where another person has quarantined the machine, and where it is not created
+// yet: then the error says what keeps it from being.
 func quarantinable(r fleet.Record, actor string) error {
 	if q := r.Quarantine; q != nil && anothers(q.Actor, actor) {
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in quarantine already by %s: %s; `ironherd machine unquarantine %s --reason WHY` ends that first",
 			r.Name(), fleet.ShownActor(q.Actor), q.Reason, r.ID)
 	}
-	return nil
+	i := r.Intent
+	if i == nil {
+		return nil
+	}
+	unless := ""
+	if i.Calls > i.Rejected {
+		unless = fmt.Sprintf(", unless %s creates it for the call that was made already", r.Provider)
+	}
+	return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet: `ironherd provider pause %s --reason WHY` keeps it from being created%s",
+		r.Name(), r.Provider, unless)
 }
 
 // anothers reports whether something was asked for by a person other than the actor. What Ironherd

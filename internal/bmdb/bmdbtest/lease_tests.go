@@ -118,8 +118,7 @@ var leaseTests = []test{
 			var opened []fleet.Intent
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.IntentCalled(id)))
 			for range 3 { // each voids the epoch that there is
-				w.must(w.db.Quarantine(w.ctx, actor, id, "x"))
-				w.must(w.db.Unquarantine(w.ctx, actor, id, "x"))
+				w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, true)))
 			}
 			if was = w.number("SELECT epoch FROM machine WHERE id = $1", string(id)); was < 3 {
 				w.Fatalf("epoch %d: the test tests nothing", was)

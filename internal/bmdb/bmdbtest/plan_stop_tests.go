@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -24,5 +25,32 @@ var planStopTests = []test{
 		if done := w.confirmed(p.ID); outcomes(done) != "done done done" {
 			w.Fatalf("gone on with: %+v", done.Outcomes)
 		}
+	}},
+	{"a machine that is not created yet is not kept away by a quarantine, and that is said", func(w *world) {
+		created := w.machine("c1")
+		wanted := newIntents("c2")
+		id, reason := wanted[0].Machine, "the wrong rack"
+		refused := func(err error, more string) {
+			w.Helper()
+			w.wantKind(err, fleet.KindConflict)
+			says := " is not created yet: `ironherd provider pause p1 --reason WHY` keeps it from being created" + more
+			if !strings.HasSuffix(err.Error(), says) {
+				w.Errorf("got %q, want %q", err, says)
+			}
+		}
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+			_, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{id}, Reason: reason})
+			refused(err, "")
+			refused(w.db.Quarantine(w.ctx, actor, id, reason), "")
+			if both := w.planned(fleet.VerbQuarantine, created, id); both.Machines[0].Refused != "" || both.Machines[1].Refused == "" {
+				w.Errorf("planned: %+v", both.Machines)
+			}
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
+			refused(w.db.Quarantine(w.ctx, actor, id, reason), ", unless p1 creates it for the call that was made already")
+			w.must(work.Note(w.ctx, bmdb.CloseIntentProvided(id, "id-c2", providedAs(fleet.ProviderStatusActive, "c2"))))
+		})
+		w.must(w.db.Quarantine(w.ctx, actor, id, reason))
 	}},
 }
