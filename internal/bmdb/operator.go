@@ -200,7 +200,11 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 		if err := t.putHostKeys(ctx, machine, fleet.HostKeyAccepted, key); err != nil {
 			return false, err
 		}
-		t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart, fleet.ProcessProbe)
+		waits := []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessProbe}
+		if open := m.record.OpenOperation(); open != nil && open.Operation.GivesBack() && lifecycle.Listed(m.record) {
+			waits = append(waits, fleet.ProcessOperation) // a host of a list is asked to stop our agent
+		}
+		t.buffer.resetBackoff(machineSubject(machine), waits...)
 		t.recordEvent(fleet.Subject{Machine: machine}, actor, "", fleet.EventHostKeyAccepted, fingerprint+"; "+reason)
 		return true, nil
 	})

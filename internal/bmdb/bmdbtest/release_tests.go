@@ -116,6 +116,25 @@ var releaseTests = []test{
 		w.must(w.db.Quarantine(w.ctx, actor, id, "it corrupts data"))
 		says(fleet.VerbReplace, "its capacity sits out `provisioner.penalty`, and then may be used again")
 	}},
+	{"a host key that is accepted lets the release go on that waits for it, and no other operation", func(w *world) {
+		id := w.machine("c1")
+		waits := func(o fleet.Operation, levers ...fleet.Lever) bool {
+			w.Helper()
+			w.pulls(levers...)
+			w.must(errorOf2(w.db.RequestOperation(w.ctx, actor, id, o, "sold")))
+			w.must(w.claimOne(w.session("a"), fleet.ProcessOperation).Fail(w.ctx, bmdb.Failure{Cause: "another key", Backoff: growing},
+				bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C")))
+			w.must(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 CCCC", "SHA256:C", "seen on the console"))
+			_, waits := w.record(id).Backoffs[fleet.ProcessOperation]
+			return waits
+		}
+		if !waits(fleet.OperationReboot, fleet.LeverReboot) || !waits(fleet.OperationPowerCycle, fleet.LeverPower) {
+			w.Error("a restart waits for no host key, and was tried anew")
+		}
+		if waits(fleet.OperationRelease, fleet.LeverRelease, fleet.LeverClean) {
+			w.Error("the release waits still")
+		}
+	}},
 	{"a person's replace takes the place of the policy's, until the provider has accepted that", func(w *world) {
 		w.pulls(fleet.LeverRelease)
 		p := fleet.DefaultPolicy()

@@ -126,6 +126,8 @@ func (j judged) operators() (command, what string) {
 		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
 	case fleet.ProcessProbe:
 		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
+	case fleet.ProcessOperation:
+		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the host is given back"
 	}
 	if j.plan.State == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now) {
 		return j.letUsIn()
@@ -239,6 +241,8 @@ func (j judged) refusedHostKey() fleet.Process {
 		return fleet.ProcessAgentStart
 	case scheduled(fleet.ProcessProbe) && r.Probe != nil && !r.Probe.Answered() && refused(r.Probe.Detail):
 		return fleet.ProcessProbe
+	case scheduled(fleet.ProcessOperation) && refused(r.Backoffs[fleet.ProcessOperation].Cause):
+		return fleet.ProcessOperation
 	}
 	return ""
 }
