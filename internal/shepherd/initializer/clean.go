@@ -28,13 +28,16 @@ var errOtherMachine = fleet.Errorf(fleet.KindConflict, "the host belongs to anot
 
 // Clean stops our agent on the host of a machine and removes its files. It brings the agent's
 // executable to the host, because that knows what there is to remove, and it goes with the rest. It
-// can be repeated. A host that was taken over as another machine is left as it is.
-func (i *Initializer) Clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) error {
-	err := i.cleanInTime(ctx, work, entry)
-	if errors.Is(err, errOtherMachine) {
-		return nil
+// can be repeated. A host that was taken over as another machine is left as it is. What was done is
+// said in words.
+func (i *Initializer) Clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) (did string, err error) {
+	switch err := i.cleanInTime(ctx, work, entry); {
+	case errors.Is(err, errOtherMachine):
+		return "the host belongs to another machine now, and was left as it is", nil
+	case err != nil:
+		return "", err
 	}
-	return err
+	return "the agent was stopped, and its files were removed from the host", nil
 }
 
 // takeOff is agent-start on a machine that returns (lifecycle/leave.go): it takes the agent off.

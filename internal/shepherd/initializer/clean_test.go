@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -38,8 +39,8 @@ func TestClean(t *testing.T) {
 	entry, err := b.fake.Get(t.Context(), b.device.ID)
 	check(t, err)
 	for range 2 {
-		if err := handler.Clean(t.Context(), work, entry); err != nil {
-			t.Fatalf("%v\n%s", err, b.log.String())
+		if did, err := handler.Clean(t.Context(), work, entry); err != nil || did != "the agent was stopped, and its files were removed from the host" {
+			t.Fatalf("%q, %v\n%s", did, err, b.log.String())
 		}
 		if _, err := os.Stat(directory); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the agent's directory is there still: %v", err)
@@ -48,8 +49,33 @@ func TestClean(t *testing.T) {
 	b.config.Port = 1
 	handler, err = newInitializer(b)
 	check(t, err)
-	if err := handler.Clean(t.Context(), work, entry); err == nil || !strings.Contains(err.Error(), "dial") {
+	if _, err := handler.Clean(t.Context(), work, entry); err == nil || !strings.Contains(err.Error(), "dial") {
 		t.Errorf("a host that does not answer: %v", err)
+	}
+}
+
+// TestLeavesAnothersHost: a host that was taken over as another machine is left as it is, and that
+// is what is said to be done.
+func TestLeavesAnothersHost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	work := b.release()
+	handler, err := newInitializer(b)
+	check(t, err)
+	entry, err := b.fake.Get(t.Context(), b.device.ID)
+	check(t, err)
+	init := proto.CloneOf(b.inits[len(b.inits)-1])
+	init.MachineId, init.CaCertificate = string(fleet.NewMachineID()), nil
+	b.takeOver(init)
+	did, err := handler.Clean(t.Context(), work, entry)
+	if err != nil || did != "the host belongs to another machine now, and was left as it is" {
+		t.Errorf("%q, %v\n%s", did, err, b.log.String())
+	}
+	if files, err := os.ReadDir(filepath.Join(b.root, "root/agent")); err != nil || len(files) == 0 {
+		t.Errorf("files %v, %v", files, err)
 	}
 }
 
@@ -90,7 +116,7 @@ func TestCleansFromAnotherDirectory(t *testing.T) {
 			check(t, err)
 			entry, err := b.fake.Get(t.Context(), b.device.ID)
 			check(t, err)
-			if err := handler.Clean(t.Context(), work, entry); err != nil {
+			if _, err := handler.Clean(t.Context(), work, entry); err != nil {
 				t.Fatalf("%v\n%s", err, b.log.String())
 			}
 			left, err := os.ReadFile(filepath.Join(host.home, leftNote))
@@ -146,17 +172,7 @@ func TestTakesANewerAgentOff(t *testing.T) {
 	b.callOff()
 	init := proto.CloneOf(b.inits[len(b.inits)-1])
 	init.TakeoverGeneration, init.CaCertificate = init.TakeoverGeneration+4, nil
-	message, err := proto.Marshal(init)
-	check(t, err)
-	boot := filepath.Join(b.root, "proc/sys/kernel/random/boot_id")
-	check(t, os.MkdirAll(filepath.Dir(boot), 0o755))
-	check(t, os.WriteFile(boot, []byte("boot-3\n"), 0o600))
-	started := takeover.Run(t.Context(), bytes.NewReader(message), takeover.Options{
-		Root: b.root, Version: "test", Start: func(context.Context) error { return nil },
-	})
-	if started.GetSuccess() == nil {
-		t.Fatal(started)
-	}
+	b.takeOver(init)
 	if outcome, ok := b.start().(shepherd.Finish); !ok {
 		t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
 	}
@@ -165,6 +181,22 @@ func TestTakesANewerAgentOff(t *testing.T) {
 	}
 	if r := b.record(); int64(r.TakeoverGeneration) != init.TakeoverGeneration+1 || lifecycle.Returning(r) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// takeOver has the real agent take the host over.
+func (b *bench) takeOver(init *agentv1.TakeoverInit) {
+	b.t.Helper()
+	message, err := proto.Marshal(init)
+	check(b.t, err)
+	boot := filepath.Join(b.root, "proc/sys/kernel/random/boot_id")
+	check(b.t, os.MkdirAll(filepath.Dir(boot), 0o755))
+	check(b.t, os.WriteFile(boot, []byte("boot-3\n"), 0o600))
+	started := takeover.Run(b.t.Context(), bytes.NewReader(message), takeover.Options{
+		Root: b.root, Version: "test", Start: func(context.Context) error { return nil },
+	})
+	if started.GetSuccess() == nil {
+		b.t.Fatal(started)
 	}
 }
 

@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -23,19 +24,21 @@ func (keeper) KeepsMachines() bool { return true }
 // cleaner answers with its errors in turn, and the last of them from then on.
 type cleaner struct {
 	errs  []error
+	did   string
 	calls int
 }
 
-func (c *cleaner) Clean(context.Context, *bmdb.Work, provider.Entry) error {
+func (c *cleaner) Clean(context.Context, *bmdb.Work, provider.Entry) (string, error) {
 	c.calls++
+	did := cmp.Or(c.did, "the agent was stopped, and its files were removed")
 	if len(c.errs) == 0 {
-		return nil
+		return did, nil
 	}
 	err := c.errs[0]
 	if len(c.errs) > 1 {
 		c.errs = c.errs[1:]
 	}
-	return err
+	return did, err
 }
 
 // calledOff installs a host, and asks for a reinstall that is called off. Between the two somebody
@@ -67,12 +70,14 @@ func TestHostsOfAList(t *testing.T) {
 	away := fleet.Errorf(fleet.KindTimeout, "the host did not accept a connection")
 	for name, c := range map[string]struct {
 		errs    []error
+		did     string
 		prepare func(*testing.T, *shepherdtest.Herd, fleet.MachineID)
 		ended   string
 		gone    bool
 	}{
-		"clean":            {ended: "the agent was stopped, and its files were removed", gone: true},
-		"away for a while": {errs: []error{away, away, nil}, ended: "the agent was stopped", gone: true},
+		"clean":                         {ended: "the agent was stopped, and its files were removed", gone: true},
+		"away for a while":              {errs: []error{away, away, nil}, ended: "the agent was stopped", gone: true},
+		"it belongs to another machine": {did: "the host was left as it is", ended: "(operation 1): the host was left as it is", gone: true},
 		"installed": {
 			prepare: func(_ *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) { herd.Install(id)() },
 			errs:    []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
@@ -98,7 +103,7 @@ func TestHostsOfAList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				clean := &cleaner{errs: slices.Clone(c.errs)}
+				clean := &cleaner{errs: slices.Clone(c.errs), did: c.did}
 				herd, handler := bench(t, 2, operations.Options{Cleaner: clean}, nil,
 					func(f *shepherdtest.FakeProvider) provider.Provider { return keeper{f} })
 				id := herd.Machines()[0]

@@ -141,10 +141,10 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 		return shepherd.Fail{Err: context.Cause(ctx)}
 	}
 	o.logger.InfoContext(ctx, "operation is begun", slog.String("actor", o.request.Actor))
-	err := call(ctx)
+	did, err := call(ctx)
 	switch {
-	case err == nil && o.request.Operation.GivesBack() && o.listed():
-		return o.done("the agent was stopped, and its files were removed from the host", bmdb.AcceptOperation(number))
+	case err == nil && did != "":
+		return o.done(did, bmdb.AcceptOperation(number))
 	case err == nil:
 		o.observe(ResultAccepted)
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.AcceptOperation(number)}}
@@ -215,11 +215,12 @@ func agentTried(r fleet.Record) bool {
 // listed reports whether the provider is a list of hosts, which stay where they are.
 func (o operation) listed() bool { return provider.Keeps(o.source.Provider) }
 
-// call is what the provider, or the host, is asked for; nil when it cannot do it.
-func (o operation) call(entry provider.Entry, fact fleet.Provided) func(context.Context) error {
+// call is what the provider, or the host, is asked for; nil when it cannot do it. What a host has
+// done is said at once; a provider only accepts the call.
+func (o operation) call(entry provider.Entry, fact fleet.Provided) func(context.Context) (did string, err error) {
 	id := o.work.Record.ProviderID
-	with := func(do func(context.Context, fleet.ProviderID) error) func(context.Context) error {
-		return func(ctx context.Context) error { return do(ctx, id) }
+	with := func(do func(context.Context, fleet.ProviderID) error) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) { return "", do(ctx, id) }
 	}
 	rebooter, reboots := o.source.Provider.(provider.Rebooter)
 	powerer, powers := o.source.Provider.(provider.Powerer)
@@ -236,7 +237,7 @@ func (o operation) call(entry provider.Entry, fact fleet.Provided) func(context.
 	case q.GivesBack() && releases:
 		return with(releaser.Release)
 	case q.GivesBack() && o.listed() && o.options.Cleaner != nil:
-		return func(ctx context.Context) error { return o.options.Cleaner.Clean(ctx, o.work, entry) }
+		return func(ctx context.Context) (string, error) { return o.options.Cleaner.Clean(ctx, o.work, entry) }
 	}
 	return nil
 }

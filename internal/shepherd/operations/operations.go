@@ -68,9 +68,9 @@ type Observer interface {
 
 // Cleaner leaves hosts of a list clean that are given back.
 type Cleaner interface {
-	// Clean stops our agent on the host of a machine and removes its files. Where there is none, it
-	// succeeds.
-	Clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) error
+	// Clean stops our agent on the host of a machine and removes its files. It succeeds where there is
+	// none, and where the host belongs to another machine now. It says in words what was done.
+	Clean(ctx context.Context, work *bmdb.Work, entry provider.Entry) (did string, err error)
 }
 
 // Options is what the handler is built with besides its sources.
