@@ -45,9 +45,11 @@ func TestNoticesInTime(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(*testing.T, *term, string){
 		"deletions": func(t *testing.T, leader *term, name string) {
+			t.Helper()
 			leader.deletionWriter.passEnded(t.Context(), leader, []Deletion{{Object: "Thing " + name, Finalizers: []string{"x"}}})
 		},
 		"trouble": func(t *testing.T, leader *term, name string) {
+			t.Helper()
 			leader.troubleWriter.passEnded(t.Context(), leader, Report{}, errors.New("Thing "+name))
 		},
 	} {

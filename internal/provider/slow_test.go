@@ -31,8 +31,8 @@ func (s slow) ReserveTurns(ctx context.Context, r fleet.TurnRequest) (fleet.Turn
 // crawls are the ways in which a database is slow, by their names.
 func crawls() map[string]func(fleet.TurnRequest) (before, after time.Duration) {
 	all := make(map[string]func(fleet.TurnRequest) (before, after time.Duration))
-	for _, takes := range []time.Duration{500, 800, 1000, 1500, 1900, 2100, 3000, 5000} {
-		takes *= time.Millisecond
+	for _, milliseconds := range []int{500, 800, 1000, 1500, 1900, 2100, 3000, 5000} {
+		takes := time.Duration(milliseconds) * time.Millisecond
 		all[fmt.Sprintf("each answer takes %s", takes)] = func(fleet.TurnRequest) (before, after time.Duration) { return takes / 2, takes / 2 }
 		all[fmt.Sprintf("each commit takes %s", takes)] = func(r fleet.TurnRequest) (before, after time.Duration) {
 			if r.Count == 0 {

@@ -39,9 +39,11 @@ func TestAFileSystemThatTakesNoFiles(t *testing.T) {
 	t.Parallel()
 	spoils := map[syscall.Errno]func(t *testing.T, dir string){
 		unix.EROFS: func(t *testing.T, dir string) {
+			t.Helper()
 			must(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 		},
 		unix.ENOSPC: func(t *testing.T, dir string) {
+			t.Helper()
 			for i := 0; ; i++ {
 				err := os.WriteFile(filepath.Join(dir, fmt.Sprint("other", i)), nil, 0o600)
 				if errors.Is(err, unix.ENOSPC) {

@@ -267,7 +267,7 @@ func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 		if _, wanted := p.view.Adoptions[seen.entry.ID]; wanted {
 			continue
 		}
-		entry, err := provider.Entry{}, error(errNotAsked)
+		entry, err := provider.Entry{}, errNotAsked
 		if asks < asksPerPass {
 			asks++
 			entry, err = p.ask(ctx, seen.entry.ID)
