@@ -87,6 +87,10 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 	return order, nil
 }
 
+// maxAttempt bounds what an agent may say of the attempts that it has started, so that there are
+// numbers above it.
+const maxAttempt = 1 << 20
+
 type attemptID struct {
 	generation fleet.InstallGeneration
 	attempt    int
@@ -142,7 +146,7 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 	}
 	if last.generation > open.Generation {
 		report.Error = fmt.Sprintf("the agent has started install generation %d, attempt %d already", last.generation, last.attempt)
-		report.HeldGeneration, report.HeldAttempt, report.Disk = last.generation, last.attempt, fleet.DiskUnknown
+		report.HeldGeneration, report.HeldAttempt, report.Disk = min(last.generation, fleet.MaxInstallGeneration), last.attempt, fleet.DiskUnknown
 	}
 	if err := t.putReport(ctx, m, report, actorBMDB); err != nil {
 		return false, err
@@ -168,7 +172,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 		order.Attempt = was.Attempt + 1
 	}
 	if last.generation == request.Generation {
-		order.Attempt = max(order.Attempt, last.attempt+1)
+		order.Attempt = max(order.Attempt, min(last.attempt, maxAttempt)+1)
 	}
 	if was, up := m.record.InstallAttempt, m.record.Installed; was != nil && up != nil && was.Generation == up.Generation && was.Attempt == up.Attempt {
 		// Its system may go on, or come back, if the new attempt writes nothing.

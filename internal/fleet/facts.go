@@ -13,6 +13,10 @@ type TakeoverGeneration int64
 // InstallGeneration grows with each install of a machine that was asked for.
 type InstallGeneration int64
 
+// MaxInstallGeneration bounds what a machine may say that it holds or has started: above it nothing
+// could be counted. Whoever has had the machine may have written that there.
+const MaxInstallGeneration InstallGeneration = 1 << 40
+
 // Machine is one managed server.
 type Machine struct {
 	ID       MachineID

@@ -175,8 +175,17 @@ func (s *Store) replace(next *agentv1.AgentState) error {
 	return s.write(next)
 }
 
+// The newest install that a new takeover believes to have been started here, as the control plane
+// bounds it.
+const (
+	maxGeneration = 1 << 40
+	maxAttempt    = 1 << 20
+)
+
 // inherit adds to the state of a new takeover what the last one of the same machine knew of
-// installs.
+// installs. Whoever had the host may have written anything there. Nothing is inherited from a state
+// that names an install which no control plane can have asked for: the new agent would refuse every
+// one that it can.
 func (s *Store) inherit(next *agentv1.AgentState) error {
 	last, err := s.Load()
 	if err != nil && !errors.Is(err, ErrNoState) {
@@ -187,6 +196,9 @@ func (s *Store) inherit(next *agentv1.AgentState) error {
 	}
 	if seen := last.GetInit().GetTakeoverGeneration(); next.GetInit().GetTakeoverGeneration() <= seen {
 		return &SeenError{seen}
+	}
+	if g, a := last.GetInstallGeneration(), last.GetInstallAttempt(); g < 0 || g > maxGeneration || a < 0 || a > maxAttempt {
+		return nil
 	}
 	next.InstallGeneration, next.InstallAttempt = last.GetInstallGeneration(), last.GetInstallAttempt()
 	next.FirstInstallGeneration, next.FirstInstallAttempt = last.GetFirstInstallGeneration(), last.GetFirstInstallAttempt()

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -171,6 +172,28 @@ func TestInstallIsCarriedOver(t *testing.T) {
 	take(t, root, message(machineB, 1), fine)
 	if state, err := store.Load(); err != nil || state.GetInstallGeneration() != 0 || state.GetInstallRunning() {
 		t.Errorf("%v, %v", state, err)
+	}
+}
+
+// TestWhatNobodyCanHaveStartedIsNotCarriedOver: whoever had the host may have written anything
+// there, and an agent that believed it would refuse every install.
+func TestWhatNobodyCanHaveStartedIsNotCarriedOver(t *testing.T) {
+	t.Parallel()
+	for generation, attempt := range map[int64]int32{maxGeneration + 1: 1, math.MaxInt64: 1, -1: 1, 7: math.MaxInt32, 8: -1} {
+		root := newRoot(t)
+		store := NewStore(root)
+		take(t, root, message(machineA, 1), fine)
+		_, err := store.Update(message(machineA, 1), func(state *agentv1.AgentState) error {
+			state.InstallGeneration, state.InstallAttempt, state.InstallRunning = generation, attempt, true
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(t, root, message(machineA, 2), fine)
+		if state, err := store.Load(); err != nil || state.GetInstallGeneration() != 0 || state.GetInstallAttempt() != 0 || state.GetInstallRunning() {
+			t.Errorf("%d, %d: %v, %v", generation, attempt, state, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -141,6 +142,24 @@ var installTests = []test{
 		w.must(err)
 		if o := w.handOut(a, 5, 2); generation != 6 || o == nil || o.Request.Generation != 6 {
 			w.Fatalf("generation %d, order %+v", generation, o)
+		}
+	}},
+	{"what an agent says it has started leaves room to count on", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		if o := w.handOut(a, 1, math.MaxInt32); o == nil || o.Attempt <= 0 || o.Attempt >= math.MaxInt32 {
+			w.Fatalf("order %+v", o)
+		}
+		for want := fleet.MaxInstallGeneration + 1; want < fleet.MaxInstallGeneration+3; want++ {
+			w.handOut(a, math.MaxInt64, math.MaxInt32)
+			if r := w.record(a.Machine).InstallReport; w.state(a.Machine) != fleet.StateRefused || r.HeldGeneration != fleet.MaxInstallGeneration {
+				w.Fatalf("%s: report %+v", w.state(a.Machine), r)
+			}
+			generation, err := w.db.RequestInstall(w.ctx, "ada", a.Machine, fleet.InstallRequest{Image: image}, true)
+			w.must(err)
+			if o := w.handOut(a, math.MaxInt64, math.MaxInt32); generation != want || o == nil || o.Request.Generation != want || o.Attempt != 1 {
+				w.Fatalf("generation %d, order %+v", generation, o)
+			}
 		}
 	}},
 	{"the reply of the database itself is lost", func(w *world) {

@@ -18,10 +18,7 @@ const (
 	maxBootID = 64
 	maxString = 1 << 10
 	maxLog    = 16 << 10
-	// maxGeneration bounds what an agent may say that a disk holds: above it nothing could be
-	// counted.
-	maxGeneration = 1 << 40
-	maxList       = 4096
+	maxList   = 4096
 	// mostWarnings bounds how many warnings of an install are kept, and maxWarning each of them.
 	mostWarnings = 10
 	maxWarning   = 300
@@ -66,8 +63,8 @@ func parseInstallReport(r *agentv1.InstallReport) (fleet.InstallReport, error) {
 		return fleet.InstallReport{}, fleet.Errorf(fleet.KindInvalid, "the install report says both that it went well and what went wrong")
 	}
 	held := r.GetHeldInstallGeneration()
-	if held < 0 || held > maxGeneration { // anybody may have written it, and the agent is to be heard
-		held = 0
+	if held < 0 || held > int64(fleet.MaxInstallGeneration) {
+		held = 0 // anybody may have written it, and the agent is to be heard
 	}
 	fact := fleet.InstallReport{
 		Generation: fleet.InstallGeneration(r.GetInstallGeneration()), Attempt: int(r.GetAttempt()), OK: r.GetOk(),

@@ -51,8 +51,9 @@ func TestInstallReportsThatCannotBe(t *testing.T) {
 // disk. It is a failure of the install, and keeps no agent from being heard.
 func TestWhatADiskSaysIsBounded(t *testing.T) {
 	t.Parallel()
+	const most = int64(fleet.MaxInstallGeneration)
 	for held, want := range map[int64]fleet.InstallGeneration{
-		-1: 0, 0: 0, 7: 7, maxGeneration: maxGeneration, maxGeneration + 1: 0, math.MaxInt64: 0,
+		-1: 0, 0: 0, 7: 7, most: fleet.MaxInstallGeneration, most + 1: 0, math.MaxInt64: 0,
 	} {
 		fact, err := parseInstallReport(&agentv1.InstallReport{InstallGeneration: 1, Attempt: 1, HeldInstallGeneration: held, HeldAttempt: -1, Error: "held"})
 		if err != nil || fact.HeldGeneration != want || fact.HeldAttempt != 0 || fact.Error != "held" {
