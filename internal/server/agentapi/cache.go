@@ -233,29 +233,40 @@ func (c *agentCache) takeWanted(a *agent) bool {
 	return wanted
 }
 
-// dropSilent forgets the agents that have not spoken for so long, and returns how many are left,
-// and how many of those install.
-func (c *agentCache) dropSilent(silent time.Duration) (left, installing int) {
+// dropSilent forgets the agents that have not spoken for so long. It returns how many are left, and
+// how many of those install and have spoken lately.
+func (c *agentCache) dropSilent(silent, lately time.Duration) (left, installing int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, a := range c.agents {
 		if time.Since(a.verifiedAt) > silent && time.Since(a.heardAt) > silent {
 			delete(c.agents, id)
 			delete(c.unflushed, id)
-		} else if a.progress != nil {
+		} else if a.installing(lately) != nil {
 			installing++
 		}
 	}
 	return len(c.agents), installing
 }
 
-func (c *agentCache) progress(id fleet.MachineID) *agentv1.InstallProgress {
+// progress returns how far the install of the machine is; nil where its agent has not spoken
+// lately.
+func (c *agentCache) progress(id fleet.MachineID, lately time.Duration) *agentv1.InstallProgress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a := c.agents[id]; a != nil {
-		return a.progress
+		return a.installing(lately)
 	}
 	return nil
+}
+
+// installing is progress of one agent. An agent that does not speak here any more may speak to
+// another process. The caller holds the cache's lock.
+func (a *agent) installing(lately time.Duration) *agentv1.InstallProgress {
+	if time.Since(a.heardAt) > lately {
+		return nil
+	}
+	return a.progress
 }
 
 func (c *agentCache) size() int {

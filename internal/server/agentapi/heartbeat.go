@@ -94,9 +94,7 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 // return from silence, or a changed boot ID. It returns whether it did. An agent whose boot ID
 // changes more often than it may is only heard, until it may again.
 func (s *Server) commitSpoken(ctx context.Context, a *agent, boot string) (committed bool, err error) {
-	// Two intervals are longer than any that the agent was asked for, and shorter than the three
-	// before which nobody is declared silent.
-	returned := s.agents.silence(a) > 2*s.pace.promised()
+	returned := s.agents.silence(a) > s.lately()
 	if a.spoken && a.boot == boot && !returned {
 		return false, nil
 	}

@@ -75,7 +75,7 @@ func (s *Server) alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	agents, installing := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()))
+	agents, installing := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()), s.lately())
 	s.pace.set(env.Policy.HeartbeatInterval, agents, installing)
 	// Agents go by their own clocks: a clock of this host that is wrong says nothing of them.
 	now, err := s.db.Now(ctx)

@@ -94,10 +94,15 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 }
 
 // Progress returns where the install of a machine stands, as its agent last said; nil when none is
-// under way, or when the agent speaks to another process.
+// under way, or when the agent has not spoken to this process lately.
 func (s *Server) Progress(machine fleet.MachineID) *agentv1.InstallProgress {
-	return s.agents.progress(machine)
+	return s.agents.progress(machine, s.lately())
 }
+
+// lately is how long ago an agent may have spoken here that speaks to no other process. Two
+// intervals are longer than any that it was asked for, and shorter than the three before which
+// nobody is declared silent.
+func (s *Server) lately() time.Duration { return 2 * s.pace.promised() }
 
 // Agents returns how many agents have spoken to this process lately.
 func (s *Server) Agents() int { return s.agents.size() }

@@ -25,7 +25,7 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 		}
 		a := &fleetv1.GetMachineResponse{
 			Machine: machineOf(j.row()), Facts: factsOf(j.record), Decisions: each(j.plan.Decisions, decisionOf),
-			InstallProgress: s.options.Progress(j.record.ID), Operation: operationOf(j.record),
+			InstallProgress: s.progress(j.record), Operation: operationOf(j.record),
 		}
 		if q := j.record.InstallRequest; q != nil {
 			a.Image = namedImageOf(q.Image)
@@ -36,6 +36,20 @@ func (s *Service) GetMachine(ctx context.Context, req *fleetv1.GetMachineRequest
 		a.Hardware, err = s.hardware(ctx, j.record)
 		return a, err
 	})
+}
+
+// progress returns how far the install of a machine is, as its agent has told this process; nil
+// when it has ended well, which the agent may have told another one.
+func (s *Service) progress(r fleet.Record) *agentv1.InstallProgress {
+	p := s.options.Progress(r.ID)
+	generation, attempt := fleet.InstallGeneration(p.GetInstallGeneration()), int(p.GetAttempt())
+	if w := r.InstallReport; w != nil && w.OK && (w.Generation > generation || w.Generation == generation && w.Attempt >= attempt) {
+		return nil
+	}
+	if up := r.Installed; up != nil && up.Follows(generation, attempt) {
+		return nil
+	}
+	return p
 }
 
 // ExplainMachine implements fleetv1connect.FleetServiceHandler.

@@ -104,6 +104,43 @@ func TestMachineAndItsNames(t *testing.T) {
 	}
 }
 
+// TestNoProgressOfAnInstallThatHasEnded: the agent may have told its end to another control plane,
+// which this one does not hear from it.
+func TestNoProgressOfAnInstallThatHasEnded(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	id := o.machines(1)[0]
+	agent := o.takeover(o.claim(fleet.ProcessAgentStart)[0])
+	install := func(generation int64) *bmdb.InstallOrder {
+		t.Helper()
+		_, err := o.db.RequestInstall(t.Context(), "test", id, fleet.InstallRequest{Image: fleet.Image{URL: "http://x/", Digest: "d"}}, generation > 1)
+		o.must(err)
+		o.progress = &agentv1.InstallProgress{InstallGeneration: generation, Attempt: 1, BytesDone: 3}
+		if generation > 1 {
+			return nil // it wants an agent first
+		}
+		order, err := o.db.HandOutInstall(t.Context(), agent, 0, 0)
+		o.must(err)
+		return order
+	}
+	told := func(when string, want bool) {
+		t.Helper()
+		a, err := o.client(token.Viewer).GetMachine(t.Context(), &fleetv1.GetMachineRequest{Machine: string(id)})
+		o.must(err)
+		if told := a.GetInstallProgress() != nil; told != want {
+			t.Errorf("%s progress is told: %t", when, told)
+		}
+	}
+	order := install(1)
+	told("while it runs", true)
+	o.must(o.db.RecordInstallReport(t.Context(), agent, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+	told("after its report", false)
+	o.must(errorOf(o.db.RecordInstalled(t.Context(), id, 1, 1, order.Secret, "b2")))
+	told("once the system is up", false)
+	install(2)
+	told("of the reinstall", true)
+}
+
 // TestListAndDetailsAgree: a machine is the same in a list and on its own, from its intent until
 // its system is installed. Only while somebody is at work on it do the reasons differ.
 func TestListAndDetailsAgree(t *testing.T) {
