@@ -43,6 +43,32 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
+// TestAnOutageDoesNotFillTheLog: a loop has a line each minute that says why it does nothing, and
+// not one for each time that it has tried.
+func TestAnOutageDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, engine := open(t)
+		log := &lines{}
+		options := shepherd.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}
+		seed(t, db, 1)
+		run(t, db, handler(func(context.Context, *bmdb.Work) shepherd.Outcome { return shepherd.Fail{Err: errBroken} }), shepherd.DefaultConfig(), options)
+		time.Sleep(20 * time.Second)
+		broken := func(func() error) error { return errBroken }
+		// Claims alone fail first.
+		for _, extend := range []func(func() error) error{nil, broken} {
+			engine.set(broken, extend)
+			time.Sleep(10 * time.Minute)
+		}
+		engine.set(nil, nil)
+		for _, message := range []string{"claim failed", "session could not be started"} {
+			if n := strings.Count(log.String(), message); n < 10 || n > 15 {
+				t.Errorf("%d lines of twenty minutes: %s", n, message)
+			}
+		}
+	})
+}
+
 // TestPassesDoNotFillTheLog: work on a machine has its line. A provider's passes come by the clock,
 // for ever, and have theirs only for those who look for faults.
 func TestPassesDoNotFillTheLog(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -30,6 +32,9 @@ type Loop struct {
 	observer Observer
 
 	limiter *Limiter
+	// idled bounds the lines of the log that say why nothing can be claimed, and unclaimed those that
+	// say why a claim failed. While the database is away each would come every second.
+	idled, unclaimed rate.Sometimes
 	// slots has one element for each piece of work under way.
 	slots chan struct{}
 
@@ -61,6 +66,7 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 		db: db, handler: handler, scope: scope, config: config, options: options,
 		logger: options.Logger.With(slog.String("process", string(scope.Process))), observer: options.Observer,
 		limiter: newLimiter(config.ClaimRate, db.Clock()),
+		idled:   rate.Sometimes{First: 3, Interval: time.Minute}, unclaimed: rate.Sometimes{First: 3, Interval: time.Minute},
 		slots:   make(chan struct{}, config.Parallelism),
 		working: make(map[fleet.ProviderName]int),
 		freed:   make(chan struct{}, 1),
@@ -126,7 +132,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		holder, err := l.openExtended(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				l.logger.ErrorContext(ctx, "session could not be started", slog.Any("err", err))
+				l.idled.Do(func() { l.logger.ErrorContext(ctx, "session could not be started", slog.Any("err", err)) })
 				l.sleep(ctx, l.config.ErrorPause)
 			}
 			continue
@@ -171,7 +177,7 @@ func (l *Loop) dispatch(ctx context.Context, holder *Holder) error {
 		case errors.Is(err, fleet.ErrLeaseLost):
 			return err
 		case err != nil:
-			l.logger.ErrorContext(ctx, "claim failed", slog.Any("err", err))
+			l.unclaimed.Do(func() { l.logger.ErrorContext(ctx, "claim failed", slog.Any("err", err)) })
 			l.sleep(ctx, l.config.ErrorPause)
 			continue
 		}

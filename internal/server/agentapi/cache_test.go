@@ -1,12 +1,18 @@
 package agentapi
 
 import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -29,4 +35,26 @@ func TestProgressOfAnAgentThatHasLeftIsNotTold(t *testing.T) {
 			t.Errorf("%d are left, %d install, and it is still at %v", left, installing, s.Progress(machine))
 		}
 	})
+}
+
+// TestLivenessThatCannotBeWrittenIsLoggedSparsely: it is tried again every second.
+func TestLivenessThatCannotBeWrittenIsLoggedSparsely(t *testing.T) {
+	t.Parallel()
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: slog.New(slog.DiscardHandler)})
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	s := New(db, DefaultConfig(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s.agents.heard(s.agents.remember(bmdb.AgentIdentity{Machine: fleet.NewMachineID()}), true, nil)
+	for range 100 {
+		s.flush(t.Context())
+	}
+	if n := strings.Count(log.String(), "cannot write the liveness"); n < 1 || n > 5 {
+		t.Errorf("%d lines of a hundred failures: %s", n, log.String())
+	}
 }

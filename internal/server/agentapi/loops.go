@@ -46,7 +46,9 @@ func (s *Server) flush(ctx context.Context) {
 	s.observer.AgentFlush(len(taken), time.Since(start), err)
 	if err != nil {
 		s.agents.restoreUnflushed(taken)
-		s.options.Logger.Warn("cannot write the liveness of agents; it is kept", slog.Int("agents", len(taken)), slog.Any("err", err))
+		s.unflushed.Do(func() {
+			s.options.Logger.Warn("cannot write the liveness of agents; it is kept", slog.Int("agents", len(taken)), slog.Any("err", err))
+		})
 	}
 }
 

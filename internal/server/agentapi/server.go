@@ -70,6 +70,8 @@ type Server struct {
 	// last one.
 	unserved      rate.Sometimes
 	unservedCalls atomic.Int64
+	// unflushed bounds those about liveness that cannot be written, which is tried again every second.
+	unflushed rate.Sometimes
 	// invalid bounds those about a certificate that no agent accepts.
 	invalid rate.Sometimes
 	// full: agents may have found no room, and the BMDB is not told yet. Only alive uses it.
@@ -84,7 +86,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 		identities: make(gate, strangersAtATime), ups: make(gate, strangersAtATime),
 		rechecks:    make(gate, strangersAtATime),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
-		invalid: rate.Sometimes{First: 1, Interval: time.Minute},
+		unflushed: rate.Sometimes{First: 3, Interval: time.Minute}, invalid: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	if s.observer == nil {
 		s.observer = nobody{}

@@ -5,8 +5,8 @@
 //
 // It has a session, which is its proof of life, and holds no lease. Each duty is made of short
 // transactions that are right whoever runs them and however often, so any number of janitors may
-// run at once. A duty that fails is logged and done again at its next time; it does not stop the
-// others.
+// run at once. A duty that fails is logged, once a minute while it goes on failing, and done again
+// at its next time; it does not stop the others.
 package janitor
 
 import (
@@ -16,6 +16,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -121,6 +123,11 @@ type Janitor struct {
 	config  Config
 	options Options
 
+	// failures bound the lines of the log about each duty that fails, and unproven those about the
+	// session. While the database is away each would come with every tick.
+	failures map[Duty]*rate.Sometimes
+	unproven rate.Sometimes
+
 	// checked is the last machine of the round of checks that is under way.
 	checked fleet.MachineID
 
@@ -140,7 +147,14 @@ func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Janitor{db: db, config: config, options: options}, nil
+	j := &Janitor{
+		db: db, config: config, options: options,
+		failures: make(map[Duty]*rate.Sometimes), unproven: rate.Sometimes{First: 3, Interval: time.Minute},
+	}
+	for _, duty := range Duties() {
+		j.failures[duty] = &rate.Sometimes{First: 3, Interval: time.Minute}
+	}
+	return j, nil
 }
 
 // Run does each duty in its time until ctx ends, and returns nil then.
@@ -185,7 +199,9 @@ func (j *Janitor) prove(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		j.options.Logger.WarnContext(ctx, "the janitor has no session; it starts another one", slog.Any("err", err))
+		j.unproven.Do(func() {
+			j.options.Logger.WarnContext(ctx, "the janitor has no session; it starts another one", slog.Any("err", err))
+		})
 		j.db.Clock().Sleep(ctx, j.config.Interval)
 	}
 }
@@ -225,8 +241,10 @@ func (j *Janitor) Do(ctx context.Context, duty Duty) error {
 		return err
 	}
 	switch {
-	case err != nil:
-		j.options.Logger.ErrorContext(ctx, "janitor failed", slog.String("duty", string(duty)), slog.Any("err", err))
+	case err != nil && j.failures[duty] != nil:
+		j.failures[duty].Do(func() {
+			j.options.Logger.ErrorContext(ctx, "janitor failed", slog.String("duty", string(duty)), slog.Any("err", err))
+		})
 	case rows > 0 && duty != DutyCheck && duty != DutySilence:
 		j.options.Logger.InfoContext(ctx, "janitor cleaned up", slog.String("duty", string(duty)), slog.Int("rows", rows))
 	}

@@ -3,11 +3,13 @@ package janitor_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +97,58 @@ func TestEveryDutyInItsTime(t *testing.T) {
 		}
 		if len(seen.failed) > 0 {
 			t.Errorf("failures: %v", seen.failed)
+		}
+	})
+}
+
+// away is an engine that can be out of reach.
+type away struct {
+	bmdb.Engine
+	gone atomic.Bool
+}
+
+var errAway = errors.New("the database is away")
+
+func (e *away) View(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	if e.gone.Load() {
+		return errAway
+	}
+	return e.Engine.View(ctx, fn)
+}
+
+func (e *away) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	if e.gone.Load() {
+		return errAway
+	}
+	return e.Engine.Update(ctx, fn)
+}
+
+func (e *away) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	if e.gone.Load() {
+		return errAway
+	}
+	return e.Engine.Extend(ctx, fn)
+}
+
+// TestAnOutageDoesNotFillTheLog: each duty has a line each minute that says why it is not done.
+func TestAnOutageDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := &away{Engine: shepherdtest.OpenEngine(t)}
+		db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+		var log bytes.Buffer
+		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		time.Sleep(20 * time.Second)
+		engine.gone.Store(true)
+		time.Sleep(10*time.Minute + time.Second)
+		engine.gone.Store(false)
+		stop()
+		for _, message := range []string{
+			"duty=collect-sessions", "duty=recompute-agenda", "duty=expire-installs", "duty=watch-silence", `msg="the janitor has no session`,
+		} {
+			if n := strings.Count(log.String(), message); n < 10 || n > 15 {
+				t.Errorf("%d lines of ten minutes: %s", n, message)
+			}
 		}
 	})
 }
