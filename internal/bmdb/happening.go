@@ -11,7 +11,7 @@ type Happening string
 
 // The happenings.
 const (
-	// HappeningSessionLost: a session ended that nobody had closed.
+	// HappeningSessionLost: a session ended that was not extended in time, or whose process was gone.
 	HappeningSessionLost Happening = "session lost"
 	// HappeningInstallFailed: an attempt at an install ended without an installed disk.
 	HappeningInstallFailed Happening = "install failed"

@@ -379,6 +379,9 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 	return nil
 }
 
+// CloseLost is Close of a session that was not extended in time, as a janitor would end it.
+func (s *Session) CloseLost(ctx context.Context) error { return s.Close(ctx, causeOverdue) }
+
 // endSession writes the death of a session by one small transaction (rule 4): the row is locked by
 // one statement and judged by a later one. onlyOverdue leaves a session alone that was extended
 // meanwhile.

@@ -2,6 +2,8 @@ package shepherd_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -97,6 +99,53 @@ func TestALostReplyOfACommit(t *testing.T) {
 		}
 		if lose.Load() > 0 {
 			t.Errorf("%d replies were not lost", lose.Load())
+		}
+	})
+}
+
+// losses counts the sessions that were lost, by their cause.
+type losses struct {
+	mu   sync.Mutex
+	lost map[string]int
+}
+
+func (*losses) Transaction(string, time.Duration, int, error) {}
+
+func (*losses) Outcome(fleet.Process, string, time.Duration) {}
+
+func (l *losses) Happened(what bmdb.Happening, cause string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if what == bmdb.HappeningSessionLost {
+		l.lost[cause]++
+	}
+}
+
+// TestALostSessionIsNamedAndCounted: a loop whose session is not extended in time ends it before a
+// janitor does, once the database is there again. It says why, and counts as one that is lost.
+func TestALostSessionIsNamedAndCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		seen := &losses{lost: map[string]int{}}
+		db, engine := openWith(t, bmdb.Options{Observer: seen})
+		run(t, db, handler(func(_ context.Context, work *bmdb.Work) shepherd.Outcome { return started(work) }), shepherd.DefaultConfig(), shepherd.Options{})
+		time.Sleep(20 * time.Second)
+		engine.set(nil, func(func() error) error { return errBroken })
+		time.Sleep(6 * time.Second)
+		engine.set(nil, nil)
+		time.Sleep(6 * time.Second)
+		rows, err := db.Sessions(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var causes []string
+		for _, row := range rows {
+			if row.Cause != "" {
+				causes = append(causes, row.Cause)
+			}
+		}
+		if !slices.Equal(causes, []string{"not extended in time"}) || !maps.Equal(seen.lost, map[string]int{bmdb.LostOverdue: 1}) {
+			t.Errorf("ended because of %q, counted %v", causes, seen.lost)
 		}
 	})
 }

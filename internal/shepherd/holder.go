@@ -182,7 +182,13 @@ func (h *Holder) retire(ctx context.Context) {
 	h.stopExtending()
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), commitAttempt)
 	defer done()
-	if err := h.Close(closing, Cause(cause)); err != nil {
+	var err error
+	if fleet.KindOf(cause) == fleet.KindLeaseLost {
+		err = h.session.CloseLost(closing)
+	} else {
+		err = h.Close(closing, Cause(cause))
+	}
+	if err != nil {
 		l.logger.WarnContext(ctx, "session could not be closed", slog.String("session", string(h.Session())), slog.Any("err", err))
 	}
 }

@@ -35,7 +35,7 @@ func (d *databaseMetrics) register(m *Metrics) {
 	d.seconds = m.histogram("database_transaction_seconds", "How long transactions took, waiting included.", callBuckets, "kind")
 	d.outcomes = m.counter("lease_outcomes_total", "Ends of leases by process and outcome.", "process", "outcome")
 	d.happened = map[bmdb.Happening]*prometheus.CounterVec{
-		bmdb.HappeningSessionLost:   m.counter("sessions_lost_total", "Sessions that ended without being closed.", "cause"),
+		bmdb.HappeningSessionLost:   m.counter("sessions_lost_total", "Sessions that were not extended in time, or whose process was gone.", "cause"),
 		bmdb.HappeningInstallFailed: m.counter("installs_failed_total", "Attempts at installs that ended without an installed disk.", "cause"),
 		bmdb.HappeningRecovery:      m.counter("recoveries_total", "First steps of recovery, by the trouble of the machine. One that is taken back, because the provider has done nothing, counts again when it is tried again.", "cause"),
 	}
