@@ -18,7 +18,9 @@ type Policy struct {
 	HeartbeatInterval time.Duration `json:"heartbeat_interval"`
 	// NeverSpokeAfter is how long a started agent may take to its first heartbeat.
 	NeverSpokeAfter time.Duration `json:"never_spoke_after"`
-	// SilentAfter is how long an agent may be silent, counted only while an agent listener was up.
+	// SilentAfter is how long an agent may be silent, counted only while an agent listener was up. One
+	// counts as up for 15 seconds after it was heard of last: with less, a restart of the only one may
+	// make every agent silent.
 	SilentAfter time.Duration `json:"silent_after"`
 	// InstallTimeout is how long one attempt may take from hand-out to report.
 	InstallTimeout time.Duration `json:"install_timeout"`
