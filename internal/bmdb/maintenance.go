@@ -27,15 +27,15 @@ func MaintenanceOver() Change {
 // or a longer one of the same: who ends this one would not know of that.
 func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.MachineID, until *time.Time, reason string) error {
 	return db.onMachine(ctx, "begin maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		if err := maintainable(m.record, actor, until, t.Now()); err != nil {
+			return false, err
+		}
 		return true, t.beginMaintenance(ctx, m, actor, until, reason)
 	})
 }
 
-// beginMaintenance is BeginMaintenance, for a machine that is locked.
+// beginMaintenance is BeginMaintenance, for a machine that is locked and maintainable.
 func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
-	if err := maintainable(m.record, actor, until, t.Now()); err != nil {
-		return err
-	}
 	if err := t.checkEnd("maintenance", until); err != nil {
 		return err
 	}

@@ -51,23 +51,11 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 	return number, true, nil
 }
 
-// switchedOff says who switched the machine off by its newest operation; "" when nobody did. That
-// operation alone says that the machine is to stay off, so none takes its place that would be
-// nothing more, and might fail, or be withdrawn.
-func switchedOff(r fleet.Record) string {
-	if r.Operation == nil || r.Operation.Operation != fleet.OperationPowerOff {
-		return ""
-	}
-	return lifecycle.SwitchedOff(r)
-}
-
 // askable returns the number of the operation that was asked for already, where asking once more
 // changes nothing, and fails where the operation makes no sense now. What the policy asked for
 // gives way to a person: it ends when the provider does not give the machine up any more.
 func askable(r fleet.Record, o fleet.Operation) (already int64, err error) {
 	switch open := r.OpenOperation(); {
-	case o == fleet.OperationPowerOff && switchedOff(r) != "":
-		return r.Operation.Number, nil
 	case open == nil || open.Operation != o:
 	case open.Actor == fleet.ActorPolicy && !accepted(r):
 		r.Operation = nil

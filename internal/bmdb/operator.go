@@ -163,15 +163,15 @@ func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fl
 // yet: a quarantine does not keep it from that.
 func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
 	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
+		if err := quarantinable(m.record, actor); err != nil {
+			return false, err
+		}
 		return true, t.quarantine(ctx, m, actor, reason)
 	})
 }
 
-// quarantine is Quarantine, for a machine that is locked.
+// quarantine is Quarantine, for a machine that is locked and quarantinable.
 func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if err := quarantinable(m.record, actor); err != nil {
-		return err
-	}
 	if withdrawable(m.record) == nil {
 		if err := t.withdrawOperation(ctx, m, actor, "quarantined: "+reason); err != nil {
 			return err

@@ -23,8 +23,8 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	goesOn := unstopped(r, lifecycle.MayStillCome(r, *t.env, t.Now()))
 	planned = PlannedMachine{
 		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r, goesOn) + heldBack(p, judged.State),
-		Destroys: destroying(p, r), Marked: marked(r), Unstopped: p.Verb == fleet.VerbBeginMaintenance && goesOn != "",
-		Overrules: callsOff(p.Verb, r) != "" && anothers(r.OpenOperation().Actor, p.Actor),
+		Destroys: destroying(p, r), Marked: marked(r), Unstopped: p.Verb == fleet.VerbBeginMaintenance && openAttempt(r) != nil,
+		Overrules: overrules(p, r),
 	}
 	if r.Provided != nil {
 		planned.Name = r.Provided.Hostname
@@ -118,6 +118,19 @@ func doing(p Plan, r fleet.Record, goesOn string) string {
 	return does
 }
 
+// overrules reports whether the verb undoes what another person has asked for: an operation that is
+// under way, or that the machine is switched off. A quarantine may: it is there for what must stop
+// at once.
+func overrules(p Plan, r fleet.Record) bool {
+	switch open := r.OpenOperation(); {
+	case callsOff(p.Verb, r) != "", p.Verb == fleet.VerbWithdraw && open != nil:
+		return anothers(open.Actor, p.Actor)
+	case p.Verb == fleet.VerbPowerOn && lifecycle.SwitchedOff(r) != "":
+		return anothers(r.Operation.Actor, p.Actor)
+	}
+	return false
+}
+
 // callsOff says which operation is called off because the verb asks for another; "": none is.
 func callsOff(verb fleet.Verb, r fleet.Record) string {
 	asked, is := verb.Operation()
@@ -133,11 +146,11 @@ func done(p Plan, r fleet.Record, goesOn string) string {
 	case fleet.VerbReboot:
 		return fmt.Sprintf("%s reboots it", r.Provider)
 	case fleet.VerbPowerOn:
+		if off := lifecycle.SwitchedOff(r); off != "" {
+			return fmt.Sprintf("%s switches it on, which was %s", r.Provider, off)
+		}
 		return fmt.Sprintf("%s switches it on", r.Provider)
 	case fleet.VerbPowerOff:
-		if by := switchedOff(r); by != "" {
-			return "nothing is done: it was " + by
-		}
 		return fmt.Sprintf("%s switches it off", r.Provider)
 	case fleet.VerbPowerCycle:
 		return fmt.Sprintf("%s switches it off and on", r.Provider)
@@ -374,9 +387,6 @@ func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *ma
 		outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)%s", o, outcome.Operation, callsOff(p.Verb, m.record))
 		if !changed {
 			outcome.Detail = fmt.Sprintf("%s was asked for already (operation %d)", o, outcome.Operation)
-			if by := switchedOff(m.record); by != "" {
-				outcome.Detail = fmt.Sprintf("it was %s already (operation %d)", by, outcome.Operation)
-			}
 		}
 		return changed, err
 	}

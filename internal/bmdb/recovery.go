@@ -30,7 +30,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 			case anothers(h.Actor, actor) && !shortens(until, h.Until):
 				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
 			}
-			reason = withOthers(h, actor, reason)
+			return t.holdRecovery(ctx, actor, until, withOthers(h, actor, reason))
 		}
 		return t.holdRecovery(ctx, actor, until, reason)
 	})
@@ -52,6 +52,15 @@ func withOthers(h *fleet.RecoveryHold, actor, reason string) string {
 		}
 	}
 	return reason
+}
+
+// HoldOfAnother says whose stop it is, until when and why, where another person has made it; "":
+// it is the actor's, or there is none.
+func HoldOfAnother(h *fleet.RecoveryHold, actor string) string {
+	if h == nil || !anothers(h.Actor, actor) {
+		return ""
+	}
+	return stopper(h) + ": " + h.Reason
 }
 
 // stopper says who has made a stop, and until when.

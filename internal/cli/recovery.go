@@ -124,8 +124,8 @@ func (a *app) recoveryResumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "Let recovery go on",
-		Long: `Resume ends the stop of recovery, also the one that was made because so many machines were silent at once. One that was made because
-policy.recovery_per_hour is spent ends by itself; with a higher limit, resume ends it, too.`,
+		Long: `Resume ends the stop of recovery, also another person's, which it names then, and the one that was made because so many
+machines were silent at once. One that was made because policy.recovery_per_hour is spent ends by itself; with a higher limit, resume ends it, too.`,
 		Example: `  ironherd recovery resume --reason "the listener is back"
   ironherd recovery resume --reason "the listener is back" -o json`,
 		Args: exactly,
@@ -135,8 +135,12 @@ policy.recovery_per_hour is spent ends by itself; with a higher limit, resume en
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			request := &fleetv1.ResumeRecoveryRequest{Reason: reason}
-			if _, err := client.ResumeRecovery(ctx, request); err != nil {
+			response, err := client.ResumeRecovery(ctx, request)
+			if err != nil {
 				return err
+			}
+			if ended := response.GetEnded(); ended != "" {
+				a.note("That ended the stop by %s.", ended)
 			}
 			return a.say(*output, request, "Recovery goes on")
 		})

@@ -76,6 +76,9 @@ func (o Operation) Restarts() bool {
 	return o == OperationReboot || o == OperationPowerOn || o == OperationPowerCycle
 }
 
+// Switches reports whether it says that the machine is to be on, or off, from then on.
+func (o Operation) Switches() bool { return o == OperationPowerOn || o == OperationPowerOff }
+
 // GivesBack reports whether the machine is not ours any more afterwards.
 func (o Operation) GivesBack() bool { return o == OperationRelease || o == OperationReplace }
 

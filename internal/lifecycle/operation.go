@@ -44,12 +44,12 @@ func (c judgement) operation() want {
 }
 
 // replaced reports whether the policy gives the machine back, because its provider gave it up. An
-// operation that failed leaves it to people, and so does a person who has switched it off: a
-// replacement that came to nothing would leave no trace of that.
+// operation that failed leaves it to people, and so does a person who has asked for it to be
+// switched off last: a replacement that came to nothing would leave no trace of that.
 func (c judgement) replaced() bool {
 	p := c.r.Provided
 	return c.env.Policy.ReplaceFailed && p != nil && p.Status == fleet.ProviderStatusFailed && c.r.Quarantine == nil &&
-		c.inMaintenance() == "" && c.switchedOff() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
+		c.inMaintenance() == "" && !c.wantedOff() && c.switchedOff() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
 }
 
 // GivenUp reports whether the hardware of the machine is not to be trusted: its provider has given
@@ -114,8 +114,8 @@ func (c judgement) operationEvidence() (string, bool) {
 }
 
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
-// on again. A machine stays switched off that was off when an operation of a person that would have
-// ended that came to nothing: a release, a replace, or switching it on.
+// on again. A machine stays switched off that was off when an operation of a person came to nothing
+// that took the place of the one before: a release, a replace, switching it on, or off once more.
 func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
 
 func (c judgement) switchedOff() string {
@@ -125,11 +125,20 @@ func (c judgement) switchedOff() string {
 	case c.switchedOnSince() || c.livedSince():
 	case a != nil && a.AcceptedAt != nil && q.Operation == fleet.OperationPowerOff && !c.operationFailed():
 		return fmt.Sprintf("switched off by %s: %s", q.Actor, q.Reason)
-	case c.operationFailed() && q.Actor != fleet.ActorPolicy && (q.Operation.GivesBack() || q.Operation == fleet.OperationPowerOn) &&
-		p != nil && p.Status.Down() && !p.At.After(c.r.OperationReport.At):
+	case q.Actor == fleet.ActorPolicy || p == nil || !p.Status.Down():
+	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation.Switches()) && !p.At.After(c.r.OperationReport.At):
 		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
+	case c.wantedOff() && c.r.OpenOperation() != nil && p.Status == fleet.ProviderStatusOff && !p.At.After(q.At):
+		return fmt.Sprintf("off already when %s asked for the %s: %s", q.Actor, q.Operation, q.Reason)
 	}
 	return ""
+}
+
+// wantedOff reports whether the newest operation is that a person wants the machine switched off,
+// whatever came of it, and nobody has switched it on since.
+func (c judgement) wantedOff() bool {
+	q := c.r.Operation
+	return q != nil && q.Operation == fleet.OperationPowerOff && q.Actor != fleet.ActorPolicy && !c.switchedOnSince() && !c.livedSince()
 }
 
 // switchedOnSince reports whether the provider has begun to say that the machine is on since the

@@ -128,6 +128,30 @@ var operations = []scenario{
 		state: fleet.StateOff, reason: "off already when the power-on that ada asked for came to nothing",
 	},
 	{
+		name: "nor when switching it off once more came to nothing", now: 500,
+		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationPowerOff), operated(11, 2, false)),
+		state: fleet.StateOff, reason: "off already when the power-off that ada asked for came to nothing",
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "off already when the power-off"}},
+	},
+	{
+		name: "nor while it is being switched off once more", now: 500,
+		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationPowerOff)),
+		state: fleet.StateOff, reason: "off already when ada asked for the power-off: new firmware",
+		want: []due{
+			{operation, lifecycle.Due, 10, ""},
+			{agentStart, lifecycle.NotWanted, 0, "`ironherd machine power on m-1 --reason WHY`"},
+		},
+	},
+	{
+		name: "nor is it given back when its provider gives it up then", now: 500,
+		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationPowerOff), operated(11, 2, false), func(r *fleet.Record) {
+			r.Provided.Status, r.Provided.At = fleet.ProviderStatusFailed, at(20)
+		}),
+		env:   func(e *fleet.Environment) { e.Policy.ReplaceFailed = true },
+		state: fleet.StateFailed,
+		want:  []due{{operation, lifecycle.NotWanted, 0, ""}},
+	},
+	{
 		name: "it went off after a release came to nothing: it is repaired", now: 500,
 		steps: with(known, allLevers, wantOperation(10, 2, fleet.OperationRelease), operated(11, 2, false), offAt(12), backoff(agentStart, 600, "refused")),
 		state: fleet.StateSilent,

@@ -3981,9 +3981,9 @@ type Plan struct {
 	Verb      string                 `protobuf:"bytes,5,opt,name=verb,proto3" json:"verb,omitempty"`
 	Reason    string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Until     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// It destroys or interrupts something, calls off what another person has asked for, leaves to go
-	// on what a person may take for stopped, or is about several machines: a person should look at
-	// it.
+	// It destroys or interrupts something, undoes what another person has asked for, leaves an
+	// install to go on that a person may take for stopped, or is about several machines: a person
+	// should look at it. A quarantine undoes at once.
 	NeedsConfirmation bool `protobuf:"varint,8,opt,name=needs_confirmation,json=needsConfirmation,proto3" json:"needs_confirmation,omitempty"`
 	// Absent while it is not.
 	ConfirmedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=confirmed_at,json=confirmedAt,proto3" json:"confirmed_at,omitempty"`
@@ -4919,7 +4919,9 @@ func (x *ResumeRecoveryRequest) GetReason() string {
 }
 
 type ResumeRecoveryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose stop it ended, until when and why, where another person had made it.
+	Ended         string `protobuf:"bytes,1,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4952,6 +4954,13 @@ func (x *ResumeRecoveryResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ResumeRecoveryResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRecoveryResponse) Descriptor() ([]byte, []int) {
 	return file_api_fleet_v1_fleet_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ResumeRecoveryResponse) GetEnded() string {
+	if x != nil {
+		return x.Ended
+	}
+	return ""
 }
 
 var File_api_fleet_v1_fleet_proto protoreflect.FileDescriptor
@@ -5336,8 +5345,9 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"/\n" +
 	"\x15ResumeRecoveryRequest\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x18\n" +
-	"\x16ResumeRecoveryResponse2\xe8\x12\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\".\n" +
+	"\x16ResumeRecoveryResponse\x12\x14\n" +
+	"\x05ended\x18\x01 \x01(\tR\x05ended2\xe8\x12\n" +
 	"\fFleetService\x12^\n" +
 	"\n" +
 	"GetSummary\x12$.ironherd.fleet.v1.GetSummaryRequest\x1a%.ironherd.fleet.v1.GetSummaryResponse\"\x03\x90\x02\x01\x12d\n" +

@@ -12,31 +12,6 @@ import (
 
 // ladderTests are of the steps of recovery.
 var ladderTests = []test{
-	{"a machine that is switched off is not switched off once more", func(w *world) {
-		w.pulls(everyLever...)
-		a := w.ready("c1", false)
-		number := w.ask(a, fleet.OperationPowerOff)
-		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
-		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
-		w.must(work.Note(w.ctx, bmdb.AcceptOperation(number)))
-		w.must(work.Finish(w.ctx, bmdb.EndOperation(number, true, "the provider says that it is off", 0)))
-		p := w.planned(fleet.VerbPowerOff, a.Machine)
-		done := w.confirmed(p.ID)
-		if does, detail := p.Machines[0].Does, done.Outcomes[0].Detail; !strings.HasPrefix(does, "nothing is done: it was switched off by "+actor) ||
-			!strings.HasPrefix(detail, "it was switched off by "+actor) || done.Outcomes[0].Operation != number {
-			w.Errorf("%q, %+v", does, done.Outcomes[0])
-		}
-		w.wantKind(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "no"), fleet.KindConflict)
-		if state := w.state(a.Machine); state != fleet.StateOff {
-			w.Errorf("the machine is %s", state)
-		}
-		if n := w.ask(a, fleet.OperationPowerOn); n != number+1 {
-			w.Errorf("switching it on is operation %d", n)
-		}
-		if n := w.ask(a, fleet.OperationPowerOff); n != number+2 {
-			w.Errorf("switching it off then is operation %d", n)
-		}
-	}},
 	{"a machine climbs the ladder to its end, and begins anew after a person's word", func(w *world) {
 		a := w.broken("c1")
 		w.pulls(everyLever...)

@@ -40,6 +40,19 @@ var othersTests = []test{
 			// One's own may have another reason, and what it was is told.
 			w.sayTold("ada", verb, id, "a new board", "; it takes the place of the "+c.what+" by ada: hands in it")
 			w.sayTold("ada", verb, id, "a new board", "")
+			// Whoever confirms a plan of hers may be another.
+			plan, err = w.db.CreatePlan(w.ctx, "ada", bmdb.PlanRequest{Verb: verb, Machines: []fleet.MachineID{id}, Reason: "a new board"})
+			w.must(err)
+			if done, err := w.db.ConfirmPlan(w.ctx, "bob", plan.ID); err != nil || outcomes(done) != "done" {
+				w.Errorf("%s, confirmed by another: %+v, %v", verb, done.Outcomes, err)
+			}
+			w.must(c.begin("bob", "a new board")) // it is his by now
+			plan, err = w.db.CreatePlan(w.ctx, "bob", bmdb.PlanRequest{Verb: verb, Machines: []fleet.MachineID{id}, Reason: "a new board"})
+			w.must(err)
+			done, err := w.db.ConfirmPlan(w.ctx, "ada", plan.ID)
+			if err != nil || outcomes(done) != "done" {
+				w.Errorf("%s, confirmed by ada again: %+v, %v", verb, done.Outcomes, err)
+			}
 			w.sayTold("bob", c.end, id, "it is late", "the "+c.what+" by ada ends (a new board), and ")
 		}
 	}},
@@ -117,7 +130,26 @@ var othersTests = []test{
 		ask("bob", fleet.VerbReboot, true, ", and the power-off that ada asked for is called off")
 		ask("ada", fleet.VerbReboot, false, "") // it is asked for already
 		ask("bob", fleet.VerbPowerOn, false, ", and the reboot that bob asked for is called off")
+		ask("ada", fleet.VerbWithdraw, true, "the power-on that bob asked for is called off")
+		ask("bob", fleet.VerbPowerOn, false, "")
 		ask("ada", fleet.VerbQuarantine, false, ", and the power-on that bob asked for is called off")
+	}},
+	{"what another has switched off is switched on by a confirmed plan alone", func(w *world) {
+		w.pulls(everyLever...)
+		a := w.ready("c1", false)
+		number, err := w.db.RequestOperation(w.ctx, "ada", a.Machine, fleet.OperationPowerOff, "disks are pulled")
+		w.must(err)
+		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+		w.must(work.Note(w.ctx, bmdb.AcceptOperation(number)))
+		w.must(work.Finish(w.ctx, bmdb.EndOperation(number, true, "the provider says that it is off", 0)))
+		for by, needs := range map[string]bool{"bob": true, "ada": false} {
+			p, err := w.db.CreatePlan(w.ctx, by, bmdb.PlanRequest{Verb: fleet.VerbPowerOn, Machines: []fleet.MachineID{a.Machine}, Reason: "r"})
+			w.must(err)
+			if does := p.Machines[0].Does; p.NeedsConfirmation != needs || does != "p1 switches it on, which was switched off by ada: disks are pulled" {
+				w.Errorf("by %s: %t, %q", by, p.NeedsConfirmation, does)
+			}
+		}
 	}},
 	{"a maintenance and a quarantine tell what may still be done to the host", func(w *world) {
 		a := w.broken("c1")
@@ -170,7 +202,8 @@ func (w *world) sayTold(actor string, verb fleet.Verb, machine fleet.MachineID, 
 }
 
 // pending checks what plans to keep everything away from a machine say of what may still be done to
-// it, and that a maintenance is confirmed then; "": nothing.
+// it, and that neither waits for a confirmation: begun at once, they keep further steps away; "":
+// nothing.
 func (w *world) pending(machine fleet.MachineID, told string) {
 	w.Helper()
 	for _, verb := range []fleet.Verb{fleet.VerbBeginMaintenance, fleet.VerbQuarantine} {
@@ -178,8 +211,8 @@ func (w *world) pending(machine fleet.MachineID, told string) {
 		if does := p.Machines[0].Does; strings.Contains(does, ", but ") != (told != "") || !strings.HasSuffix(does, told) {
 			w.Errorf("%s does %q, want %q", verb, does, told)
 		}
-		if want := told != "" && verb == fleet.VerbBeginMaintenance; p.NeedsConfirmation != want {
-			w.Errorf("%s needs a confirmation: %t", verb, p.NeedsConfirmation)
+		if p.NeedsConfirmation {
+			w.Errorf("%s needs a confirmation", verb)
 		}
 	}
 }

@@ -85,4 +85,9 @@ func TestWhatLastsEndsByTheClockOfTheDatabase(t *testing.T) {
 	if want := "the power; also stopped by token operator until " + fleet.Instant(pause.GetUntil().AsTime()) + ": the switch"; response.GetReason() != want {
 		t.Errorf("another's stop: %q, want %q", response.GetReason(), want)
 	}
+	resumed, err := client.ResumeRecovery(t.Context(), &fleetv1.ResumeRecoveryRequest{})
+	o.must(err)
+	if want := "token admin until " + fleet.Instant(longer.GetUntil().AsTime()) + ": the power; also stopped by token operator until "; !strings.HasPrefix(resumed.GetEnded(), want) {
+		t.Errorf("whose stop is ended: %q, want %q", resumed.GetEnded(), want)
+	}
 }

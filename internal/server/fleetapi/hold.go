@@ -10,6 +10,7 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -167,11 +168,15 @@ func (s *Service) ResumeRecovery(ctx context.Context, req *fleetv1.ResumeRecover
 		if err != nil {
 			return nil, err
 		}
+		env, err := s.db.Environment(ctx)
+		if err != nil {
+			return nil, err
+		}
 		if err := s.db.ResumeRecovery(ctx, actor, reason); err != nil {
 			return nil, err
 		}
 		s.options.Logger.WarnContext(ctx, "recovery goes on", slog.String("actor", actor))
-		return &fleetv1.ResumeRecoveryResponse{}, nil
+		return &fleetv1.ResumeRecoveryResponse{Ended: bmdb.HoldOfAnother(env.RecoveryHold, actor)}, nil
 	})
 }
 

@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"context"
+	"slices"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
@@ -48,6 +49,9 @@ func (s *Service) AcceptHostKey(ctx context.Context, req *fleetv1.AcceptHostKeyR
 		keys, err := s.db.HostKeys(ctx, id)
 		if err != nil {
 			return nil, err
+		}
+		if keys.Refused == "" && keys.Source == fleet.HostKeyAccepted && slices.ContainsFunc(keys.Known, func(key string) bool { return remote.Fingerprint(key) == req.GetFingerprint() }) {
+			return &fleetv1.AcceptHostKeyResponse{}, nil // the answer was lost
 		}
 		if keys.Refused == "" || remote.Fingerprint(keys.Refused) != req.GetFingerprint() {
 			return nil, fleet.Errorf(fleet.KindConflict, "machine %s has not shown a host key with the fingerprint %q", id, req.GetFingerprint())

@@ -63,7 +63,7 @@ func TestEveryVerb(t *testing.T) {
 		fleet.VerbReplace:    {done: operating(fleet.OperationReplace), fact: "operation", who: "ironherd", needs: true},
 		fleet.VerbWithdraw: {
 			prepare: func(o *fixture, id fleet.MachineID) {
-				_, err := o.db.RequestOperation(o.t.Context(), "a", id, fleet.OperationReboot, "b")
+				_, err := o.db.RequestOperation(o.t.Context(), "token operator", id, fleet.OperationReboot, "b")
 				o.must(err)
 			},
 			done: func(r fleet.Record) bool { return r.OperationReport != nil && !r.OperationReport.OK }, fact: "operation report", who: "nobody",

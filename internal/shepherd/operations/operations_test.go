@@ -146,7 +146,7 @@ func TestOperations(t *testing.T) {
 		},
 		"power off twice": {
 			ask:    []fleet.Operation{fleet.OperationPowerOff, fleet.OperationPowerOff},
-			levers: "power-off", ended: "operation done: power-off (operation 1)", state: fleet.StateOff,
+			levers: "power-off", ended: "it is off already", state: fleet.StateOff,
 		},
 		"power off what somebody else has switched off": {
 			ask: []fleet.Operation{fleet.OperationPowerOff},
