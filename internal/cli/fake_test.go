@@ -354,7 +354,7 @@ func (f *fakeFleet) ListProviders(_ context.Context, r *fleetv1.ListProvidersReq
 		{Name: "metal", Kind: "equinix", Machines: 12, MaxMachines: 50, OpenIntents: 1, LastPassAt: ago(time.Minute * 7), LastPass: "12 used, 3 free"},
 		{
 			Name: "rack", Kind: "static", Machines: 2, Discrepancies: 1, Penalties: 3, KeptOut: kept, LastPassAt: ago(time.Minute * 3), LastPass: "creation is stopped: 1 discrepancy",
-			Pacing:   "one call each 2s, of all control planes together",
+			Pacing:   "one call each 2s at most, of all control planes together",
 			Unusable: []string{`line 7: host "c": address must be an IPv4 or IPv6 address, not "node3\x1b[2J"`},
 		},
 		{Name: "oldlab", Kind: "static", Machines: 1, LastPass: "1 used", Unserved: []string{"provisioner", "updater"}},

@@ -75,7 +75,7 @@ func TestTheDatabaseTakesSeconds(t *testing.T) {
 					time.Sleep(lasts - time.Second)
 					for _, p := range all {
 						said := p.pacing()
-						if !strings.Contains(said, "the database takes ") && !strings.Contains(said, "the database hands out no turns") {
+						if !strings.Contains(said, "the database took up to ") && !strings.Contains(said, "the database hands out no turns") {
 							t.Errorf("calls are said to be paced with %q", said)
 						}
 					}

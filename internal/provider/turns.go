@@ -50,6 +50,8 @@ const (
 	turnsPatience = 4 * time.Second
 	// turnsSlow is how long it takes to answer at least where people are told.
 	turnsSlow = turnsFresh / 2
+	// turnsForget is for how long what an answer took is remembered while nobody calls.
+	turnsForget = 10 * time.Second
 	// turnsRetry is how often a database that does not answer is asked again.
 	turnsRetry = 5 * time.Second
 	// turnsReturn is for how long after an outage of the database turns are reserved as if each
@@ -98,10 +100,11 @@ type turnQueue struct {
 	// refused is when the next free turn was, if the database reserved none because that was too late
 	// for all who waited; else zero.
 	refused time.Time
-	// busy: the database was asked, and has not answered. roundTrip is how long its answers take. It
-	// falls slowly, and with reservations alone, because a look may be answered sooner than those.
-	busy      bool
-	roundTrip time.Duration
+	// busy: the database was asked, and has not answered. took is how long its answers took: those to
+	// the last three reservations, newest first, each with the looks that came after it. A look may
+	// be answered sooner than a reservation.
+	busy bool
+	took [3]time.Duration
 	// eager is how many turns are reserved, at most, for calls that cannot wait for one yet (behind).
 	eager int
 	// pause is until when the provider wants no call, as the next question tells the database.
@@ -134,8 +137,21 @@ func (q *turnQueue) late() time.Duration {
 	return min(max(q.spacing/2, 10*time.Millisecond), turnsSoon)
 }
 
+// roundTrip is how long an answer of the database may be expected to take: less than turnsPatience,
+// because a later one counts as none.
+func (q *turnQueue) roundTrip() time.Duration {
+	return max(q.took[0], q.took[1], q.took[2])
+}
+
+// forget drops what the answers took if nobody has called for a while.
+func (q *turnQueue) forget() {
+	if len(q.waiting) == 0 && time.Since(q.looked) > turnsForget {
+		q.took = [3]time.Duration{}
+	}
+}
+
 // soon is how long before a turn the database has to be asked, to have its answer in time.
-func (q *turnQueue) soon() time.Duration { return turnsSoon + 2*q.roundTrip }
+func (q *turnQueue) soon() time.Duration { return turnsSoon + 2*q.roundTrip() }
 
 // most is how many turns one reservation takes at most.
 func (q *turnQueue) most() int { return max(int(turnsAhead/q.spacing), 1) }
@@ -149,6 +165,7 @@ func (q *turnQueue) wait(ctx context.Context) error {
 	w := &waiter{wake: make(chan struct{}, 1)}
 	w.deadline, _ = ctx.Deadline()
 	q.mu.Lock()
+	q.forget()
 	q.waiting = append(q.waiting, w)
 	q.mu.Unlock()
 	defer q.leave(w)
@@ -211,7 +228,7 @@ func (q *turnQueue) look(ctx context.Context, w *waiter) (over bool, after time.
 	fresh := max(turnsFresh, soon)
 	if known := turn.Sub(q.looked); known > fresh-soon {
 		// Looks that are quicker than reservations are not one behind the other.
-		lookIn := max(turn.Add(-soon).Sub(now), q.looked.Add(q.roundTrip).Sub(now))
+		lookIn := max(turn.Add(-soon).Sub(now), q.looked.Add(q.roundTrip()).Sub(now))
 		switch {
 		case lookIn > 0 && turn.After(now):
 			return false, min(lookIn, turn.Sub(now)), nil
@@ -274,7 +291,9 @@ var errNoAnswer = errors.New("no answer came in time")
 func (q *turnQueue) ask(ctx context.Context, count int) {
 	now := time.Now()
 	r := fleet.TurnRequest{
-		Limit: q.name(), Spacing: q.spacing, Count: count, Lead: 2 * q.roundTrip, Latest: q.latest(), NotBefore: q.pause,
+		// However slow this process is, it puts off the turns of others by turnsPatience at most.
+		Limit: q.name(), Spacing: q.spacing, Count: count, Lead: min(turnsSoon+q.roundTrip(), turnsPatience),
+		Latest: q.latest(), NotBefore: q.pause,
 	}
 	if q.down || now.Before(q.wideUntil) {
 		r.Spacing *= turnsShare
@@ -289,9 +308,7 @@ func (q *turnQueue) ask(ctx context.Context, count int) {
 	go func() {
 		defer cancel()
 		grant, err := q.turns.ReserveTurns(ctx, r)
-		if !late.Stop() && err == nil { // failed was told already
-			err = errNoAnswer
-		}
+		late.Stop()
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.busy = false
@@ -327,21 +344,28 @@ func (q *turnQueue) failed(ctx context.Context, err error) {
 	if q.aloneAt = now; q.next.After(now) {
 		q.aloneAt = q.next
 	}
-	q.aloneAt = q.aloneAt.Add(turnsShare * max(turnsAhead, q.spacing, q.roundTrip))
+	q.aloneAt = q.aloneAt.Add(turnsShare * max(turnsAhead, q.spacing, q.roundTrip()))
 	q.alone(true)
 	q.logger.WarnContext(ctx, "the database hands out no turns to call: this process takes a quarter of the limit",
 		slog.Duration("spacing", turnsShare*q.spacing), slog.Any("err", err))
 	q.wakeAll()
 }
 
-// answered takes in what the database said.
+// answered takes in what the database said. An answer that took longer than turnsPatience counts as
+// none, by the clock: in a process that was stopped, it may come before the timer of ask.
 func (q *turnQueue) answered(ctx context.Context, r fleet.TurnRequest, grant fleet.TurnGrant, asked time.Time) {
 	now := time.Now()
+	took := now.Sub(asked)
+	if took >= turnsPatience {
+		q.failed(ctx, errNoAnswer)
+		return
+	}
 	q.looked, q.next = asked, grant.Next
 	if r.Count > 0 {
-		q.roundTrip = q.roundTrip * 3 / 4
+		q.took = [3]time.Duration{took, q.took[0], q.took[1]}
+	} else {
+		q.took[0] = max(q.took[0], took)
 	}
-	q.roundTrip = max(q.roundTrip, now.Sub(asked))
 	if q.down {
 		q.down, q.wideUntil = false, now.Add(turnsReturn)
 		q.alone(false)
@@ -374,6 +398,7 @@ func (q *turnQueue) answered(ctx context.Context, r fleet.TurnRequest, grant fle
 func (q *turnQueue) tell(ctx context.Context, until time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.forget()
 	if until.After(q.pause) {
 		q.pause = until
 	}
@@ -393,12 +418,13 @@ func (q *turnQueue) wakeAll() {
 func (q *turnQueue) pacing() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.forget()
 	if q.down {
 		return fmt.Sprintf("one call each %s by this process alone, a quarter of the limit: the database hands out no turns", turnsShare*q.spacing)
 	}
-	text := fmt.Sprintf("one call each %s, of all control planes together", q.spacing)
-	if q.roundTrip >= turnsSlow {
-		text += fmt.Sprintf(", or fewer: the database takes %s to hand out turns", q.roundTrip.Round(100*time.Millisecond))
+	text := fmt.Sprintf("one call each %s at most, of all control planes together", q.spacing)
+	if slow := q.roundTrip(); slow >= turnsSlow {
+		text += fmt.Sprintf(": the database took up to %s lately to hand out turns", slow.Round(100*time.Millisecond))
 	}
 	return text
 }

@@ -89,7 +89,7 @@ func TestOneTokenOneLimit(t *testing.T) {
 	if got := limitsOf(one, turns); !slices.Equal(got, shared) {
 		t.Errorf("the limit of a token has changed by itself to %q", got)
 	}
-	if want := "one call each 1ms, of all control planes together"; one.Pacing() != want {
+	if want := "one call each 1ms at most, of all control planes together"; one.Pacing() != want {
 		t.Errorf("calls are said to be paced as %q", one.Pacing())
 	}
 }
