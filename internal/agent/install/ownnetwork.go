@@ -21,25 +21,33 @@ func keeps(word string) bool { return word == "chmod" || word == "chown" || word
 // the network before it reads, or writes, either.
 func ownNetwork(userData []byte) string {
 	for line := range strings.Lines(string(userData)) {
-		words := strings.FieldsFunc(line, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`<>|&;(),=[]{}", r) })
-		if slices.ContainsFunc(words, keeps) && !strings.Contains(line, ">") {
-			continue
+		line, _, _ = strings.Cut(" "+strings.ReplaceAll(line, "\t", " "), " #")
+		for command := range strings.FieldsFuncSeq(line, func(r rune) bool { return strings.ContainsRune(";&|", r) }) {
+			if place := networkPlace(command); place != "" {
+				return place
+			}
 		}
-		for _, word := range words {
-			if word[0] == '#' {
-				break
-			}
-			if strings.HasPrefix(word, "$") { // a directory in a variable
-				word = word[max(0, strings.Index(word, "/")):]
-			}
-			is := func(place string) bool {
-				rest, begins := strings.CutPrefix(word, place)
-				return begins && (rest == "" || rest[0] == '/' || place[len(place)-1] == '-')
-			}
-			// A link file gives an interface its name, and no address.
-			if i := slices.IndexFunc(networkPlaces, is); i >= 0 && !strings.HasSuffix(word, ".link") {
-				return networkPlaces[i]
-			}
+	}
+	return ""
+}
+
+// networkPlace returns the place that a command, or a line of a file, names.
+func networkPlace(command string) string {
+	words := strings.FieldsFunc(command, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`<>(),=[]{}", r) })
+	if slices.ContainsFunc(words, keeps) && !strings.Contains(command, ">") {
+		return ""
+	}
+	for _, word := range words {
+		if strings.HasPrefix(word, "$") { // a directory in a variable
+			word = word[max(0, strings.Index(word, "/")):]
+		}
+		is := func(place string) bool {
+			rest, begins := strings.CutPrefix(word, place)
+			return begins && (rest == "" || rest[0] == '/' || place[len(place)-1] == '-')
+		}
+		// A link file gives an interface its name, and no address.
+		if i := slices.IndexFunc(networkPlaces, is); i >= 0 && !strings.HasSuffix(word, ".link") {
+			return networkPlaces[i]
 		}
 	}
 	return ""
