@@ -148,10 +148,10 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 // two pages, the rest moves up by one row, and there are as many as before. So such a list is made
 // twice, and what either of them has is there.
 func (p *Provider) projectHas(ctx context.Context) map[string]bool {
-	rows, err := p.listDevices(ctx, nil)
-	if err == nil && len(rows) > p.config.PageSize {
+	rows, pages, err := p.listDevices(ctx, nil)
+	if err == nil && pages > 1 {
 		var again []deviceRow
-		again, err = p.listDevices(ctx, nil)
+		again, _, err = p.listDevices(ctx, nil)
 		rows = append(rows, again...)
 	}
 	if err != nil {

@@ -40,9 +40,7 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 	if kind := fleet.KindOf(err); err != nil && (kind == fleet.KindInvalid || kind == fleet.KindNotFound) {
 		p.key.forget() // perhaps the key is not there any more
 		if remembered {
-			if now, failure := p.ensureKey(ctx); failure == nil && now != key {
-				created, err = p.post(ctx, request, found, now)
-			}
+			created, err = p.postAgain(ctx, request, found, key, err)
 		}
 	}
 	if err == nil {
@@ -98,7 +96,7 @@ func (p *Provider) post(
 	}
 	client, err := p.client(ctx, what)
 	if err != nil {
-		return provider.Entry{}, err
+		return provider.Entry{}, provider.BeforeSending(err)
 	}
 	device, response, err := client.Devices.Create(&packngo.DeviceCreateRequest{
 		ProjectID:             p.config.Project,
@@ -122,6 +120,26 @@ func (p *Provider) post(
 	}
 	device.HardwareReservation = &packngo.HardwareReservation{ID: string(request.Capacity)}
 	return deviceEntry(device), nil
+}
+
+// postAgain makes the call that was refused once more, where the project has our key under another
+// ID than the call named. Where that cannot be told, or nothing of the second call was sent, the
+// refusal stands. Its kind is then one that is not about the reservation.
+func (p *Provider) postAgain(
+	ctx context.Context, request provider.CreateRequest, found *reservation, key string, refusal error,
+) (provider.Entry, error) {
+	now, failure := p.ensureKey(ctx)
+	if failure == nil {
+		if now == key {
+			return provider.Entry{}, refusal
+		}
+		var created provider.Entry
+		if created, failure = p.post(ctx, request, found, now); !provider.NothingSent(failure) {
+			return created, failure
+		}
+	}
+	// The cause is not wrapped: its marks do not hold for the call that was refused.
+	return provider.Entry{}, fleet.Errorf(fleet.KindForbidden, "%w; it was not sent again with another SSH key: %v", refusal, failure)
 }
 
 // hostname is the prefix and the end of the machine's ID. It is not the beginning, because IDs of

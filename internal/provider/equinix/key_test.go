@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 const (
@@ -127,6 +128,48 @@ func TestAKeyThatWasRemovedIsMadeAnew(t *testing.T) {
 		case !removed && (fleet.KindOf(err) != fleet.KindInvalid || calls != 1):
 			t.Errorf("with the key there: %+v, %v, %d calls", entry, err, calls)
 		}
+	}
+}
+
+// TestAReplacedKeyIsNotTheReservationsFault: where the key that a refused call named is not there,
+// and the call cannot be made once more, no device can be there, and all other creations would fail
+// alike.
+func TestAReplacedKeyIsNotTheReservationsFault(t *testing.T) {
+	t.Parallel()
+	none, made := answer{body: `{"ssh_keys":[]}`}, answer{status: 201, body: `{"id":"` + keyUUID + `","label":"ironherd"}`}
+	for name, test := range map[string]struct {
+		list, create answer
+		before       error // of the second call
+		says         string
+	}{
+		"another key has the label":  {list: answer{body: sshKeys("ironherd", otherKey)}, says: "another SSH key under the label"},
+		"no right to make one":       {list: none, create: answer{status: 403, body: errorsBody("no keys for you")}, says: "no keys for you"},
+		"the keys cannot be listed":  {list: answer{body: "7"}, says: "list SSH keys"},
+		"the database takes nothing": {list: none, create: made, before: fleet.Errorf(fleet.KindTimeout, "no answer"), says: "not valid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, api := newScripted(t)
+			request := createRequest()
+			calls := 0
+			request.BeforeCall = func(context.Context) error {
+				if calls++; calls == 2 {
+					return test.before
+				}
+				return nil
+			}
+			p.key.set("44444444-4444-4444-8444-444444444400")
+			api.on(listKeys, test.list)
+			api.on(createKey, test.create)
+			api.on(createDevice, answer{status: 422, body: errorsBody("Project ssh key is not valid")})
+			_, err := p.Create(t.Context(), request)
+			if fleet.KindOf(err) != fleet.KindForbidden || provider.NothingSent(err) || provider.MayHaveCreated(err) || provider.ConcernsCapacity(err) {
+				t.Errorf("%v (%s)", err, fleet.KindOf(err))
+			}
+			if !strings.Contains(err.Error(), test.says) || api.count(createDevice) != 1 {
+				t.Errorf("after %d requests: %v", api.count(createDevice), err)
+			}
+		})
 	}
 }
 

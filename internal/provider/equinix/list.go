@@ -39,8 +39,9 @@ type page struct {
 	} `json:"meta"`
 }
 
-// listDevices returns a row for each device of the project that passes the filter.
-func (p *Provider) listDevices(ctx context.Context, filter map[string]string) ([]deviceRow, error) {
+// listDevices returns a row for each device of the project that passes the filter, and from how
+// many pages.
+func (p *Provider) listDevices(ctx context.Context, filter map[string]string) (rows []deviceRow, pages int, err error) {
 	return listWhole(ctx, p, "devices", packngo.ListOptions{
 		// Nothing here reads them, and they are most of the bytes.
 		Excludes: []string{"plan", "operating_system", "provisioning_events", "network_ports", "created_by"}, QueryParams: filter,
@@ -49,18 +50,20 @@ func (p *Provider) listDevices(ctx context.Context, filter map[string]string) ([
 
 // listReservations returns a row for each reservation of the project.
 func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, error) {
-	return listWhole(ctx, p, "hardware-reservations", packngo.ListOptions{
+	rows, _, err := listWhole(ctx, p, "hardware-reservations", packngo.ListOptions{
 		// Where the plan can be had: half of the bytes.
 		Excludes: []string{"plan.available_in", "plan.available_in_metros"},
 	}, func(p page) []jsontext.Value { return p.Reservations }, parseReservation)
+	return rows, err
 }
 
-// listWhole reads a list until one reading of it has every row. The next reading of a list that
+// listWhole reads a list until one reading of it has every row, and returns how many pages that one
+// has read. The next reading of a list that
 // shrinks, as it does in a mass release, goes from the last page to the first.
 func listWhole[T row](
 	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []jsontext.Value,
 	parse func(jsontext.Value) T,
-) ([]T, error) {
+) (rows []T, pages int, err error) {
 	what := "list " + collection + " of project " + p.config.Project
 	options.PerPage, options.SortBy, options.SortDirection = p.config.PageSize, "id", packngo.SortDirectionAsc
 	read := func(number int) (page, error) {
@@ -76,16 +79,16 @@ func listWhole[T row](
 		now, err := listOnce(what, from, read, rowsOf, parse)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, 0, err
 		case now.whole(), now.outgrew(before):
-			return now.rows, nil
+			return now.rows, now.read, nil
 		case now.shrank():
-			return now.and(before), nil
+			return now.and(before), now.read, nil
 		}
 		before = now
 		p.logger.DebugContext(ctx, "list shifted while it was read, reading it again", slog.String("collection", collection))
 	}
-	return nil, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, maximumReadings)
+	return nil, 0, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, maximumReadings)
 }
 
 // row is one row of a list, understood or not. Its key is its ID, empty when it has none. Its size
@@ -104,9 +107,10 @@ type reading[T row] struct {
 	// gave a lower one than the page before; rose: one gave a higher one.
 	first, last int
 	fell, rose  bool
-	// pages is how many there are. back: they were read from the last one to the first.
-	pages int
-	back  bool
+	// pages is how many there are, and read how many were read. back: they were read from the last one
+	// to the first.
+	pages, read int
+	back        bool
 }
 
 // whole reports whether every page gave the same total, and the reading has so many distinct rows.
@@ -172,7 +176,7 @@ func listOnce[T row](
 			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s makes it larger than is believed (%d rows, %d MiB), so it is not read on: see whether api_url is the provider's",
 				what, strconv.Itoa(number), maximumRows, maximumKept>>20)
 		}
-		r.pages = current.Meta.Last
+		r.pages, r.read = current.Meta.Last, r.read+1
 		switch {
 		case r.back && number == from && r.pages > from:
 			r.rose = true // there are pages behind the last one

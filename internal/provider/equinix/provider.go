@@ -115,7 +115,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	devices, err := p.listDevices(ctx, nil)
+	devices, _, err := p.listDevices(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 // ListMachines returns the project's devices. It asks for no reservations, which saves half of the
 // calls of List.
 func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
-	devices, err := p.listDevices(ctx, nil)
+	devices, _, err := p.listDevices(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		return deviceEntry(device), nil
 	}
 	for _, filter := range []map[string]string{{"tag": string(token)}, nil} {
-		rows, err := p.listDevices(ctx, filter)
+		rows, _, err := p.listDevices(ctx, filter)
 		if err != nil {
 			return provider.Entry{}, err
 		}
