@@ -323,8 +323,11 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 	switch {
 	case failure == nil:
 		return p.recordCreated(ctx, intent, entry)
-	case stopped:
-		return paused, nil // its intent stays open, for the pass after the pause
+	case stopped: // its intent stays open, for the pass after the pause
+		if answers := answered(intent, calls, failure); len(answers) > 0 {
+			err = p.work.Note(ctx, answers...)
+		}
+		return paused, err
 	case ctx.Err() != nil:
 		// The intent stays open, and the next pass finds out.
 		return failed, fmt.Errorf("create: %w", context.Cause(ctx))
@@ -420,12 +423,8 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		result = refused
 		p.refusal.CompareAndSwap(nil, &refusal{intent: intent, err: failure}) // it stays open
 	}
-	switch {
-	case !provider.MayHaveCreated(failure):
-		for range calls {
-			changes = append(changes, bmdb.IntentAnswered(intent.Machine, intent.CalledAt))
-		}
-	case calls > 0:
+	changes = append(changes, answered(intent, calls, failure)...)
+	if calls > 0 && provider.MayHaveCreated(failure) {
 		result = unanswered
 	}
 	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime && p.crowded() && p.wayLeft()
@@ -440,6 +439,14 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		return result, err
 	}
 	return result, nil
+}
+
+// answered returns the changes that record that each call of a creation was refused, if it was.
+func answered(intent fleet.Intent, calls int, failure error) []bmdb.Change {
+	if provider.MayHaveCreated(failure) {
+		return nil
+	}
+	return slices.Repeat([]bmdb.Change{bmdb.IntentAnswered(intent.Machine, intent.CalledAt)}, calls)
 }
 
 // closeUnanswered closes an intent that is given up, and which has a call that was never answered.

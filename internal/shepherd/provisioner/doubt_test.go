@@ -13,6 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/provider/static"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
 // edited is a list behind a URL that is edited before the third host is taken in: that host is at
@@ -71,6 +72,42 @@ func TestAHostInDoubtKeepsNoOtherOut(t *testing.T) {
 		}
 		if len(addresses) != 7 || addresses["192.0.2.99"] != string(e.host) || len(view.Machines) != 7 {
 			t.Errorf("machines at %v: %s", addresses, b.result())
+		}
+	})
+}
+
+// refusing refuses each call, and makes it once more unless it is stopped.
+type refusing struct{ *shepherdtest.FakeProvider }
+
+func (r refusing) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
+	for range 2 {
+		if err := request.BeforeCall(ctx); err != nil {
+			return provider.Entry{}, fleet.Errorf(fleet.KindForbidden, "the key is another one; it was not sent again: %v", err)
+		}
+		if err := r.Hook(shepherdtest.Refusing, request.Capacity); err != nil {
+			return provider.Entry{}, err
+		}
+	}
+	return provider.Entry{}, fleet.Errorf(fleet.KindForbidden, "the key is another one")
+}
+
+// TestACallThatWasRefusedHasItsAnswer, also where a pause stops the creation before its second
+// call.
+func TestACallThatWasRefusedHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.fake.Hook = once(shepherdtest.Refusing, 1, func(fleet.CapacityID) error {
+			return b.db.PauseProvider(t.Context(), "ada", source, "the bill")
+		})
+		b.provider = refusing{b.fake}
+		b.restart()
+		b.pass()
+		if intents := b.view().Intents; len(intents) != 1 || intents[0].Calls != 1 || intents[0].Rejected != 1 {
+			t.Errorf("intents %+v: %s", intents, b.result())
+		}
+		if !strings.Contains(b.result(), "paused meanwhile") {
+			t.Error(b.result())
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type bench struct {
 	holder *shepherd.Holder
 	// provider is what the process talks to; the fake one where nothing else is set.
 	provider provider.Provider
+	logger   *slog.Logger
 	// more are other providers.
 	more []provisioner.Source
 }
@@ -75,7 +77,7 @@ func (b *bench) restart() {
 		b.provider = b.fake
 	}
 	sources := append([]provisioner.Source{{Name: source, Provider: b.provider, Config: b.config}}, b.more...)
-	handler, err := provisioner.New(b.db, sources, provisioner.Options{HostKey: hostKeyOf})
+	handler, err := provisioner.New(b.db, sources, provisioner.Options{HostKey: hostKeyOf, Logger: b.logger})
 	if err != nil {
 		b.t.Fatal(err)
 	}

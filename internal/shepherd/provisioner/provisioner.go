@@ -34,8 +34,10 @@ type sourceState struct {
 	looks map[fleet.MachineID]int
 	// tried says which pass has tried an open intent last.
 	tried map[fleet.MachineID]fleet.Epoch
-	// refused is only for passes, of which there is one at a time.
+	// refused and hung are only for passes, of which there is one at a time.
 	refused refusals
+	// hung are machines, by ID or token, that are not asked about for now: see askFor.
+	hung map[string]bool
 }
 
 // Options is what a Provisioner is built with besides its sources.
@@ -51,7 +53,7 @@ type Options struct {
 func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
 	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
 		limiter := shepherd.EmptyLimiter(s.Config.CreateRate, db.Clock())
-		return &sourceState{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int)}, s.Config.Validate()
+		return &sourceState{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int), hung: make(map[string]bool)}, s.Config.Validate()
 	})
 	if err != nil {
 		return nil, err
@@ -162,6 +164,9 @@ func (p *pass) run(ctx context.Context) error {
 	discrepancies, provided, err := p.compare(ctx)
 	if err != nil {
 		return err
+	}
+	if !p.hangs {
+		clear(p.source.hung)
 	}
 	p.discrepancies = len(discrepancies)
 	changes = append(append(changes, provided...), bmdb.SetDiscrepancies(discrepancies))

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,7 +19,7 @@ import (
 const asksPerPass = 20
 
 // inTurn returns the elements in an order that begins with another one in the next pass, so that
-// one about which a provider hangs does not keep the others from being asked for.
+// each is asked for some time, where there are more than a pass asks for.
 func inTurn[T any](p *pass, all []T) []T {
 	if len(all) == 0 {
 		return nil
@@ -27,20 +28,24 @@ func inTurn[T any](p *pass, all []T) []T {
 	return slices.Concat(all[first:], all[:first])
 }
 
-// askFor asks the provider something about one machine. A provider that hangs is not asked for more
-// in that pass, except for its list and creations.
-func (p *pass) askFor(question func() (provider.Entry, error)) (provider.Entry, error) {
-	if p.hangs {
+// askFor asks the provider something about one machine, of that ID or token. After a question that
+// has no answer in time, no more are asked in that pass: each could take as long. The passes after
+// it ask nothing about that machine, until one of them has an answer to all that it asks. So all
+// others have their turn, however many machines the provider hangs about.
+func (p *pass) askFor(about string, question func() (provider.Entry, error)) (provider.Entry, error) {
+	if p.hangs || p.source.hung[about] {
 		return provider.Entry{}, errNotAsked
 	}
 	entry, err := question()
-	p.hangs = fleet.KindOf(err) == fleet.KindTimeout
+	if p.hangs = fleet.KindOf(err) == fleet.KindTimeout; p.hangs {
+		p.source.hung[about] = true
+	}
 	return entry, err
 }
 
 // ask asks for a machine by its ID, under askFor's condition.
 func (p *pass) ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
-	return p.askFor(func() (provider.Entry, error) { return p.source.Ask(ctx, id) })
+	return p.askFor(string(id), func() (provider.Entry, error) { return p.source.Ask(ctx, id) })
 }
 
 // settle closes the intents whose outcome the list tells, and adopts machines which carry one of
@@ -105,7 +110,7 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	for _, f := range seen {
 		intent := f.intent
-		entry, err := p.askFor(func() (provider.Entry, error) {
+		entry, err := p.askFor(string(intent.Token), func() (provider.Entry, error) {
 			return p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
 		})
 		switch {
@@ -119,6 +124,7 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			evidence := fmt.Sprintf("%s, in two complete lists after the settling time of %s", f.evidence, p.source.Config.SettlingTime)
 			changes = append(changes, bmdb.CloseIntentOtherOwner(intent.Machine, evidence))
+		case errors.Is(err, errNotAsked):
 		default:
 			p.logger.WarnContext(ctx, "machine of an intent cannot be looked for",
 				slog.String("machine", string(intent.Machine)), slog.Any("err", err))
@@ -279,6 +285,7 @@ func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 		case fleet.KindOf(err) == fleet.KindNotFound, err == nil && ending(entry):
 		case err != nil && was:
 			found = append(found, earlier)
+		case errors.Is(err, errNotAsked):
 		case err != nil:
 			p.logger.WarnContext(ctx, "machine that was given back cannot be asked for",
 				slog.String("provider_id", string(seen.entry.ID)), slog.Any("err", err))
@@ -377,6 +384,8 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
 			found = append(found, p.missing(m, "asked for by its ID, the provider does not have it"))
 			gone = append(gone, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
+		case recorded[m.ID] && errors.Is(err, errNotAsked):
+			found = append(found, p.missing(m, "an earlier pass asked for it by its ID, and the provider did not have it; the newest one did not ask again"))
 		case recorded[m.ID]:
 			found = append(found, p.missing(m, "asked for again by its ID, the provider gave no clear answer"))
 		}
