@@ -131,7 +131,7 @@ var operations = []scenario{
 		name: "nor when switching it off once more came to nothing", now: 500,
 		steps: with(known, allLevers, offAt(8), wantOperation(10, 2, fleet.OperationPowerOff), operated(11, 2, false)),
 		state: fleet.StateOff, reason: "off already when the power-off that ada asked for came to nothing",
-		want:  []due{{recovery, lifecycle.NotWanted, 0, "off already when the power-off"}},
+		want: []due{{recovery, lifecycle.NotWanted, 0, "off already when the power-off"}},
 	},
 	{
 		name: "nor while it is being switched off once more", now: 500,
