@@ -89,7 +89,8 @@ func TestOneTokenOneLimit(t *testing.T) {
 	if got := limitsOf(one, turns); !slices.Equal(got, shared) {
 		t.Errorf("the limit of a token has changed by itself to %q", got)
 	}
-	if want := "one call each 1ms at most, of all control planes together"; one.Pacing() != want {
+	// It goes on with how long the database took, where that was long.
+	if want := "one call each 1ms at most, of all control planes together"; !strings.HasPrefix(one.Pacing(), want) {
 		t.Errorf("calls are said to be paced as %q", one.Pacing())
 	}
 }
