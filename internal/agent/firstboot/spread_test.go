@@ -28,20 +28,7 @@ func TestARootThatGrewOverAnotherDiskKeepsItsArea(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlane(t, 0)
-			s := newSystem(t, p, "")
-			s.onVolume(t, "sdb/sdb2")
-			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
-			s.partitioned(t, "sdb", 2048)
-			ctx, powerOff := context.WithCancel(t.Context())
-			p.wanted, p.heard = 2, func(n int) {
-				if n == 2 {
-					powerOff()
-				}
-			}
-			if err := s.runUntil(ctx); err != nil {
-				t.Fatal(err)
-			}
+			p, s := watchedOnVolume(t)
 			if c.unmarked {
 				s.write(t, begunFile, "")
 			}
@@ -76,20 +63,7 @@ func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlane(t, 0)
-			s := newSystem(t, p, "")
-			s.onVolume(t, "sdb/sdb2")
-			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
-			s.partitioned(t, "sdb", 2048)
-			ctx, powerOff := context.WithCancel(t.Context())
-			p.wanted, p.heard = 2, func(n int) {
-				if n == 2 {
-					powerOff()
-				}
-			}
-			if err := s.runUntil(ctx); err != nil {
-				t.Fatal(err)
-			}
+			p, s := watchedOnVolume(t)
 			another := proto.CloneOf(s.token)
 			another.MachineId, another.InstallGeneration = "m-another", 7
 			s.disk(t, "sda", &agentv1.FirstBoot{Token: another, Content: s.partitioned(t, "sda", 8192)})
@@ -104,6 +78,27 @@ func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
 			}
 		})
 	}
+}
+
+// watchedOnVolume is a watched system on a logical volume of disk sdb. It has called twice, and is
+// off.
+func watchedOnVolume(t *testing.T) (*plane, *system) {
+	t.Helper()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "")
+	s.onVolume(t, "sdb/sdb2")
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
+	s.partitioned(t, "sdb", 2048)
+	ctx, powerOff := context.WithCancel(t.Context())
+	p.wanted, p.heard = 2, func(n int) {
+		if n == 2 {
+			powerOff()
+		}
+	}
+	if err := s.runUntil(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return p, s
 }
 
 // onVolume puts the root file system on a logical volume, if it is on none, and a device below it.
