@@ -348,21 +348,40 @@ func TestAMachineThatWasLockedIsJudgedLater(t *testing.T) {
 // provider changed, and judged under the policy from after that, is judged again.
 func TestLeversThatChangeMeanwhile(t *testing.T) {
 	t.Parallel()
-	a, url, ids := stocked(t, 1, postgres.Options{})
-	b := join(t, url, postgres.Options{})
-	work := a.claim(a.session("a", time.Hour), 1)[0]
-	a.pause.beforeEnvironment(func() { b.must(b.SetLevers(t.Context(), provider, []fleet.Lever{fleet.LeverReboot})) })
-	a.must(work.Fail(t.Context(), bmdb.Failure{Cause: "no answer", Answer: fleet.AnswerNone, Backoff: fleet.Backoff{Initial: time.Hour}}))
-	if levers := query[string](t, url, "SELECT levers FROM provider"); levers != string(fleet.LeverReboot) {
-		t.Fatalf("the levers are %q: the test tests nothing", levers)
+	fail := func(p *party, work *bmdb.Work) {
+		p.must(work.Fail(t.Context(), bmdb.Failure{Cause: "no answer", Answer: fleet.AnswerNone, Backoff: fleet.Backoff{Initial: time.Hour}}))
 	}
-	for range 2 {
-		if _, err := b.RecomputeAgenda(t.Context(), 10); err != nil {
-			t.Fatal(err)
-		}
+	for name, write := range map[string]func(p *party, s *bmdb.Session, work *bmdb.Work, before func()){
+		"an end": func(p *party, _ *bmdb.Session, work *bmdb.Work, before func()) {
+			p.pause.beforeEnvironment(before)
+			fail(p, work)
+		},
+		"a claim": func(p *party, s *bmdb.Session, work *bmdb.Work, before func()) {
+			fail(p, work)
+			p.shift.Advance(2 * time.Hour)
+			p.pause.beforeEnvironment(before)
+			p.claim(s, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, url, ids := stocked(t, 1, postgres.Options{})
+			b := join(t, url, postgres.Options{})
+			s := a.session("a", 9*time.Hour)
+			work := a.claim(s, 1)[0]
+			write(a, s, work, func() { b.must(b.SetLevers(t.Context(), provider, []fleet.Lever{fleet.LeverReboot})) })
+			if levers := query[string](t, url, "SELECT levers FROM provider"); levers != string(fleet.LeverReboot) {
+				t.Fatalf("the levers are %q: the test tests nothing", levers)
+			}
+			for range 2 {
+				if _, err := b.RecomputeAgenda(t.Context(), 10); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if due := query[int64](t, url, "SELECT due_recovery FROM machine WHERE id = $1", string(ids[0])); due == 0 {
+				t.Error("recovery has a step for the machine, and no entry in the agenda")
+			}
+			b.sound()
+		})
 	}
-	if due := query[int64](t, url, "SELECT due_recovery FROM machine WHERE id = $1", string(ids[0])); due == 0 {
-		t.Error("recovery has a step for the machine, and no entry in the agenda")
-	}
-	b.sound()
 }
