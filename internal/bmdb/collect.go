@@ -95,7 +95,11 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 			after = ids[len(ids)-1]
 		}
 	}
-	return db.markFreed(ctx, sessions)
+	err = db.update(ctx, "sessions freed", func(ctx context.Context, t *transaction) error { return t.q.SetSessionsFreed(ctx) })
+	if err != nil {
+		return fmt.Errorf("note that ended sessions hold nothing: %w", err)
+	}
+	return nil
 }
 
 // rewrite rewrites subjects in one transaction of that kind, which also frees the lanes that the
@@ -119,29 +123,4 @@ func (db *DB) rewrite(ctx context.Context, kind string, subjects []string, skipL
 			return s.Machine != "" && !slices.Contains(l.machines, s.Machine)
 		}))
 	})
-}
-
-// markFreed notes of sessions that have ended, and hold nothing any more, that it is so.
-func (db *DB) markFreed(ctx context.Context, sessions []string) error {
-	held, err := read(ctx, db.view, "what sessions hold", func(ctx context.Context, t *transaction) ([]statement.ListHeldRow, error) {
-		return t.q.ListHeld(ctx)
-	})
-	if err != nil {
-		return fmt.Errorf("list what ended sessions hold: %w", err)
-	}
-	sessions = slices.DeleteFunc(sessions, func(id string) bool {
-		return slices.ContainsFunc(held, func(h statement.ListHeldRow) bool { return h.Session == id })
-	})
-	err = db.update(ctx, "sessions freed", func(ctx context.Context, t *transaction) error {
-		for _, id := range sessions {
-			if err := t.q.SetSessionFreed(ctx, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("note that ended sessions hold nothing: %w", err)
-	}
-	return nil
 }

@@ -36,9 +36,8 @@
 //	                                                  its lanes are void; whoever
 //	                                                  comes across them frees them
 //
-// Ending is one small transaction: lock the session's row exclusively, then, in a second statement,
-// judge the deadline by the database's clock. Commits of the holder keep the row FOR KEY SHARE, so
-// an end waits for them and they for it. An extension changes no key and waits for neither.
+// Ending is one small transaction, for which commits of the holder wait, and it for them (rule 4).
+// An extension waits for neither.
 //
 // A holder does not ask whether its session lives, it knows until when it must: package trust.
 //
@@ -58,29 +57,15 @@
 // made for the same cause, or whose turn did not come. While work runs, the lane is its durable
 // start, and what is shown of it comes from there.
 //
-// # A claim
+// # The ways through the code
 //
-//  1. Read entries from the head of the agenda, unlocked, from the remembered floor on (once a
-//     minute from the bottom).
-//  2. In one transaction: own session FOR KEY SHARE and not ended; machines locked, those that are
-//     locked skipped; facts, backoffs and lanes read; lifecycle asked. Due and free: the lane is
-//     taken. Anything else: the entry is moved to where lifecycle says. Where the number of works
-//     at a provider is limited, the limit's row is locked after all that, and held lanes are
-//     counted by a later statement; what finds no room stays due.
-//  3. A holder past its deadline in the way: end its session by a transaction of its own, look
-//     again.
-//  4. Until the free slots are filled or nothing is left.
+// A claim (Session.Claim) is rules 2 and 4: candidates from the agenda, their machines locked,
+// facts read, lifecycle asked; then lanes taken, or entries moved. The entry of claimed work stays,
+// due at the holder's deadline, so a dead holder's work surfaces by itself.
 //
-// The entry of claimed work stays, due at the holder's deadline: a dead holder's work surfaces by
-// itself.
-//
-// # An end
-//
-// Ends and notes have one way (commit): lock the session and the subjects, read by later
-// statements, go on with those that still have their leases, apply their facts, derive. Ends that
-// come while another one is being committed are one batch. A machine that somebody else has locked
-// is taken out of it and committed alone, so nobody waits for what concerns another. Nothing that
-// was read earlier decides.
+// An end and a note (commit) are rule 3: session and subjects locked, read by later statements, the
+// facts of those applied that still have their leases, and what follows from them derived. Ends
+// that come while another one is being committed are one batch.
 //
 // # What happens when
 //

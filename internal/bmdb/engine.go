@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/agenda"
@@ -131,4 +132,11 @@ type Tx interface {
 	LockProviders(ctx context.Context, names []fleet.ProviderName, skipLocked bool) ([]fleet.ProviderName, error)
 	// LockMachines is the same for machines, in the order of their IDs.
 	LockMachines(ctx context.Context, ids []fleet.MachineID, skipLocked bool) ([]fleet.MachineID, error)
+}
+
+// Storable returns text that came from outside as every engine can store it: U+FFFD is in the place
+// of NUL and of what is not UTF-8.
+func Storable(text string) string {
+	const replacement = "\uFFFD"
+	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", replacement), replacement)
 }

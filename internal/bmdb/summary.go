@@ -190,11 +190,10 @@ func (t *transaction) summarize(ctx context.Context, parts attendance) (list []P
 
 // countDue counts what is due of a process, but for the places that without names.
 func (t *transaction) countDue(ctx context.Context, process fleet.Process, without []place) (statement.CountDueRow, error) {
-	if len(without) == 0 {
-		return t.q.CountDue(ctx, statement.CountDueParams{Process: string(process), Now: micros(t.Now()), MaxRows: CountedAtMost})
+	most := int64(CountedAtMost)
+	if len(without) > 0 { // what nobody does is the oldest, and stays there: it must not hide all else
+		most *= 10
 	}
-	// What nobody does is the oldest, and stays there: it must not hide all else.
-	const most = 10 * CountedAtMost
 	var providers, locations strings.Builder
 	for _, p := range without {
 		if p.location == "" {
@@ -203,10 +202,11 @@ func (t *transaction) countDue(ctx context.Context, process fleet.Process, witho
 			locations.WriteString(p.name())
 		}
 	}
-	row, err := t.q.CountDueElsewhere(ctx, statement.CountDueElsewhereParams{
+	row, err := t.q.CountDue(ctx, statement.CountDueParams{
 		Process: string(process), Now: micros(t.Now()), Without: providers.String(), Locations: locations.String(), MaxRows: most,
 	})
-	return statement.CountDueRow{N: min(row.N, CountedAtMost), Since: row.Since}, err
+	row.N = min(row.N, CountedAtMost)
+	return row, err
 }
 
 // encodeRunning and decodeRunning store how many works of each process a session has.

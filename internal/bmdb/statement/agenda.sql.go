@@ -49,31 +49,6 @@ func (q *Queries) CountBackoffs(ctx context.Context, arg CountBackoffsParams) (i
 
 const countDue = `-- name: CountDue :one
 SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
-  SELECT due_at FROM agenda WHERE process = $1 AND due_at <= $2
-  ORDER BY due_at, subject LIMIT CAST($3 AS BIGINT)) AS d
-`
-
-type CountDueParams struct {
-	Process string
-	Now     int64
-	MaxRows int64
-}
-
-type CountDueRow struct {
-	N     int64
-	Since int64
-}
-
-// What is due of a process, counted as far as to the limit, and since when the first entry is.
-func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow, error) {
-	row := q.db.QueryRowContext(ctx, countDue, arg.Process, arg.Now, arg.MaxRows)
-	var i CountDueRow
-	err := row.Scan(&i.N, &i.Since)
-	return i, err
-}
-
-const countDueElsewhere = `-- name: CountDueElsewhere :one
-SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
   SELECT due_at, subject, provider FROM agenda WHERE process = $1 AND due_at <= $2
   ORDER BY due_at, subject LIMIT CAST($3 AS BIGINT)) AS d
 WHERE replace(CAST($4 AS TEXT), '⟨' || d.provider || '│⟩', '') = CAST($4 AS TEXT)
@@ -83,7 +58,7 @@ WHERE replace(CAST($4 AS TEXT), '⟨' || d.provider || '│⟩', '') = CAST($4 A
       '') = CAST($5 AS TEXT))
 `
 
-type CountDueElsewhereParams struct {
+type CountDueParams struct {
 	Process   string
 	Now       int64
 	MaxRows   int64
@@ -91,23 +66,23 @@ type CountDueElsewhereParams struct {
 	Locations string
 }
 
-type CountDueElsewhereRow struct {
+type CountDueRow struct {
 	N     int64
 	Since int64
 }
 
-// CountDue without what is due at the providers that without names, each as ⟨provider│⟩, and in the
-// locations that locations names, each as ⟨provider│location⟩. It counts among as many entries as
-// the limit says.
-func (q *Queries) CountDueElsewhere(ctx context.Context, arg CountDueElsewhereParams) (CountDueElsewhereRow, error) {
-	row := q.db.QueryRowContext(ctx, countDueElsewhere,
+// What is due of a process, and since when the first entry is, without what is due at the providers
+// that without names, each as ⟨provider│⟩, and in the locations that locations names, each as
+// ⟨provider│location⟩. It counts among as many entries as the limit says.
+func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow, error) {
+	row := q.db.QueryRowContext(ctx, countDue,
 		arg.Process,
 		arg.Now,
 		arg.MaxRows,
 		arg.Without,
 		arg.Locations,
 	)
-	var i CountDueElsewhereRow
+	var i CountDueRow
 	err := row.Scan(&i.N, &i.Since)
 	return i, err
 }

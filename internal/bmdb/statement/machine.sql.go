@@ -740,7 +740,7 @@ const listPhases = `-- name: ListPhases :many
 SELECT m.created_at, CAST(COALESCE(t.called_at, 0) AS BIGINT) AS called_at,
   CAST(COALESCE(p.active_at, 0) AS BIGINT) AS active_at, CAST(COALESCE(a.at, 0) AS BIGINT) AS started_at,
   CAST(COALESCE(h.first_at, 0) AS BIGINT) AS hardware_at, CAST(COALESCE(rq.at, 0) AS BIGINT) AS requested_at,
-  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS generation
+  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at
 FROM machine m
 LEFT JOIN token t ON t.machine = m.id
 LEFT JOIN fact_provided p ON p.machine = m.id
@@ -759,7 +759,6 @@ type ListPhasesRow struct {
 	HardwareAt  int64
 	RequestedAt int64
 	InstalledAt int64
-	Generation  int64
 }
 
 // The instants of the newest machines, for the durations of the phases.
@@ -780,7 +779,6 @@ func (q *Queries) ListPhases(ctx context.Context, maxRows int64) ([]ListPhasesRo
 			&i.HardwareAt,
 			&i.RequestedAt,
 			&i.InstalledAt,
-			&i.Generation,
 		); err != nil {
 			return nil, err
 		}

@@ -302,11 +302,14 @@ func (q *Queries) ListUnfreedSessions(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
-const setSessionFreed = `-- name: SetSessionFreed :exec
-UPDATE session SET freed = 1 WHERE id = $1
+const setSessionsFreed = `-- name: SetSessionsFreed :exec
+UPDATE session SET freed = 1 WHERE ended_at > 0 AND freed = 0 AND id NOT IN (
+  SELECT m.session FROM machine m WHERE m.session <> ''
+  UNION SELECT l.session FROM provider_lane l WHERE l.session <> '')
 `
 
-func (q *Queries) SetSessionFreed(ctx context.Context, id string) error {
-	_, err := q.db.ExecContext(ctx, setSessionFreed, id)
+// Notes of those that hold nothing any more that it is so. A session that has ended gains nothing.
+func (q *Queries) SetSessionsFreed(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, setSessionsFreed)
 	return err
 }

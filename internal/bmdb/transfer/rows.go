@@ -111,26 +111,19 @@ func (c *copying) copyTable(ctx context.Context, t table) (Table, error) {
 	if !slices.Equal(p.columns, target.columns) {
 		return Table{}, fleet.Errorf(fleet.KindConflict, "the source has columns %v, the target %v", p.columns, target.columns)
 	}
-	s := newSum(t.name)
-	for {
-		rows, err := p.next(ctx)
-		if err != nil {
-			return Table{}, err
-		}
-		if len(rows) == 0 {
-			return s.table(), nil
-		}
+	copied := int64(0)
+	return digest(ctx, p, t, func(rows [][]any) error {
 		for _, row := range rows {
 			c.report.Replaced += storable(row)
-			s.add(row)
 		}
 		if err := c.insert(ctx, t.name, p.columns, rows); err != nil {
-			return Table{}, err
+			return err
 		}
-		if c.options.Progress != nil {
-			c.options.Progress(t.name, s.rows, of)
+		if copied += int64(len(rows)); c.options.Progress != nil {
+			c.options.Progress(t.name, copied, of)
 		}
-	}
+		return nil
+	})
 }
 
 func (c *copying) insert(ctx context.Context, name string, columns []string, rows [][]any) error {
@@ -147,24 +140,25 @@ func (c *copying) insert(ctx context.Context, name string, columns []string, row
 // storable replaces what not every engine can store as text, and returns how often.
 func storable(row []any) (replaced int64) {
 	for i, v := range row {
-		text, ok := v.(string)
-		if !ok {
-			continue
-		}
-		if clean := strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", "\uFFFD"), "\uFFFD"); clean != text {
-			row[i] = clean
+		if text, ok := v.(string); ok && bmdb.Storable(text) != text {
+			row[i] = bmdb.Storable(text)
 			replaced++
 		}
 	}
 	return replaced
 }
 
-// digest reads a table back.
-func digest(ctx context.Context, tx bmdb.Tx, t table) (Table, error) {
+// readBack returns what there is in a table.
+func readBack(ctx context.Context, tx bmdb.Tx, t table) (Table, error) {
 	p, err := read(ctx, tx, t)
 	if err != nil {
 		return Table{}, err
 	}
+	return digest(ctx, p, t, func([][]any) error { return nil })
+}
+
+// digest returns what there is on the pages of a table. Each goes to do before.
+func digest(ctx context.Context, p *page, t table, do func(rows [][]any) error) (Table, error) {
 	for s := newSum(t.name); ; {
 		rows, err := p.next(ctx)
 		if err != nil {
@@ -172,6 +166,9 @@ func digest(ctx context.Context, tx bmdb.Tx, t table) (Table, error) {
 		}
 		if len(rows) == 0 {
 			return s.table(), nil
+		}
+		if err := do(rows); err != nil {
+			return Table{}, err
 		}
 		for _, row := range rows {
 			s.add(row)

@@ -53,7 +53,7 @@ func Copy(ctx context.Context, from, to bmdb.Engine, o Options) (r Report, err e
 	if err := deaf(ctx, from); err != nil {
 		return r, err
 	}
-	if err := sameSchema(ctx, from, to); err != nil {
+	if err := sameSchema(ctx, to); err != nil {
 		return r, err
 	}
 	// First: whoever is killed from here on leaves one database that waits, and not two that act.
@@ -133,22 +133,30 @@ func quiet(ctx context.Context, source *bmdb.DB) error {
 	return nil
 }
 
-// deaf fails while an agent API counts as up. It has no session; the row of the listeners is its
-// proof of life. That of an embedded database is of no account: whoever has it open has it alone.
+// use is what shows that somebody uses a database: live sessions, the newest session, and until
+// when an agent API counts as up. That one has no session; the row of the listeners is its proof of
+// life.
+type use struct{ live, started, heard int64 }
+
+func useOf(ctx context.Context, tx bmdb.Tx) (u use, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM session WHERE ended_at = 0),
+		(SELECT COALESCE(MAX(started_at), 0) FROM session), (SELECT COALESCE(MAX(valid_until), 0) FROM listener)`).Scan(&u.live, &u.started, &u.heard)
+	return u, err
+}
+
+// deaf fails while an agent API counts as up. That of an embedded database is of no account:
+// whoever has it open has it alone.
 func deaf(ctx context.Context, from bmdb.Engine) error {
 	if from.Properties().SingleProcess {
 		return nil
 	}
 	return from.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		var until int64
-		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(valid_until), 0) FROM listener").Scan(&until); err != nil {
-			return err
+		u, err := useOf(ctx, tx)
+		if err == nil && u.heard >= tx.Now().UnixMicro() {
+			err = fleet.Errorf(fleet.KindInUse, "the source is in use, by an agent API: stop every control plane that has the role %s on it; one that has stopped counts until %s",
+				fleet.RoleAgentAPI, fleet.Instant(time.UnixMicro(u.heard)))
 		}
-		if until < tx.Now().UnixMicro() {
-			return nil
-		}
-		return fleet.Errorf(fleet.KindInUse, "the source is in use, by an agent API: stop every control plane that has the role %s on it; one that has stopped counts until %s",
-			fleet.RoleAgentAPI, fleet.Instant(time.UnixMicro(until)))
+		return err
 	})
 }
 
@@ -159,18 +167,12 @@ func undisturbed(ctx context.Context, from bmdb.Engine, snapshot bmdb.Tx) error 
 	if from.Properties().SingleProcess {
 		return nil
 	}
-	type use struct{ live, started, heard int64 }
-	of := func(ctx context.Context, tx bmdb.Tx) (u use, err error) {
-		err = tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM session WHERE ended_at = 0),
-			(SELECT COALESCE(MAX(started_at), 0) FROM session), (SELECT COALESCE(MAX(valid_until), 0) FROM listener)`).Scan(&u.live, &u.started, &u.heard)
-		return u, err
-	}
-	copied, err := of(ctx, snapshot)
+	copied, err := useOf(ctx, snapshot)
 	if err != nil {
 		return err
 	}
 	return from.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		now, err := of(ctx, tx)
+		now, err := useOf(ctx, tx)
 		if err == nil && (now != copied || now.live > 0 || now.heard >= tx.Now().UnixMicro()) {
 			err = fleet.Errorf(fleet.KindInUse, "a control plane was started on the source meanwhile, and the copy has nothing of what it did: stop every control plane on it, and copy again")
 		}
@@ -178,17 +180,14 @@ func undisturbed(ctx context.Context, from bmdb.Engine, snapshot bmdb.Tx) error 
 	})
 }
 
-func sameSchema(ctx context.Context, from, to bmdb.Engine) error {
-	for _, e := range []bmdb.Engine{from, to} {
-		have, want, err := e.Schema(ctx)
-		if err != nil {
-			return err
-		}
-		if have != want {
-			return fleet.Errorf(fleet.KindConflict, "the schema of the %s database has version %d, this program wants %d", e.Name(), have, want)
-		}
+// sameSchema fails unless the target has the schema of this program, as the source has, which is
+// open.
+func sameSchema(ctx context.Context, to bmdb.Engine) error {
+	have, want, err := to.Schema(ctx)
+	if err == nil && have != want {
+		err = fleet.Errorf(fleet.KindConflict, "the schema of the %s database has version %d, this program wants %d", to.Name(), have, want)
 	}
-	return nil
+	return err
 }
 
 // mark leaves the evidence that a database is one of two.
@@ -223,7 +222,7 @@ func (c *copying) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t.name, err)
 		}
-		here, err := digest(ctx, c.dst, t)
+		here, err := readBack(ctx, c.dst, t)
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t.name, err)
 		}

@@ -113,16 +113,10 @@ SELECT count(*) FROM installed WHERE at >= sqlc.arg(since);
 -- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
 
--- What is due of a process, counted as far as to the limit, and since when the first entry is.
+-- What is due of a process, and since when the first entry is, without what is due at the providers
+-- that without names, each as ⟨provider│⟩, and in the locations that locations names, each as
+-- ⟨provider│location⟩. It counts among as many entries as the limit says.
 -- name: CountDue :one
-SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
-  SELECT due_at FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
-  ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
-
--- CountDue without what is due at the providers that without names, each as ⟨provider│⟩, and in the
--- locations that locations names, each as ⟨provider│location⟩. It counts among as many entries as
--- the limit says.
--- name: CountDueElsewhere :one
 SELECT count(*) AS n, CAST(COALESCE(min(d.due_at), 0) AS BIGINT) AS since FROM (
   SELECT due_at, subject, provider FROM agenda WHERE process = sqlc.arg(process) AND due_at <= sqlc.arg(now)
   ORDER BY due_at, subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d

@@ -127,7 +127,7 @@ ORDER BY s.machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 SELECT m.created_at, CAST(COALESCE(t.called_at, 0) AS BIGINT) AS called_at,
   CAST(COALESCE(p.active_at, 0) AS BIGINT) AS active_at, CAST(COALESCE(a.at, 0) AS BIGINT) AS started_at,
   CAST(COALESCE(h.first_at, 0) AS BIGINT) AS hardware_at, CAST(COALESCE(rq.at, 0) AS BIGINT) AS requested_at,
-  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at, CAST(COALESCE(rq.generation, 0) AS BIGINT) AS generation
+  CAST(COALESCE(ins.at, 0) AS BIGINT) AS installed_at
 FROM machine m
 LEFT JOIN token t ON t.machine = m.id
 LEFT JOIN fact_provided p ON p.machine = m.id

@@ -27,8 +27,11 @@ SELECT id FROM session WHERE ended_at = 0 AND deadline_at < sqlc.arg(now) ORDER 
 -- name: ListUnfreedSessions :many
 SELECT id FROM session WHERE ended_at > 0 AND freed = 0 ORDER BY id;
 
--- name: SetSessionFreed :exec
-UPDATE session SET freed = 1 WHERE id = sqlc.arg(id);
+-- Notes of those that hold nothing any more that it is so. A session that has ended gains nothing.
+-- name: SetSessionsFreed :exec
+UPDATE session SET freed = 1 WHERE ended_at > 0 AND freed = 0 AND id NOT IN (
+  SELECT m.session FROM machine m WHERE m.session <> ''
+  UNION SELECT l.session FROM provider_lane l WHERE l.session <> '');
 
 -- name: DeleteEndedSessions :execrows
 DELETE FROM session WHERE id IN (
