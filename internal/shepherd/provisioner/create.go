@@ -149,33 +149,16 @@ type refusal struct {
 	held bool
 }
 
-// refusals are those since the provider created a machine.
-type refusals struct {
-	capacity fleet.CapacityID
-	// several pieces of capacity were refused.
-	several bool
-}
-
-// add adds those of a pass, and reports whether all were of that piece of capacity alone.
-func (r *refusals) add(first fleet.CapacityID, n int) (alone bool) {
-	r.several = r.several || n > 1 || r.capacity != "" && r.capacity != first
-	r.capacity = first
-	return !r.several
-}
-
 // refusedAll fails the pass when the provider refused each request as such, or allowed none, and
 // created nothing: the configuration is at fault, or the project has its quota. Where no other
 // capacity is left to be tried, one refused intent stays open, so that the next pass asks again. Of
 // a provider that has created machines, one piece of capacity alone may be at fault itself.
 func (p *pass) refusedAll(ctx context.Context) error {
 	first, t := p.refusal.Load(), p.tally
-	if t.created > 0 {
-		p.source.refused = refusals{}
-	}
+	alone := p.source.refuses(t, first) && len(p.view.Machines) > 0
 	if first == nil {
 		return nil
 	}
-	alone := p.source.refused.add(first.intent.Capacity, t.refused) && len(p.view.Machines) > 0
 	all := !alone && t.created+t.unanswered == 0 && t.refused+t.notBegun == t.failed
 	if first.held && (!all || t.waiting+t.full > 0) {
 		if err := p.work.Note(ctx, p.closed(first.intent, shepherd.Cause(first.err), p.source.Config.Penalty)...); err != nil {

@@ -33,6 +33,7 @@ type bench struct {
 	db     *bmdb.DB
 	fake   *shepherdtest.FakeProvider
 	config provisioner.Config
+	loop   *shepherd.Loop
 	holder *shepherd.Holder
 	// provider is what the process talks to; the fake one where nothing else is set.
 	provider provider.Provider
@@ -81,11 +82,17 @@ func (b *bench) restart() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	loop, err := shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
-	if err != nil {
+	if b.loop, err = shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{}); err != nil {
 		b.t.Fatal(err)
 	}
-	if b.holder, err = loop.Open(b.t.Context()); err != nil {
+	b.reopen()
+}
+
+// reopen starts a new session of the process; the old one's lease runs out.
+func (b *bench) reopen() {
+	b.t.Helper()
+	var err error
+	if b.holder, err = b.loop.Open(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -26,6 +26,8 @@ type sourceState struct {
 	Source
 	limiter *shepherd.Limiter
 
+	// mu guards the rest. A pass that has lost its lease may not have returned when the next one
+	// begins.
 	mu sync.Mutex
 	// epoch is that of the newest pass of this process.
 	epoch fleet.Epoch
@@ -34,7 +36,7 @@ type sourceState struct {
 	looks map[fleet.MachineID]int
 	// tried says which pass has tried an open intent last.
 	tried map[fleet.MachineID]fleet.Epoch
-	// refused and hung are only for passes, of which there is one at a time.
+	// refused are the refusals since the provider created a machine.
 	refused refusals
 	// hung are machines, by ID or token, that are not asked about for now: see askFor.
 	hung map[string]bool
@@ -78,6 +80,52 @@ func (s *sourceState) begins(epoch fleet.Epoch) {
 		s.limiter.Drain()
 	}
 	s.epoch = epoch
+}
+
+// hangsAbout reports whether no questions about a machine are asked for now.
+func (s *sourceState) hangsAbout(machine string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hung[machine]
+}
+
+// hangs notes that the provider did not answer a question about a machine.
+func (s *sourceState) hangs(machine string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hung[machine] = true
+}
+
+// answersAll notes that a pass had an answer to all that it asked.
+func (s *sourceState) answersAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.hung)
+}
+
+// refuses takes in what a pass did and the first refusal in it, if there was one. It reports
+// whether all refusals were of one piece of capacity.
+func (s *sourceState) refuses(t tally, first *refusal) (alone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.created > 0 {
+		s.refused = refusals{}
+	}
+	return first != nil && s.refused.add(first.intent.Capacity, t.refused)
+}
+
+// refusals are which pieces of capacity were refused.
+type refusals struct {
+	capacity fleet.CapacityID
+	// several pieces of capacity were refused.
+	several bool
+}
+
+// add adds those of a pass, and reports whether all were of that piece of capacity alone.
+func (r *refusals) add(first fleet.CapacityID, n int) (alone bool) {
+	r.several = r.several || n > 1 || r.capacity != "" && r.capacity != first
+	r.capacity = first
+	return !r.several
 }
 
 // Act is one pass.
@@ -166,7 +214,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	if !p.hangs {
-		clear(p.source.hung)
+		p.source.answersAll()
 	}
 	p.discrepancies = len(discrepancies)
 	changes = append(append(changes, provided...), bmdb.SetDiscrepancies(discrepancies))

@@ -33,12 +33,12 @@ func inTurn[T any](p *pass, all []T) []T {
 // it ask nothing about that machine, until one of them has an answer to all that it asks. So all
 // others have their turn, however many machines the provider hangs about.
 func (p *pass) askFor(about string, question func() (provider.Entry, error)) (provider.Entry, error) {
-	if p.hangs || p.source.hung[about] {
+	if p.hangs || p.source.hangsAbout(about) {
 		return provider.Entry{}, errNotAsked
 	}
 	entry, err := question()
 	if p.hangs = fleet.KindOf(err) == fleet.KindTimeout; p.hangs {
-		p.source.hung[about] = true
+		p.source.hangs(about)
 	}
 	return entry, err
 }
