@@ -22,7 +22,6 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
-	"github.com/ironherd/ironherd/internal/telemetry"
 )
 
 // components are the parts that the roles of a control plane ask for.
@@ -73,8 +72,10 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	if d.config.Has(fleet.RoleJanitor) {
 		process := d.loopOptions()
 		j, err := janitor.New(d.db, d.config.Janitor, janitor.Options{
-			Logger: d.loggerOf("janitor"), Observer: janitorObserver{d.metrics},
-			Host: process.Host, PID: process.PID,
+			Logger: d.loggerOf("janitor"), Host: process.Host, PID: process.PID,
+			Observed: func(duty janitor.Duty, rows int, took time.Duration, err error) {
+				d.metrics.JanitorDone(string(duty), rows, took, err)
+			},
 		})
 		if err != nil {
 			return parts, err
@@ -147,10 +148,14 @@ func (d *Daemon) buildLoops(
 			return updater.New(d.db, sources(providers, instance.forUpdater), updater.Options{Logger: logger})
 		}},
 		{fleet.RoleRecoverer, c.Loops.Recoverer, func(logger *slog.Logger) (shepherd.Handler, error) {
-			return recoverer.New(d.db, sources(providers, instance.forRecoverer), c.Recoverer, recoverer.Options{Logger: logger, Observer: recoveryObserver{d.metrics}})
+			return recoverer.New(d.db, sources(providers, instance.forRecoverer), c.Recoverer, recoverer.Options{
+				Logger: logger, Observed: func(rung fleet.Rung, result recoverer.Result) { d.metrics.RecoveryStep(rung, string(result)) },
+			})
 		}},
 		{fleet.RoleOperations, c.Loops.Operations, func(logger *slog.Logger) (shepherd.Handler, error) {
-			options := operations.Options{Logger: logger, Observer: operationObserver{d.metrics}}
+			options := operations.Options{
+				Logger: logger, Observed: func(o fleet.Operation, result operations.Result) { d.metrics.Operation(o, string(result)) },
+			}
 			if starter != nil { // it knows how hosts are reached
 				options.Cleaner = starter
 			}
@@ -158,7 +163,8 @@ func (d *Daemon) buildLoops(
 		}},
 		{fleet.RoleProber, c.Loops.Prober, func(logger *slog.Logger) (shepherd.Handler, error) {
 			return prober.New(d.db, sources(providers, instance.forProber), c.Prober, key, prober.Options{
-				Port: c.Initializer.Port, User: c.Initializer.User, Logger: logger, Observer: probeObserver{d.metrics}, JumpHosts: jumpHosts,
+				Port: c.Initializer.Port, User: c.Initializer.User, Logger: logger, JumpHosts: jumpHosts,
+				Observed: func(by fleet.SeenBy, result prober.Result) { d.metrics.Probed(by, string(result)) },
 			})
 		}},
 	} {
@@ -203,36 +209,4 @@ func (d *Daemon) loopOptions() shepherd.Options {
 // serveOn adapts a server of listeners to a component.
 func serveOn(l *server.Listener, serve func(context.Context, net.Listener) error) func(context.Context) error {
 	return func(ctx context.Context) error { return l.Serve(ctx, serve) }
-}
-
-// janitorObserver binds the janitor to its metrics.
-type janitorObserver struct{ metrics *telemetry.Metrics }
-
-// Done implements janitor.Observer.
-func (o janitorObserver) Done(duty janitor.Duty, rows int, took time.Duration, err error) {
-	o.metrics.JanitorDone(string(duty), rows, took, err)
-}
-
-// recoveryObserver binds the recoverer to its metrics.
-type recoveryObserver struct{ metrics *telemetry.Metrics }
-
-// RecoveryStep implements recoverer.Observer.
-func (o recoveryObserver) RecoveryStep(rung fleet.Rung, result recoverer.Result) {
-	o.metrics.RecoveryStep(rung, string(result))
-}
-
-// operationObserver binds operations to their metrics.
-type operationObserver struct{ metrics *telemetry.Metrics }
-
-// Operation implements operations.Observer.
-func (o operationObserver) Operation(operation fleet.Operation, result operations.Result) {
-	o.metrics.Operation(operation, string(result))
-}
-
-// probeObserver binds the prober to its metrics.
-type probeObserver struct{ metrics *telemetry.Metrics }
-
-// Probed implements prober.Observer.
-func (o probeObserver) Probed(by fleet.SeenBy, result prober.Result) {
-	o.metrics.Probed(by, string(result))
 }

@@ -100,18 +100,13 @@ func Duties() []Duty {
 	}
 }
 
-// Observer is told of every duty: how many rows it changed (of a check: found wrong), how long it
-// took, how it failed. It must not block.
-type Observer interface {
-	Done(duty Duty, rows int, took time.Duration, err error)
-}
-
 // Options is what a Janitor is built with besides its configuration.
 type Options struct {
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Observer may be nil.
-	Observer Observer
+	// Observed is told of every duty: how many rows it changed (of a check: found wrong), how long it
+	// took, how it failed. It must not block. Nil: nobody is told.
+	Observed func(duty Duty, rows int, took time.Duration, err error)
 	// Host and PID of the process: for people.
 	Host string
 	PID  int
@@ -248,8 +243,8 @@ func (j *Janitor) Do(ctx context.Context, duty Duty) error {
 	case rows > 0 && duty != DutyCheck && duty != DutySilence:
 		j.options.Logger.InfoContext(ctx, "janitor cleaned up", slog.String("duty", string(duty)), slog.Int("rows", rows))
 	}
-	if j.options.Observer != nil {
-		j.options.Observer.Done(duty, rows, time.Since(start), err)
+	if j.options.Observed != nil {
+		j.options.Observed(duty, rows, time.Since(start), err)
 	}
 	return err
 }

@@ -42,7 +42,7 @@ func open(t *testing.T) (*bmdb.DB, *sqlite.Engine) {
 	return db, engine
 }
 
-// counter is an observer.
+// counter counts what a janitor did.
 type counter struct {
 	mu     sync.Mutex
 	done   map[janitor.Duty]int
@@ -83,7 +83,7 @@ func TestEveryDutyInItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		seen := newCounter()
-		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{Observer: seen})
+		_, stop := run(t, db, janitor.DefaultConfig(), janitor.Options{Observed: seen.Done})
 		defer stop()
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
@@ -191,7 +191,7 @@ func TestANewPolicyReachesEveryMachine(t *testing.T) {
 		config := janitor.DefaultConfig()
 		config.Batch = 4
 		seen := newCounter()
-		_, stop := run(t, db, config, janitor.Options{Observer: seen})
+		_, stop := run(t, db, config, janitor.Options{Observed: seen.Done})
 		defer stop()
 		time.Sleep(time.Minute)
 		synctest.Wait()

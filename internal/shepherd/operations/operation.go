@@ -318,7 +318,7 @@ func (o operation) fail(why string, changes ...bmdb.Change) shepherd.Outcome {
 }
 
 func (o operation) observe(result Result) {
-	if o.options.Observer != nil {
-		o.options.Observer.Operation(o.request.Operation, result)
+	if o.options.Observed != nil {
+		o.options.Observed(o.request.Operation, result)
 	}
 }

@@ -61,11 +61,6 @@ const (
 	ResultFailed Result = "failed"
 )
 
-// Observer is told how operations get on. It must not block.
-type Observer interface {
-	Operation(operation fleet.Operation, result Result)
-}
-
 // Cleaner leaves hosts of a list clean that are given back.
 type Cleaner interface {
 	// Clean stops our agent on the host of a machine and removes its files. It succeeds where there is
@@ -79,8 +74,8 @@ type Options struct {
 	Cleaner Cleaner
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Observer may be nil.
-	Observer Observer
+	// Observed is told how operations get on. It must not block. Nil: nobody is told.
+	Observed func(operation fleet.Operation, result Result)
 }
 
 // Operations is the shepherd.Handler of the process operation.

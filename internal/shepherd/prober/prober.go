@@ -78,11 +78,6 @@ const (
 	ResultFailed Result = "failed"
 )
 
-// Observer is told of every probe. It must not block.
-type Observer interface {
-	Probed(by fleet.SeenBy, result Result)
-}
-
 // Options is what a Prober is built with besides sources, configuration and key.
 type Options struct {
 	// Port of SSH where the provider names none. Zero: 22.
@@ -91,8 +86,8 @@ type Options struct {
 	User string
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Observer may be nil.
-	Observer Observer
+	// Observed is told of every probe. It must not block. Nil: nobody is told.
+	Observed func(by fleet.SeenBy, result Result)
 	// JumpHosts are those of the process. Nil: nobody else uses them.
 	JumpHosts *remote.JumpHosts
 	// Dial makes the connections below SSH and HTTP. Nil: TCP.
@@ -182,8 +177,8 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 }
 
 func (p *Prober) observe(q question, result Result) {
-	if p.options.Observer != nil {
-		p.options.Observer.Probed(q.seenUp.By, result)
+	if p.options.Observed != nil {
+		p.options.Observed(q.seenUp.By, result)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestReportsAgainWhileTheCallWaits(t *testing.T) {
 		}
 		observer := &told{}
 		handler, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: p}}, recoverer.DefaultConfig(),
-			recoverer.Options{Observer: observer})
+			recoverer.Options{Observed: observer.RecoveryStep})
 		check(t, err)
 		defer herd.Start(handler)()
 		time.Sleep(5 * time.Minute)

@@ -50,18 +50,13 @@ const (
 	ResultFailed Result = "failed"
 )
 
-// Observer is told of every step. It must not block. What finishes a power cycle is told of that
-// rung, whichever would have been next.
-type Observer interface {
-	RecoveryStep(rung fleet.Rung, result Result)
-}
-
 // Options is what a Recoverer is built with besides its sources.
 type Options struct {
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Observer may be nil.
-	Observer Observer
+	// Observed is told of every step. It must not block. What finishes a power cycle is told of that
+	// rung, whichever would have been next. Nil: nobody is told.
+	Observed func(rung fleet.Rung, result Result)
 }
 
 // Recoverer is the shepherd.Handler of the process recovery.
@@ -107,8 +102,8 @@ func (r *Recoverer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 		logger: r.options.Logger.With(slog.String("machine", string(work.Record.ID)), slog.String("step", string(rung))),
 	}
 	outcome, result := s.take(ctx)
-	if r.options.Observer != nil && ctx.Err() == nil {
-		r.options.Observer.RecoveryStep(s.rung, result)
+	if r.options.Observed != nil && ctx.Err() == nil {
+		r.options.Observed(s.rung, result)
 	}
 	return outcome
 }

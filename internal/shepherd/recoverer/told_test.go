@@ -32,7 +32,7 @@ func TestAMachineThatIsSwitchedOnIsNoFailure(t *testing.T) {
 		herd, _ := newHerd(t, 3, nil)
 		observer := &told{}
 		handler, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: herd.Fake}}, recoverer.DefaultConfig(),
-			recoverer.Options{Observer: observer})
+			recoverer.Options{Observed: observer.RecoveryStep})
 		check(t, err)
 		id := herd.Machines()[0]
 		stop := herd.Start(handler)
