@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,7 @@ type Daemon struct {
 // may be there, or can be read, by and by, and where PostgreSQL refuses the role, its password or
 // the database's name, which may be about to change: a process that is started again finds it then.
 func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error) {
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	d := &Daemon{config: c, options: options, logger: options.Logger, metrics: telemetry.New(options.Version)}
 	if err := d.open(ctx); err != nil {
 		if secret.Passes(err) || postgres.Refuses(err) {

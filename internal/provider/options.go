@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -22,10 +23,7 @@ type Options struct {
 
 // Log returns the logger; one that discards everything when none is set.
 func (o Options) Log() *slog.Logger {
-	if o.Logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return o.Logger
+	return cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 
 // Observer is told of every request that was sent to a provider. It is called from many goroutines

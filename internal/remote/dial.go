@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,7 @@ type Dialer struct {
 
 // NewDialer returns a dialer that authenticates with the key.
 func NewDialer(key *Key, options Options) *Dialer {
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	if options.ConnectTimeout <= 0 {
 		options.ConnectTimeout = 2 * time.Second
 	}

@@ -1,6 +1,7 @@
 package shepherd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,9 +53,7 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	if options.Observer == nil {
 		options.Observer = noObserver{}
 	}

@@ -120,6 +120,15 @@ func (s Source[C]) paced() string {
 // pieces of work.
 type Sources[S any] map[fleet.ProviderName]S
 
+// Plain makes the sources of a handler that keeps nothing between two pieces of work.
+func Plain[C any](sources []Source[C]) Sources[Source[C]] {
+	kept := make(Sources[Source[C]], len(sources))
+	for _, source := range sources {
+		kept[source.Name] = source
+	}
+	return kept
+}
+
 // NewSources makes a handler's sources. open checks one and makes what the handler keeps of it. The
 // error has every fault that open returned, with the name of the provider.
 func NewSources[C, S any](sources []Source[C], open func(Source[C]) (S, error)) (Sources[S], error) {

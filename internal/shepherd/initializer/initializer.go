@@ -64,14 +64,8 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	kept, err := shepherd.NewSources(sources, func(s Source) (Source, error) { return s, nil })
-	if err != nil {
-		return nil, err
-	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	i := &Initializer{db: db, sources: kept, config: config, logger: options.Logger, authority: options.Authority, dial: options.Dial}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
+	i := &Initializer{db: db, sources: shepherd.Plain(sources), config: config, logger: options.Logger, authority: options.Authority, dial: options.Dial}
 	if i.dial == nil {
 		dialer := remote.NewDialer(key, remote.Options{
 			Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.StepTimeout, StepTimeout: config.StepTimeout,
@@ -85,6 +79,7 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 			return host, nil
 		}
 	}
+	var err error
 	if i.agents, err = readAgents(config); err != nil {
 		return nil, err
 	}

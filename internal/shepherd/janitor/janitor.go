@@ -10,6 +10,7 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -139,9 +140,7 @@ func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	j := &Janitor{
 		db: db, config: config, options: options,
 		failures: make(map[Duty]*rate.Sometimes), unproven: rate.Sometimes{First: 3, Interval: time.Minute},

@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,14 +92,8 @@ func New(db *bmdb.DB, sources []Source, config Config, options Options) (*Operat
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	kept, err := shepherd.NewSources(sources, func(s Source) (Source, error) { return s, nil })
-	if err != nil {
-		return nil, err
-	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Operations{db: db, sources: kept, config: config, options: options}, nil
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
+	return &Operations{db: db, sources: shepherd.Plain(sources), config: config, options: options}, nil
 }
 
 // Scope covers the configured providers.

@@ -112,18 +112,12 @@ func New(db *bmdb.DB, sources []Source, config Config, key *remote.Key, options 
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	kept, err := shepherd.NewSources(sources, func(s Source) (Source, error) { return s, nil })
-	if err != nil {
-		return nil, err
-	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	dialer := remote.NewDialer(key, remote.Options{
 		Logger: options.Logger, ConnectTimeout: config.ConnectTimeout, HandshakeTimeout: config.Timeout, StepTimeout: config.Timeout,
 		JumpHosts: options.JumpHosts, Dial: options.Dial,
 	})
-	return &Prober{db: db, sources: kept, config: config, options: options, dialer: dialer}, nil
+	return &Prober{db: db, sources: shepherd.Plain(sources), config: config, options: options, dialer: dialer}, nil
 }
 
 // Scope covers the configured providers.

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -60,9 +61,7 @@ func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
 	return &Provisioner{db: db, sources: kept, options: options}, nil
 }
 

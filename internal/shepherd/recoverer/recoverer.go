@@ -1,6 +1,7 @@
 package recoverer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,14 +73,8 @@ func New(db *bmdb.DB, sources []Source, config Config, options Options) (*Recove
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	kept, err := shepherd.NewSources(sources, func(s Source) (Source, error) { return s, nil })
-	if err != nil {
-		return nil, err
-	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Recoverer{db: db, sources: kept, config: config, options: options}, nil
+	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
+	return &Recoverer{db: db, sources: shepherd.Plain(sources), config: config, options: options}, nil
 }
 
 // Scope covers the configured providers.

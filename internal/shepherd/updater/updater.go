@@ -92,10 +92,7 @@ func New(db *bmdb.DB, sources []Source, options Options) (*Updater, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Updater{db: db, sources: kept, logger: options.Logger}, nil
+	return &Updater{db: db, sources: kept, logger: cmp.Or(options.Logger, slog.New(slog.DiscardHandler))}, nil
 }
 
 // Scope covers the configured providers.
