@@ -94,10 +94,28 @@ const (
 	DutyPlans     Duty = "prune-plans"
 )
 
-// Duties lists all duties in the order in which they are done.
-func Duties() []Duty {
-	return []Duty{
-		DutyCollect, DutyRecompute, DutyExpire, DutySilence, DutyCheck, DutyHistory, DutySessions, DutyTokens, DutyPlans,
+// duty is a Duty with how often it comes and what it does.
+type duty struct {
+	name Duty
+	// every is the time from one to the next. Zero: it is done with every tick.
+	every time.Duration
+	// do does it, and returns how many rows it changed.
+	do func(context.Context) (int, error)
+}
+
+// allDuties lists all duties in the order in which they are done.
+func (j *Janitor) allDuties() []duty {
+	c := j.config
+	return []duty{
+		{DutyCollect, 0, j.db.CollectSessions},
+		{DutyRecompute, 0, j.inBatches(j.db.RecomputeAgenda)},
+		{DutyExpire, 0, j.inBatches(j.db.ExpireInstalls)},
+		{DutySilence, 0, j.watchSilence},
+		{DutyCheck, c.CheckInterval, j.check},
+		{DutyHistory, c.PruneInterval, j.inBatches(olderThan(c.KeepHistory, j.db.PruneHistory))},
+		{DutySessions, c.PruneInterval, j.inBatches(olderThan(c.KeepSessions, j.db.PruneSessions))},
+		{DutyTokens, c.PruneInterval, j.inBatches(olderThan(c.KeepTokens, j.db.PruneTokens))},
+		{DutyPlans, c.PruneInterval, j.inBatches(olderThan(c.KeepPlans, j.db.PrunePlans))},
 	}
 }
 
@@ -118,6 +136,7 @@ type Janitor struct {
 	db      *bmdb.DB
 	config  Config
 	options Options
+	duties  []duty
 
 	// failures bound the lines of the log about each duty that fails, and unproven those about the
 	// session. While the database is away each would come with every tick.
@@ -145,8 +164,9 @@ func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
 		db: db, config: config, options: options,
 		failures: make(map[Duty]*rate.Sometimes), unproven: rate.Sometimes{First: 3, Interval: time.Minute},
 	}
-	for _, duty := range Duties() {
-		j.failures[duty] = &rate.Sometimes{First: 3, Interval: time.Minute}
+	j.duties = j.allDuties()
+	for _, duty := range j.duties {
+		j.failures[duty.name] = &rate.Sometimes{First: 3, Interval: time.Minute}
 	}
 	return j, nil
 }
@@ -163,10 +183,10 @@ func (j *Janitor) Run(ctx context.Context) error {
 	ticker := time.NewTicker(j.config.Interval)
 	defer ticker.Stop()
 	for {
-		for _, duty := range Duties() {
-			if now := time.Now(); ctx.Err() == nil && !now.Before(next[duty]) {
-				next[duty] = now.Add(j.interval(duty))
-				_ = j.Do(ctx, duty) // logged there; it comes again
+		for _, duty := range j.duties {
+			if now := time.Now(); ctx.Err() == nil && !now.Before(next[duty.name]) {
+				next[duty.name] = now.Add(duty.every)
+				_ = j.Do(ctx, duty.name) // logged there; it comes again
 			}
 		}
 		select {
@@ -216,17 +236,6 @@ func (j *Janitor) session(ctx context.Context) error {
 	return session.Close(closing, "its process stops")
 }
 
-func (j *Janitor) interval(duty Duty) time.Duration {
-	switch duty {
-	case DutyCheck:
-		return j.config.CheckInterval
-	case DutyHistory, DutySessions, DutyTokens, DutyPlans:
-		return j.config.PruneInterval
-	case DutyCollect, DutyRecompute, DutyExpire, DutySilence:
-	}
-	return 0 // with every tick
-}
-
 // Do does one duty now.
 func (j *Janitor) Do(ctx context.Context, duty Duty) error {
 	start := time.Now()
@@ -248,36 +257,13 @@ func (j *Janitor) Do(ctx context.Context, duty Duty) error {
 	return err
 }
 
-func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
-	switch duty {
-	case DutyCollect:
-		return j.db.CollectSessions(ctx)
-	case DutyRecompute:
-		return j.inBatches(ctx, j.db.RecomputeAgenda)
-	case DutyExpire:
-		return j.inBatches(ctx, j.db.ExpireInstalls)
-	case DutySilence:
-		return j.watchSilence(ctx)
-	case DutyCheck:
-		return j.check(ctx)
-	case DutyHistory:
-		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
-			return j.db.PruneHistory(ctx, j.config.KeepHistory, limit)
-		})
-	case DutySessions:
-		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
-			return j.db.PruneSessions(ctx, j.config.KeepSessions, limit)
-		})
-	case DutyTokens:
-		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
-			return j.db.PruneTokens(ctx, j.config.KeepTokens, limit)
-		})
-	case DutyPlans:
-		return j.inBatches(ctx, func(ctx context.Context, limit int) (int, error) {
-			return j.db.PrunePlans(ctx, j.config.KeepPlans, limit)
-		})
+func (j *Janitor) do(ctx context.Context, name Duty) (int, error) {
+	for _, duty := range j.duties {
+		if duty.name == name {
+			return duty.do(ctx)
+		}
 	}
-	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", duty)
+	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", name)
 }
 
 // batchesAtOnce bounds how many batches a duty does in a row, so that it does not keep the others
@@ -285,16 +271,24 @@ func (j *Janitor) do(ctx context.Context, duty Duty) (int, error) {
 const batchesAtOnce = 50
 
 // inBatches does a duty in batches, and stops after the first that is not full.
-func (j *Janitor) inBatches(ctx context.Context, do func(ctx context.Context, limit int) (int, error)) (int, error) {
-	total := 0
-	for range batchesAtOnce {
-		n, err := do(ctx, j.config.Batch)
-		total += n
-		if err != nil || n < j.config.Batch {
-			return total, err
+func (j *Janitor) inBatches(batch func(ctx context.Context, limit int) (int, error)) func(context.Context) (int, error) {
+	return func(ctx context.Context) (total int, err error) {
+		for range batchesAtOnce {
+			n, err := batch(ctx, j.config.Batch)
+			total += n
+			if err != nil || n < j.config.Batch {
+				return total, err
+			}
 		}
+		return total, nil
 	}
-	return total, nil
+}
+
+// olderThan returns what deletes what is older than that, in batches.
+func olderThan(
+	age time.Duration, prune func(ctx context.Context, age time.Duration, limit int) (int, error),
+) func(ctx context.Context, limit int) (int, error) {
+	return func(ctx context.Context, limit int) (int, error) { return prune(ctx, age, limit) }
 }
 
 // watchSilence stops recovery, or lets it go on, and returns 1 when it did.
