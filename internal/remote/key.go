@@ -99,15 +99,11 @@ func (k *Key) DeriveHostKey(label string) (public, private string, err error) {
 		return "", "", fmt.Errorf("derive host key: %w", err)
 	}
 	made := ed25519.NewKeyFromSeed(seed)
-	block, err := ssh.MarshalPrivateKey(made, "")
+	encoded, err := EncodeHostKey(made)
 	if err != nil {
-		return "", "", fmt.Errorf("encode host key: %w", err)
+		return "", "", err
 	}
-	shown, err := ssh.NewPublicKey(made.Public())
-	if err != nil {
-		return "", "", fmt.Errorf("encode host key: %w", err)
-	}
-	return authorized(shown), string(pem.EncodeToMemory(block)), nil
+	return HostKeyOf(made.Public().(ed25519.PublicKey)), string(encoded), nil
 }
 
 // HostKeyOf returns the public half of an Ed25519 host key in authorized_keys form; empty where it

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"log/slog"
@@ -104,7 +103,8 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 	// The host may go on writing, whatever happens to the session: only the end of the connection
 	// ends that.
 	full := func() { _ = h.link.Close() }
-	mark := newMark()
+	// What no host writes by itself: the shell is told to write it just before the command.
+	mark := "ironherd-" + rand.Text()
 	stdout := &framedBuffer{mark: []byte(mark + "\n"), answer: limitedBuffer{limit: limit, full: full}, full: full}
 	stderr := &lineWriter{emit: command.OnStderr, limit: stderrLimit, full: full}
 	if stderr.emit == nil {
@@ -176,14 +176,6 @@ func quote(args []string) string {
 
 // noiseLimit is how much a host may write to standard output before a command, in bytes.
 const noiseLimit = 4 << 20
-
-// newMark returns what no host writes by itself: the shell is told to write it just before the
-// command.
-func newMark() string {
-	random := make([]byte, 12)
-	_, _ = rand.Read(random) // never fails
-	return "ironherd-" + hex.EncodeToString(random)
-}
 
 // framedBuffer keeps what follows the first mark, and the beginning of what comes before. It calls
 // full once when there is too much before the mark.

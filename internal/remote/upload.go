@@ -3,10 +3,8 @@ package remote
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"path"
@@ -193,7 +191,7 @@ func (u *upload) sendAs(ctx context.Context, packed bool) error {
 	u.sent += sent
 	whole := part
 	if err == nil && packed {
-		whole = u.path + "." + suffix()
+		whole = u.path + "." + rand.Text() + temporarySuffix
 		err = u.unpack(ctx, part, whole)
 	}
 	if err == nil {
@@ -250,10 +248,4 @@ func (u *upload) digest(ctx context.Context, name string) (string, error) {
 		return "", fleet.Errorf(fleet.KindInvalid, "check %s: sha256sum wrote %s (%s)", shown(name), Quote(string(output)), hintOtherCommand)
 	}
 	return string(found[1]), nil
-}
-
-func suffix() string {
-	random := make([]byte, 6)
-	_, _ = io.ReadFull(rand.Reader, random) // never fails
-	return hex.EncodeToString(random) + temporarySuffix
 }

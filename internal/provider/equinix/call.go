@@ -163,8 +163,7 @@ func provisional(status int) fleet.Kind {
 // stateError turns KindInvalid into a conflict, for calls that take nothing that could be invalid.
 // The API has one status for both.
 func stateError(err error) error {
-	var failed *fleet.Error
-	if errors.As(err, &failed) && failed.Kind == fleet.KindInvalid {
+	if fleet.KindOf(err) == fleet.KindInvalid {
 		return &fleet.Error{Kind: fleet.KindConflict, Err: err}
 	}
 	return err

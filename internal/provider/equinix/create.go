@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/packethost/packngo"
@@ -79,7 +80,7 @@ func ofReservation(err error) error {
 
 // ownOrLost returns the device that occupies a reservation when it is ours, and RaceLost otherwise.
 func ownOrLost(request provider.CreateRequest, device *packngo.Device) (provider.Entry, error) {
-	if carries(device, request.Token) {
+	if slices.Contains(device.Tags, string(request.Token)) {
 		return deviceEntry(device), nil
 	}
 	return provider.Entry{}, fleet.Errorf(fleet.KindRaceLost, "reservation %s is occupied by device %s, which is not ours",
@@ -114,7 +115,7 @@ func (p *Provider) post(
 	if checkID("device", device.ID) != nil {
 		return provider.Entry{}, fleet.Errorf(fleet.KindUnknown, "%s: it was accepted, but the answer names no device", what)
 	}
-	if !carries(device, request.Token) {
+	if !slices.Contains(device.Tags, string(request.Token)) {
 		return provider.Entry{}, fleet.Errorf(fleet.KindUnknown, "%s: the answer is about device %s, which does not carry the token",
 			what, device.ID)
 	}

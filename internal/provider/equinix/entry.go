@@ -218,8 +218,6 @@ func location(facility *packngo.Facility, metro *packngo.Metro) string {
 	return ""
 }
 
-func deviceID(device *packngo.Device) string { return referenceID(device.ID, device.Href) }
-
 // referenceID returns the ID of a thing that may be given by reference only; empty when neither
 // tells it.
 func referenceID(id, href string) string {

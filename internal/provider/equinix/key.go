@@ -107,7 +107,7 @@ func (p *Provider) createKey(ctx context.Context) (string, error) {
 	})
 	if err = classify(what, response, err); err == nil {
 		p.logger.InfoContext(ctx, "registered SSH key with the provider", slog.String("label", p.config.SSHKeyLabel))
-		return keyID(created.ID)
+		return created.ID, checkID("SSH key", created.ID)
 	}
 	switch fleet.KindOf(err) {
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindTemporary, fleet.KindTimeout:
@@ -127,11 +127,4 @@ func (p *Provider) createKey(ctx context.Context) (string, error) {
 func sameKey(a, b string) bool {
 	left, right := strings.Fields(a), strings.Fields(b)
 	return len(left) >= 2 && len(right) >= 2 && left[0] == right[0] && left[1] == right[1]
-}
-
-func keyID(id string) (string, error) {
-	if err := checkID("SSH key", id); err != nil {
-		return "", err
-	}
-	return id, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -169,12 +168,12 @@ func listOnce[T row](
 			return reading[T]{}, err
 		}
 		if current.Meta == nil || current.Meta.Total == nil || *current.Meta.Total < 0 {
-			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s does not say how many there are, so nothing is known to be missing",
-				what, strconv.Itoa(number))
+			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %d does not say how many there are, so nothing is known to be missing",
+				what, number)
 		}
 		if !r.take(*current.Meta.Total, rowsOf(current), parse) {
-			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %s makes it larger than is believed (%d rows, %d MiB), so it is not read on: see whether api_url is the provider's",
-				what, strconv.Itoa(number), maximumRows, maximumKept>>20)
+			return reading[T]{}, fleet.Errorf(fleet.KindInvalid, "%s: page %d makes it larger than is believed (%d rows, %d MiB), so it is not read on: see whether api_url is the provider's",
+				what, number, maximumRows, maximumKept>>20)
 		}
 		r.pages, r.read = current.Meta.Last, r.read+1
 		switch {

@@ -163,7 +163,7 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 	default:
 		return provider.Entry{}, err
 	}
-	if device != nil && carries(device, token) {
+	if device != nil && slices.Contains(device.Tags, string(token)) {
 		return deviceEntry(device), nil
 	}
 	for _, filter := range []map[string]string{{"tag": string(token)}, nil} {
@@ -223,7 +223,7 @@ func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*re
 		device.HardwareReservation = &packngo.HardwareReservation{ID: found.ID}
 		return found, &device, nil
 	}
-	id := deviceID(found.Device)
+	id := referenceID(found.Device.ID, found.Device.Href)
 	if id == "" {
 		return nil, nil, fleet.Errorf(fleet.KindUnknown, "%s: it names a device without an ID", what)
 	}
@@ -237,15 +237,6 @@ func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*re
 		return nil, nil, err
 	}
 	return found, device, nil
-}
-
-func carries(device *packngo.Device, token fleet.Token) bool {
-	for _, tag := range device.Tags {
-		if tag == string(token) {
-			return true
-		}
-	}
-	return false
 }
 
 // checkID refuses what cannot be an ID before it becomes part of a URL.

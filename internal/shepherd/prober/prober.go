@@ -157,7 +157,7 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 		p.observe(q, ResultAnswered)
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RecordProbe(result)}}
 	}
-	result.Detail = shepherd.Cause(errors.New(plain(err)))
+	result.Detail = shepherd.Cause(plainError{err})
 	if wrong, ok := errors.AsType[*remote.HostKeyError](err); ok && q.unreported {
 		// The system that was there before is not wrong to answer.
 		result.Detail = "another system than the one of its install answers, with the host key " + wrong.Presented
