@@ -20,16 +20,13 @@ import (
 
 // tally counts what a pass did.
 type tally struct {
-	created, adopted, failed, unanswered int
-	// refused counts those of failed whose request itself was refused, and notBegun those that came
-	// to no call.
-	refused, notBegun int
-	// takenIn counts machines that operators asked to be managed.
-	takenIn int
+	// ended counts the creations by how they ended.
+	ended [blocked + 1]int
+	// adopted counts machines that carry a token of ours, and takenIn those that operators asked to be
+	// managed.
+	adopted, takenIn int
 	// waiting counts what is left for later passes, and full what max_machines does not allow.
 	waiting, full int
-	// paused: a person has paused the provider meanwhile, and nothing more is created.
-	paused bool
 }
 
 // creationResult is how one creation ended.
@@ -53,26 +50,18 @@ const (
 	blocked
 )
 
-func (t *tally) count(c creationResult) {
-	switch c {
-	case paused:
-		t.paused = true
-	case created:
-		t.created++
-	case failed:
-		t.failed++
-	case refused:
-		t.failed++
-		t.refused++
-	case notBegun:
-		t.failed++
-		t.notBegun++
-	case unanswered:
-		t.unanswered++
-	case taken:
+func (t *tally) count(how creationResult) {
+	t.ended[how]++
+	if how == taken {
 		t.waiting++
 	}
 }
+
+// failed counts the creations that came to nothing.
+func (t *tally) failed() int { return t.ended[failed] + t.ended[refused] + t.ended[notBegun] }
+
+// paused reports whether a person has paused the provider meanwhile: nothing more is created.
+func (t *tally) paused() bool { return t.ended[paused] > 0 }
 
 // create creates the chunk of a pass, as far as nobody pauses the provider meanwhile. While
 // anything is free, open intents get at most half of the chunk: where their creations go on
@@ -88,7 +77,7 @@ func (p *pass) create(ctx context.Context) error {
 	first := min(len(retry), max(half, room-len(p.survey.free)))
 	opened, err := p.open(ctx, room-first, first)
 	if errors.Is(err, bmdb.ErrPaused) {
-		p.tally.paused = true
+		p.tally.count(paused)
 		return nil
 	}
 	if err != nil {
@@ -159,7 +148,7 @@ func (p *pass) refusedAll(ctx context.Context) error {
 	if first == nil {
 		return nil
 	}
-	all := !alone && t.created+t.unanswered == 0 && t.refused+t.notBegun == t.failed
+	all := !alone && t.ended[created]+t.ended[unanswered]+t.ended[failed] == 0
 	if first.held && (!all || t.waiting+t.full > 0) {
 		if err := p.work.Note(ctx, p.closed(first.intent, shepherd.Cause(first.err), p.source.Config.Penalty)...); err != nil {
 			return fmt.Errorf("close an intent that was refused: %w", err)
@@ -247,7 +236,7 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 	stopped := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return p.tally.paused || block != nil
+		return p.tally.paused() || block != nil
 	}
 	group, working := errgroup.WithContext(ctx)
 	hands := make(chan struct{}, p.source.Config.CreateParallelism)

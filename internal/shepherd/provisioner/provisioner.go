@@ -107,10 +107,10 @@ func (s *sourceState) answersAll() {
 func (s *sourceState) refuses(t tally, first *refusal) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.created > 0 {
+	if t.ended[created] > 0 {
 		s.refused = refusals{}
 	}
-	return first != nil && s.refused.add(first.intent.Capacity, t.refused)
+	return first != nil && s.refused.add(first.intent.Capacity, t.ended[refused])
 }
 
 // refusals are which pieces of capacity were refused.
@@ -261,11 +261,11 @@ func (p *pass) summary() string {
 		count int
 		text  string
 	}{
-		{p.tally.created, "%d created"},
+		{p.tally.ended[created], "%d created"},
 		{p.tally.adopted, "%d found by token"},
 		{p.tally.takenIn, "%d adopted"},
-		{p.tally.failed, "%d creations failed"},
-		{p.tally.unanswered, "%d creations unanswered"},
+		{p.tally.failed(), "%d creations failed"},
+		{p.tally.ended[unanswered], "%d creations unanswered"},
 		{p.tally.waiting, "%d wait for a later pass"},
 		{p.tally.full, "%d wait because max_machines is reached"},
 		{p.survey.penalized, "%d sit out a penalty"},
@@ -278,7 +278,7 @@ func (p *pass) summary() string {
 	if kept := p.survey.keptOut; len(kept) > 0 {
 		parts = append(parts, fmt.Sprintf("%d kept out (`ironherd provider show %s` names all, and what uses one again): %s", len(kept), p.source.Name, someOf(kept)))
 	}
-	if p.tally.paused {
+	if p.tally.paused() {
 		parts = append(parts, "creation is stopped: the provider was paused meanwhile")
 	}
 	switch {
