@@ -21,7 +21,7 @@ import (
 // tally counts what a pass did.
 type tally struct {
 	// ended counts the creations by how they ended.
-	ended [blocked + 1]int
+	ended [endBlocked + 1]int
 	// adopted counts machines that carry a token of ours, and takenIn those that operators asked to be
 	// managed.
 	adopted, takenIn int
@@ -33,35 +33,35 @@ type tally struct {
 type creationResult int
 
 const (
-	created creationResult = iota
-	failed
-	// refused: the provider refused the request itself, or does not allow it, which another piece of
-	// capacity does not mend.
-	refused
-	// notBegun: the piece of capacity failed before a request was made.
-	notBegun
-	// unanswered: a request was made, and nobody knows what became of it.
-	unanswered
-	// paused: nothing was asked for, because a person has paused the provider.
-	paused
-	// taken: a machine of another provider has the address of the host. The next pass looks at it.
-	taken
-	// blocked: what every creation needs has failed, or the provider wants to be asked less often.
-	blocked
+	endCreated creationResult = iota
+	endFailed
+	// endRefused: the provider refused the request itself, or does not allow it, which another piece
+	// of capacity does not mend.
+	endRefused
+	// endNotBegun: the piece of capacity failed before a request was made.
+	endNotBegun
+	// endUnanswered: a request was made, and nobody knows what became of it.
+	endUnanswered
+	// endPaused: nothing was asked for, because a person has paused the provider.
+	endPaused
+	// endTaken: a machine of another provider has the address of the host. The next pass looks at it.
+	endTaken
+	// endBlocked: what every creation needs has failed, or the provider wants to be asked less often.
+	endBlocked
 )
 
 func (t *tally) count(how creationResult) {
 	t.ended[how]++
-	if how == taken {
+	if how == endTaken {
 		t.waiting++
 	}
 }
 
 // failed counts the creations that came to nothing.
-func (t *tally) failed() int { return t.ended[failed] + t.ended[refused] + t.ended[notBegun] }
+func (t *tally) failed() int { return t.ended[endFailed] + t.ended[endRefused] + t.ended[endNotBegun] }
 
 // paused reports whether a person has paused the provider meanwhile: nothing more is created.
-func (t *tally) paused() bool { return t.ended[paused] > 0 }
+func (t *tally) paused() bool { return t.ended[endPaused] > 0 }
 
 // create creates the chunk of a pass, as far as nobody pauses the provider meanwhile. While
 // anything is free, open intents get at most half of the chunk: where their creations go on
@@ -77,7 +77,7 @@ func (p *pass) create(ctx context.Context) error {
 	first := min(len(retry), max(half, room-len(p.survey.free)))
 	opened, err := p.open(ctx, room-first, first)
 	if errors.Is(err, bmdb.ErrPaused) {
-		p.tally.count(paused)
+		p.tally.count(endPaused)
 		return nil
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *pass) giveWay(ctx context.Context, retry []fleet.Intent) (again []fleet
 	for _, intent := range retry {
 		calls, done := intent.Calls-intent.Rejected, false
 		switch {
-		case calls >= enoughCalls && !p.settled(intent):
+		case calls >= enoughCalls && !p.isSettled(intent):
 			p.tally.waiting++
 			continue
 		case calls >= enoughCalls && p.wayLeft():
@@ -143,14 +143,14 @@ type refusal struct {
 // capacity is left to be tried, one refused intent stays open, so that the next pass asks again. Of
 // a provider that has created machines, one piece of capacity alone may be at fault itself.
 func (p *pass) refusedAll(ctx context.Context) error {
-	first, t := p.refusal.Load(), p.tally
+	first, t := p.firstRefusal.Load(), p.tally
 	alone := p.source.refuses(t, first) && len(p.view.Machines) > 0
 	if first == nil {
 		return nil
 	}
-	all := !alone && t.ended[created]+t.ended[unanswered]+t.ended[failed] == 0
+	all := !alone && t.ended[endCreated]+t.ended[endUnanswered]+t.ended[endFailed] == 0
 	if first.held && (!all || t.waiting+t.full > 0) {
-		if err := p.work.Note(ctx, p.closed(first.intent, shepherd.Cause(first.err), p.source.Config.Penalty)...); err != nil {
+		if err := p.work.Note(ctx, p.closeChanges(first.intent, shepherd.Cause(first.err), p.source.Config.Penalty)...); err != nil {
 			return fmt.Errorf("close an intent that was refused: %w", err)
 		}
 	}
@@ -164,9 +164,9 @@ func (p *pass) refusedAll(ctx context.Context) error {
 		p.source.Name, first.err)
 }
 
-// closed returns the changes that close an intent which was refused for good, and that keep its
-// capacity out for a while.
-func (p *pass) closed(intent fleet.Intent, cause string, penalty time.Duration) []bmdb.Change {
+// closeChanges returns the changes that close an intent which was refused for good, and that keep
+// its capacity out for a while.
+func (p *pass) closeChanges(intent fleet.Intent, cause string, penalty time.Duration) []bmdb.Change {
 	return []bmdb.Change{
 		bmdb.CloseIntentRejected(intent.Machine, cause),
 		bmdb.SetPenalty(intent.Capacity, penalty, cause),
@@ -250,7 +250,7 @@ func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 			result, err := p.createOne(working, intent)
 			mu.Lock()
 			defer mu.Unlock()
-			if result == blocked {
+			if result == endBlocked {
 				block = err
 				return nil // an error would end what is under way
 			}
@@ -275,13 +275,13 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 	p.tries(intent)
 	key, err := p.hostKey(intent.Token)
 	if err != nil {
-		return failed, err
+		return endFailed, err
 	}
 	calls, stopped := 0, false
 	entry, failure := p.source.Provider.Create(ctx, provider.CreateRequest{
 		Capacity: intent.Capacity, Token: intent.Token, Machine: intent.Machine, HostKey: key,
 		BeforeCall: func(ctx context.Context) error {
-			if err := p.work.Note(ctx, append(injected(intent.Machine, key), bmdb.IntentCalled(intent.Machine))...); err != nil {
+			if err := p.work.Note(ctx, append(injectedChanges(intent.Machine, key), bmdb.IntentCalled(intent.Machine))...); err != nil {
 				stopped = errors.Is(err, bmdb.ErrPaused)
 				return fmt.Errorf("record the call: %w", err)
 			}
@@ -296,21 +296,21 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 	case failure == nil:
 		return p.recordCreated(ctx, intent, entry)
 	case stopped: // its intent stays open, for the pass after the pause
-		if answers := answered(intent, calls, failure); len(answers) > 0 {
+		if answers := answeredChanges(intent, calls, failure); len(answers) > 0 {
 			err = p.work.Note(ctx, answers...)
 		}
-		return paused, err
+		return endPaused, err
 	case ctx.Err() != nil:
 		// The intent stays open, and the next pass finds out.
-		return failed, fmt.Errorf("create: %w", context.Cause(ctx))
+		return endFailed, fmt.Errorf("create: %w", context.Cause(ctx))
 	case errors.Is(failure, fleet.ErrLeaseLost):
-		return failed, failure
+		return endFailed, failure
 	case calls == 0 && !provider.ConcernsCapacity(failure):
-		return blocked, fmt.Errorf("nothing can be created now: %w", failure)
+		return endBlocked, fmt.Errorf("nothing can be created now: %w", failure)
 	}
 	result, err := p.recordFailure(ctx, intent, calls, failure)
 	if err == nil && fleet.KindOf(failure) == fleet.KindThrottled { // so would the others be
-		return blocked, fmt.Errorf("nothing can be created now: %w", failure)
+		return endBlocked, fmt.Errorf("nothing can be created now: %w", failure)
 	}
 	return result, err
 }
@@ -328,17 +328,17 @@ func (p *pass) hostKey(token fleet.Token) (key provider.HostKey, err error) {
 	return key, nil
 }
 
-// provided returns the changes that close an intent on its machine, which is to run what is
+// providedChanges returns the changes that close an intent on its machine, which is to run what is
 // configured now.
-func (p *pass) provided(machine fleet.MachineID, entry provider.Entry, now time.Time) []bmdb.Change {
+func (p *pass) providedChanges(machine fleet.MachineID, entry provider.Entry, now time.Time) []bmdb.Change {
 	return []bmdb.Change{
 		bmdb.InstallAsConfigured(machine, fleet.ConfigurationOf(p.source.Name), p.source.Config.Install, p.source.Config.ReadAt),
 		bmdb.CloseIntentProvided(machine, entry.ID, entry.Provided(nil, now)),
 	}
 }
 
-// injected returns the change that remembers a host key, where there is one.
-func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
+// injectedChanges returns the change that remembers a host key, where there is one.
+func injectedChanges(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
 	if key.IsZero() {
 		return nil
 	}
@@ -350,7 +350,7 @@ func injected(machine fleet.MachineID, key provider.HostKey) []bmdb.Change {
 func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry provider.Entry) (creationResult, error) {
 	now, err := p.db.Now(ctx)
 	if err == nil {
-		changes := p.provided(intent.Machine, entry, now)
+		changes := p.providedChanges(intent.Machine, entry, now)
 		if provider.Keeps(p.source.Provider) {
 			changes = append(changes, bmdb.UnlessPaused(), bmdb.UnlessTaken(entry.Address, p.apart[intent.Capacity]))
 		}
@@ -358,17 +358,17 @@ func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry pro
 	}
 	switch {
 	case errors.Is(err, bmdb.ErrPaused):
-		return paused, nil
+		return endPaused, nil
 	case errors.Is(err, bmdb.ErrTaken):
 		p.logger.WarnContext(ctx, "host is not taken in", slog.String("machine", string(intent.Machine)), slog.Any("err", err))
-		return taken, nil
+		return endTaken, nil
 	}
 	if err != nil {
-		return failed, fmt.Errorf("record the machine: %w", err)
+		return endFailed, fmt.Errorf("record the machine: %w", err)
 	}
 	p.logger.InfoContext(ctx, "machine created",
 		slog.String("machine", string(intent.Machine)), slog.String("provider_id", string(entry.ID)))
-	return created, nil
+	return endCreated, nil
 }
 
 // recordFailure records what a failed creation means for its intent and its capacity. calls counts
@@ -379,29 +379,29 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	cause := shepherd.Cause(failure)
 	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, historyEvent(calls, failure),
 		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
-	result, open, givenUp := failed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
+	result, open, givenUp := endFailed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
 	held, penalty := false, p.source.Config.Penalty
 	switch kind := fleet.KindOf(failure); {
 	case calls == 0 && kind == fleet.KindConflict:
 		// Nothing has failed: the list, which lags, has as free what is being cleaned still.
-		result, penalty = notBegun, min(penalty, p.source.Config.SettlingTime)
+		result, penalty = endNotBegun, min(penalty, p.source.Config.SettlingTime)
 	case calls == 0:
-		result = notBegun
+		result = endNotBegun
 	case kind == fleet.KindInvalid || kind == fleet.KindUnsupported:
-		result = refused
+		result = endRefused
 		first := &refusal{intent, failure, open == 0}
-		held = p.refusal.CompareAndSwap(nil, first) && first.held
+		held = p.firstRefusal.CompareAndSwap(nil, first) && first.held
 	case kind == fleet.KindForbidden || kind == fleet.KindUnauthenticated:
-		result = refused
-		p.refusal.CompareAndSwap(nil, &refusal{intent: intent, err: failure}) // it stays open
+		result = endRefused
+		p.firstRefusal.CompareAndSwap(nil, &refusal{intent: intent, err: failure}) // it stays open
 	}
-	changes = append(changes, answered(intent, calls, failure)...)
+	changes = append(changes, answeredChanges(intent, calls, failure)...)
 	if calls > 0 && provider.MayHaveCreated(failure) {
-		result = unanswered
+		result = endUnanswered
 	}
 	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime && p.crowded() && p.wayLeft()
 	if open == 0 && (givenUp && !held || lasting) {
-		changes = append(changes, p.closed(intent, cause, penalty)...)
+		changes = append(changes, p.closeChanges(intent, cause, penalty)...)
 	}
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return result, fmt.Errorf("record the failure: %w", err)
@@ -413,8 +413,9 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 	return result, nil
 }
 
-// answered returns the changes that record that each call of a creation was refused, if it was.
-func answered(intent fleet.Intent, calls int, failure error) []bmdb.Change {
+// answeredChanges returns the changes that record that each call of a creation was refused, if it
+// was.
+func answeredChanges(intent fleet.Intent, calls int, failure error) []bmdb.Change {
 	if provider.MayHaveCreated(failure) {
 		return nil
 	}
@@ -426,7 +427,7 @@ func answered(intent fleet.Intent, calls int, failure error) []bmdb.Change {
 // carries the token; otherwise it stays open. If one turns up all the same, it is adopted. It is
 // not to be tried in this pass where it was closed, nor where its machine was found.
 func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) (done bool, err error) {
-	if !p.settled(intent) || p.tokenAsks.Add(1) > asksPerPass {
+	if !p.isSettled(intent) || p.tokenAsks.Add(1) > asksPerPass {
 		return false, nil
 	}
 	_, err = p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)

@@ -288,9 +288,9 @@ func sharedRemedy(other fleet.ProviderName, otherID fleet.ProviderID, own fleet.
 		fleet.DiscrepancyMissingMachine, other, otherID, own, id)
 }
 
-// duplicates returns the discrepancies of entries that are machines already. Of many it
+// elsewhereDiscrepancies returns the discrepancies of entries that are machines already. Of many it
 // returns the first; the result of the pass names more.
-func (s *survey) duplicates() (found []bmdb.Discrepancy) {
+func (s *survey) elsewhereDiscrepancies() (found []bmdb.Discrepancy) {
 	for _, twin := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
 		found = append(found, bmdb.Discrepancy{
 			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: twin.entry.ID, Machine: twin.machine, Evidence: twin.evidence, Remedy: twin.remedy,

@@ -37,8 +37,8 @@ type sourceState struct {
 	looks map[fleet.MachineID]int
 	// tried says which pass has tried an open intent last.
 	tried map[fleet.MachineID]fleet.Epoch
-	// refused are the refusals since the provider created a machine.
-	refused refusals
+	// refusals are the refusals since the provider created a machine.
+	refusals refusals
 	// hung are machines, by ID or token, that are not asked about for now: see askFor.
 	hung map[string]bool
 }
@@ -107,10 +107,10 @@ func (s *sourceState) answersAll() {
 func (s *sourceState) refuses(t tally, first *refusal) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.ended[created] > 0 {
-		s.refused = refusals{}
+	if t.ended[endCreated] > 0 {
+		s.refusals = refusals{}
 	}
-	return first != nil && s.refused.add(first.intent.Capacity, t.ended[refused])
+	return first != nil && s.refusals.add(first.intent.Capacity, t.ended[endRefused])
 }
 
 // refusals are which pieces of capacity were refused.
@@ -175,8 +175,8 @@ type pass struct {
 	tokenAsks atomic.Int32
 	// gaveWay counts the intents that gave way, or would have.
 	gaveWay atomic.Int32
-	// refusal is the first request of the pass that the provider refused as such.
-	refusal atomic.Pointer[refusal]
+	// firstRefusal is the first request of the pass that the provider refused as such.
+	firstRefusal atomic.Pointer[refusal]
 }
 
 func (p *pass) run(ctx context.Context) error {
@@ -261,11 +261,11 @@ func (p *pass) summary() string {
 		count int
 		text  string
 	}{
-		{p.tally.ended[created], "%d created"},
+		{p.tally.ended[endCreated], "%d created"},
 		{p.tally.adopted, "%d found by token"},
 		{p.tally.takenIn, "%d adopted"},
 		{p.tally.failed(), "%d creations failed"},
-		{p.tally.ended[unanswered], "%d creations unanswered"},
+		{p.tally.ended[endUnanswered], "%d creations unanswered"},
 		{p.tally.waiting, "%d wait for a later pass"},
 		{p.tally.full, "%d wait because max_machines is reached"},
 		{p.survey.penalized, "%d sit out a penalty"},

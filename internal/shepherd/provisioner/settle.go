@@ -52,31 +52,31 @@ func (p *pass) ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, er
 // our tokens, or that operators asked for. This is recorded before the provider is asked anything,
 // which may take long. What the answers say besides is returned.
 func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
-	changes, err := p.listed(ctx)
+	changes, err := p.listChanges(ctx)
 	if err != nil {
 		return nil, err
 	}
-	adopted, unseen := p.adopted(ctx)
+	adopted, unseen := p.adoptionChanges(ctx)
 	if changes = append(changes, adopted...); len(changes) > 0 {
 		if err := p.work.Note(ctx, changes...); err != nil {
 			return nil, fmt.Errorf("record what the list says: %w", err)
 		}
 	}
-	changes, err = p.unseen(ctx, unseen)
+	changes, err = p.unseenChanges(ctx, unseen)
 	if err != nil {
 		return nil, err
 	}
-	contested, err := p.contested(ctx)
+	contested, err := p.contestedChanges(ctx)
 	return append(changes, contested...), err
 }
 
-// listed returns the changes that follow from the list alone.
-func (p *pass) listed(ctx context.Context) ([]bmdb.Change, error) {
+// listChanges returns the changes that follow from the list alone.
+func (p *pass) listChanges(ctx context.Context) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	now := p.view.Now
 	for _, seen := range p.survey.found {
 		p.tally.adopted++
-		changes = append(changes, p.provided(seen.machine, seen.entry, now)...)
+		changes = append(changes, p.providedChanges(seen.machine, seen.entry, now)...)
 	}
 	for _, seen := range p.survey.adopt {
 		p.tally.adopted++
@@ -87,22 +87,22 @@ func (p *pass) listed(ctx context.Context) ([]bmdb.Change, error) {
 		if err != nil {
 			return nil, err
 		}
-		changes = append(changes, injected(seen.machine, key)...)
+		changes = append(changes, injectedChanges(seen.machine, key)...)
 	}
 	p.survey.cut(p.view, p.source.Config.MaxMachines)
 	for _, futile := range p.survey.futile {
 		changes = append(changes, bmdb.CloseIntentRejected(futile.intent.Machine, "nothing was created: "+futile.evidence))
 	}
-	for _, capacity := range p.survey.failed {
+	for _, capacity := range p.survey.failedCapacity {
 		changes = append(changes, bmdb.SetPenalty(capacity, p.source.Config.Penalty, "the machine on it failed to provision"))
 	}
 	return changes, nil
 }
 
-// contested returns the changes that close open intents whose capacity another owner has. Two
-// complete lists after the settling time must have said so, and the provider must find no machine
-// that carries the token.
-func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
+// contestedChanges returns the changes that close open intents whose capacity another owner has.
+// Two complete lists after the settling time must have said so, and the provider must find no
+// machine that carries the token.
+func (p *pass) contestedChanges(ctx context.Context) ([]bmdb.Change, error) {
 	seen := inTurn(p, p.seenTwice())
 	if len(seen) > asksPerPass {
 		seen = seen[:asksPerPass]
@@ -118,7 +118,7 @@ func (p *pass) contested(ctx context.Context) ([]bmdb.Change, error) {
 			return nil, fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
 		case err == nil && entry.Invalid == "":
 			p.tally.adopted++
-			changes = append(changes, p.provided(intent.Machine, entry, p.view.Now)...)
+			changes = append(changes, p.providedChanges(intent.Machine, entry, p.view.Now)...)
 		case err == nil:
 			p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", entry.Invalid))
 		case fleet.KindOf(err) == fleet.KindNotFound:
@@ -175,7 +175,7 @@ func (p *pass) seenTwice() []finding {
 	looks := make(map[fleet.MachineID]int)
 	var twice []finding
 	for _, f := range p.survey.contested {
-		if !p.settled(f.intent) {
+		if !p.isSettled(f.intent) {
 			continue
 		}
 		looks[f.intent.Machine] = s.looks[f.intent.Machine] + 1
@@ -187,9 +187,9 @@ func (p *pass) seenTwice() []finding {
 	return twice
 }
 
-// settled reports whether the last call for an intent that was not answered had its effect before
+// isSettled reports whether the last call for an intent that was not answered had its effect before
 // this pass began, if it had any.
-func (p *pass) settled(intent fleet.Intent) bool {
+func (p *pass) isSettled(intent fleet.Intent) bool {
 	called := intent.OpenedAt
 	if intent.CalledAt != nil {
 		called = *intent.CalledAt
@@ -200,11 +200,11 @@ func (p *pass) settled(intent fleet.Intent) bool {
 // compare returns the discrepancies between the provider and the BMDB, and the changes that record
 // which machines are gone, and which of those are back.
 func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, error) {
-	found, err := p.givenBack(ctx)
+	found, err := p.givenBackDiscrepancies(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, err := p.returned(ctx)
+	changes, err := p.returnedChanges(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,9 +226,9 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 			Remedy:   fleet.DiscrepancyDuplicateMachine.Remedy(p.source.Name, seen.entry.ID),
 		})
 	}
-	found = append(found, p.survey.duplicates()...)
+	found = append(found, p.survey.elsewhereDiscrepancies()...)
 	for _, m := range p.survey.gone {
-		found = append(found, p.missing(m, "the provider said so when asked for it"))
+		found = append(found, p.missingDiscrepancy(m, "the provider said so when asked for it"))
 	}
 	if provider.SuddenLoss(p.survey.known, len(p.survey.missing)) {
 		return append(found, bmdb.Discrepancy{
@@ -241,9 +241,9 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 	return append(found, confirmed...), append(changes, gone...), err
 }
 
-// returned asks for each machine that was gone and is in the list again by its ID: lists lag. It
-// returns the changes that record what the provider says.
-func (p *pass) returned(ctx context.Context) ([]bmdb.Change, error) {
+// returnedChanges asks for each machine that was gone and is in the list again by its ID: lists
+// lag. It returns the changes that record what the provider says.
+func (p *pass) returnedChanges(ctx context.Context) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	for _, m := range inTurn(p, p.survey.back)[:min(len(p.survey.back), asksPerPass)] {
 		entry, err := p.ask(ctx, m.ProviderID)
@@ -257,10 +257,10 @@ func (p *pass) returned(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
-// givenBack asks for each machine that was given back and is in the list by its ID: lists lag. One
-// that the provider has still is a discrepancy, and never adopted by itself. Where the provider
-// gives no definite answer, a discrepancy that an earlier pass found stays.
-func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
+// givenBackDiscrepancies asks for each machine that was given back and is in the list by its ID:
+// lists lag. One that the provider has still is a discrepancy, and never adopted by itself. Where
+// the provider gives no definite answer, a discrepancy that an earlier pass found stays.
+func (p *pass) givenBackDiscrepancies(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	recorded := make(map[fleet.ProviderID]bmdb.Discrepancy)
 	for _, d := range p.view.Discrepancies {
 		if d.Kind == fleet.DiscrepancyUnknownMachine {
@@ -301,9 +301,10 @@ func (p *pass) givenBack(ctx context.Context) ([]bmdb.Discrepancy, error) {
 	return found, nil
 }
 
-// adopted returns the changes that take in the machines that operators asked for, and those that
-// are not to be seen. A request for one that is managed already ends, with a word in the history.
-func (p *pass) adopted(ctx context.Context) (changes []bmdb.Change, unseen []fleet.ProviderID) {
+// adoptionChanges returns the changes that take in the machines that operators asked for, and those
+// that are not to be seen. A request for one that is managed already ends, with a word in the
+// history.
+func (p *pass) adoptionChanges(ctx context.Context) (changes []bmdb.Change, unseen []fleet.ProviderID) {
 	unknown := make(map[fleet.ProviderID]provider.Entry)
 	for _, entry := range p.survey.unknown {
 		unknown[entry.ID] = entry
@@ -328,7 +329,7 @@ func (p *pass) adopted(ctx context.Context) (changes []bmdb.Change, unseen []fle
 			continue
 		}
 		if why, known := managed[id]; known {
-			changes = append(changes, p.notAdopted(ctx, id, why)...)
+			changes = append(changes, p.notAdoptedChanges(ctx, id, why)...)
 			continue
 		}
 		unseen = append(unseen, id)
@@ -336,17 +337,17 @@ func (p *pass) adopted(ctx context.Context) (changes []bmdb.Change, unseen []fle
 	return changes, unseen
 }
 
-// unseen asks for the machines that operators asked to be adopted, and that are not to be seen. The
-// request for one stays, because lists lag: it ends, with a word in the history, when the provider
-// says that it does not have that machine.
-func (p *pass) unseen(ctx context.Context, ids []fleet.ProviderID) ([]bmdb.Change, error) {
+// unseenChanges asks for the machines that operators asked to be adopted, and that are not to be
+// seen. The request for one stays, because lists lag: it ends, with a word in the history, when the
+// provider says that it does not have that machine.
+func (p *pass) unseenChanges(ctx context.Context, ids []fleet.ProviderID) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	for _, id := range inTurn(p, ids)[:min(len(ids), asksPerPass)] {
 		switch _, err := p.ask(ctx, id); {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that is to be adopted: %w", context.Cause(ctx))
 		case fleet.KindOf(err) == fleet.KindNotFound:
-			changes = append(changes, p.notAdopted(ctx, id, "asked for by its ID, the provider does not have it")...)
+			changes = append(changes, p.notAdoptedChanges(ctx, id, "asked for by its ID, the provider does not have it")...)
 		default:
 			p.logger.InfoContext(ctx, "machine that is to be adopted is not in the list", slog.String("provider_id", string(id)), slog.Any("err", err))
 		}
@@ -354,8 +355,8 @@ func (p *pass) unseen(ctx context.Context, ids []fleet.ProviderID) ([]bmdb.Chang
 	return changes, nil
 }
 
-// notAdopted returns the changes that end a request for a machine, and record why.
-func (p *pass) notAdopted(ctx context.Context, id fleet.ProviderID, why string) []bmdb.Change {
+// notAdoptedChanges returns the changes that end a request for a machine, and record why.
+func (p *pass) notAdoptedChanges(ctx context.Context, id fleet.ProviderID, why string) []bmdb.Change {
 	p.logger.WarnContext(ctx, "machine is not adopted", slog.String("provider_id", string(id)), slog.String("reason", why))
 	return []bmdb.Change{bmdb.DropAdoption(id), bmdb.RecordHistory(fleet.EventDiscrepancyCleared,
 		fmt.Sprintf("%s: %s is not adopted, as %s wanted: %s", fleet.DiscrepancyUnknownMachine, id, p.view.Adoptions[id], why))}
@@ -382,12 +383,12 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 		case err == nil: // the list lags
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
-			found = append(found, p.missing(m, "asked for by its ID, the provider does not have it"))
+			found = append(found, p.missingDiscrepancy(m, "asked for by its ID, the provider does not have it"))
 			gone = append(gone, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
 		case recorded[m.ID] && errors.Is(err, errNotAsked):
-			found = append(found, p.missing(m, "an earlier pass asked for it by its ID, and the provider did not have it; the newest one did not ask again"))
+			found = append(found, p.missingDiscrepancy(m, "an earlier pass asked for it by its ID, and the provider did not have it; the newest one did not ask again"))
 		case recorded[m.ID]:
-			found = append(found, p.missing(m, "asked for again by its ID, the provider gave no clear answer"))
+			found = append(found, p.missingDiscrepancy(m, "asked for again by its ID, the provider gave no clear answer"))
 		}
 	}
 	return found, gone, nil
@@ -395,7 +396,7 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 
 var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
 
-func (p *pass) missing(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
+func (p *pass) missingDiscrepancy(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
 	remedy := fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID)
 	if provider.Keeps(p.source.Provider) {
 		remedy = unlistedRemedy(p.source.Name, m.ProviderID)

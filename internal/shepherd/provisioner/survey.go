@@ -34,8 +34,9 @@ type survey struct {
 	// adopt are machines with a token that was closed. released are those whose token is of a machine
 	// that was given back: the list lags, or the provider has it still.
 	adopt, released []sighting
-	// failed is the capacity of machines that the provider gave up, where it has no penalty yet.
-	failed []fleet.CapacityID
+	// failedCapacity is the capacity of machines that the provider gave up, where it has no penalty
+	// yet.
+	failedCapacity []fleet.CapacityID
 
 	// unknown are used machines that the BMDB does not know. duplicate are those that carry the token
 	// of a machine which is another one.
@@ -259,7 +260,7 @@ func (s *surveyor) leaveFailed(entry provider.Entry) {
 // penalize notes the capacity of a machine that the provider gave up.
 func (s *surveyor) penalize(entry provider.Entry) {
 	if entry.Status == fleet.ProviderStatusFailed && entry.Capacity != "" && !s.hasPenalty(entry.Capacity) {
-		s.failed = append(s.failed, entry.Capacity)
+		s.failedCapacity = append(s.failedCapacity, entry.Capacity)
 	}
 }
 

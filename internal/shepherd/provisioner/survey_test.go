@@ -79,7 +79,7 @@ func describe(s survey) string {
 	for _, x := range s.adopt {
 		add("adopt", string(x.machine)+"="+string(x.entry.ID))
 	}
-	for _, x := range s.failed {
+	for _, x := range s.failedCapacity {
 		add("failed", string(x))
 	}
 	for _, x := range s.unknown {
