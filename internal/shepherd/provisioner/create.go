@@ -15,7 +15,6 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
-	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // tally counts what a pass did.
@@ -129,49 +128,6 @@ func (p *pass) giveWay(ctx context.Context, retry []fleet.Intent) (again []fleet
 
 // wayLeft reports whether one more intent may give way: no more do in a pass than capacity waits.
 func (p *pass) wayLeft() bool { return int(p.gaveWay.Add(1)) <= len(p.survey.free) }
-
-// refusal is a request that the provider refused as such, or did not allow.
-type refusal struct {
-	intent fleet.Intent
-	err    error
-	// held: its intent was not closed.
-	held bool
-}
-
-// refusedAll fails the pass when the provider refused each request as such, or allowed none, and
-// created nothing: the configuration is at fault, or the project has its quota. Where no other
-// capacity is left to be tried, one refused intent stays open, so that the next pass asks again. Of
-// a provider that has created machines, one piece of capacity alone may be at fault itself.
-func (p *pass) refusedAll(ctx context.Context) error {
-	first, t := p.firstRefusal.Load(), p.tally
-	alone := p.source.refuses(t, first) && len(p.view.Machines) > 0
-	if first == nil {
-		return nil
-	}
-	all := !alone && t.ended[endCreated]+t.ended[endUnanswered]+t.ended[endFailed] == 0
-	if first.held && (!all || t.waiting+t.full > 0) {
-		if err := p.work.Note(ctx, p.closeChanges(first.intent, shepherd.Cause(first.err), p.source.Config.Penalty)...); err != nil {
-			return fmt.Errorf("close an intent that was refused: %w", err)
-		}
-	}
-	if !all {
-		return nil
-	}
-	if !final(first.err) {
-		return fmt.Errorf("nothing was created, because the provider refused each request: %w", first.err)
-	}
-	return fmt.Errorf("nothing was created, because the provider refused each request (`ironherd provider retry %s` ends the penalties of the capacity): %w",
-		p.source.Name, first.err)
-}
-
-// closeChanges returns the changes that close an intent which was refused for good, and that keep
-// its capacity out for a while.
-func (p *pass) closeChanges(intent fleet.Intent, cause string, penalty time.Duration) []bmdb.Change {
-	return []bmdb.Change{
-		bmdb.CloseIntentRejected(intent.Machine, cause),
-		bmdb.SetPenalty(intent.Capacity, penalty, cause),
-	}
-}
 
 // longestAgoFirst sorts open intents by when this process tried them last, and forgets those that
 // are not open any more.
@@ -369,104 +325,4 @@ func (p *pass) recordCreated(ctx context.Context, intent fleet.Intent, entry pro
 	p.logger.InfoContext(ctx, "machine created",
 		slog.String("machine", string(intent.Machine)), slog.String("provider_id", string(entry.ID)))
 	return endCreated, nil
-}
-
-// recordFailure records what a failed creation means for its intent and its capacity. calls counts
-// the calls it made that could have created something.
-func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int, failure error) (creationResult, error) {
-	p.logger.WarnContext(ctx, "creation failed", slog.String("machine", string(intent.Machine)),
-		slog.String("capacity", string(intent.Capacity)), slog.Any("err", failure))
-	cause := shepherd.Cause(failure)
-	changes := []bmdb.Change{bmdb.RecordMachineHistory(intent.Machine, historyEvent(calls, failure),
-		fmt.Sprintf("capacity %s: %s", intent.Capacity, cause))}
-	result, open, givenUp := endFailed, intent.Calls-intent.Rejected, !provider.MayHaveCreated(failure) && final(failure)
-	held, penalty := false, p.source.Config.Penalty
-	switch kind := fleet.KindOf(failure); {
-	case calls == 0 && kind == fleet.KindConflict:
-		// Nothing has failed: the list, which lags, has as free what is being cleaned still.
-		result, penalty = endNotBegun, min(penalty, p.source.Config.SettlingTime)
-	case calls == 0:
-		result = endNotBegun
-	case kind == fleet.KindInvalid || kind == fleet.KindUnsupported:
-		result = endRefused
-		first := &refusal{intent, failure, open == 0}
-		held = p.firstRefusal.CompareAndSwap(nil, first) && first.held
-	case kind == fleet.KindForbidden || kind == fleet.KindUnauthenticated:
-		result = endRefused
-		p.firstRefusal.CompareAndSwap(nil, &refusal{intent: intent, err: failure}) // it stays open
-	}
-	changes = append(changes, answeredChanges(intent, calls, failure)...)
-	if calls > 0 && provider.MayHaveCreated(failure) {
-		result = endUnanswered
-	}
-	lasting := calls == 0 && p.view.Now.Sub(intent.OpenedAt) >= p.source.Config.SettlingTime && p.crowded() && p.wayLeft()
-	if open == 0 && (givenUp && !held || lasting) {
-		changes = append(changes, p.closeChanges(intent, cause, penalty)...)
-	}
-	if err := p.work.Note(ctx, changes...); err != nil {
-		return result, fmt.Errorf("record the failure: %w", err)
-	}
-	if open > 0 && (givenUp || lasting) {
-		_, err := p.closeUnanswered(ctx, intent, cause)
-		return result, err
-	}
-	return result, nil
-}
-
-// answeredChanges returns the changes that record that each call of a creation was refused, if it
-// was.
-func answeredChanges(intent fleet.Intent, calls int, failure error) []bmdb.Change {
-	if provider.MayHaveCreated(failure) {
-		return nil
-	}
-	return slices.Repeat([]bmdb.Change{bmdb.IntentAnswered(intent.Machine, intent.CalledAt)}, calls)
-}
-
-// closeUnanswered closes an intent that is given up, and which has a call that was never answered.
-// The settling time must have passed since that call, and the provider must find no machine that
-// carries the token; otherwise it stays open. If one turns up all the same, it is adopted. It is
-// not to be tried in this pass where it was closed, nor where its machine was found.
-func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) (done bool, err error) {
-	if !p.isSettled(intent) || p.tokenAsks.Add(1) > asksPerPass {
-		return false, nil
-	}
-	_, err = p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
-	switch {
-	case ctx.Err() != nil:
-		return false, fmt.Errorf("look for the machine of an intent: %w", context.Cause(ctx))
-	case err == nil: // the next pass takes it in
-		return true, nil
-	case fleet.KindOf(err) != fleet.KindNotFound:
-		p.logger.WarnContext(ctx, "machine of an intent cannot be looked for", slog.String("machine", string(intent.Machine)), slog.Any("err", err))
-		return false, nil
-	}
-	evidence := fmt.Sprintf("%s; no machine carries the token, more than the settling time of %s after the call that was not answered",
-		cause, p.source.Config.SettlingTime)
-	if err := p.work.Note(ctx, bmdb.CloseIntentNothingMade(intent.Machine, evidence),
-		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause)); err != nil {
-		return false, fmt.Errorf("close an intent that is given up: %w", err)
-	}
-	return true, nil
-}
-
-// historyEvent is how a machine's history names a failed creation.
-func historyEvent(calls int, failure error) fleet.Event {
-	switch {
-	case calls == 0:
-		return fleet.EventCreationNotBegun
-	case provider.MayHaveCreated(failure):
-		return fleet.EventCreationUnanswered
-	}
-	return fleet.EventCreationRefused
-}
-
-// final reports whether a definite failure by a piece of capacity, or of the call for it, will be
-// the same next time. If it is not (throttled, not allowed), the next pass tries the same capacity
-// again.
-func final(failure error) bool {
-	switch fleet.KindOf(failure) {
-	case fleet.KindNoCapacity, fleet.KindRaceLost, fleet.KindConflict, fleet.KindInvalid, fleet.KindNotFound, fleet.KindUnsupported:
-		return true
-	}
-	return false
 }
