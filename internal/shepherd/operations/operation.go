@@ -107,31 +107,13 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
 }
 
-// begin commits an attempt and calls the provider.
+// begin makes one attempt: what it prepares has no effect, the attempt is committed, then comes the
+// one call, and the answer is judged.
 func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
-	number := o.request.Number
-	begin := bmdb.BeginOperation(number, lifecycle.BootID(o.work.Record))
-	if already := o.already(fact); already != "" {
-		changes := []bmdb.Change{begin, seen}
-		if o.request.Operation != fleet.OperationPowerOn { // which would count as a restart
-			changes = append(changes, bmdb.AcceptOperation(number))
-		}
-		return o.done(already, changes...)
-	}
-	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
-		// The reply to a call was lost, or somebody else gives it back: a second call could only be
-		// refused.
-		o.observe(ResultAccepted)
-		return shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
-	}
-	if b, failed := o.work.Record.Backoffs[fleet.ProcessOperation]; failed && o.inDoubt() && !o.now.Before(o.limit()) {
-		// The provider has the machine still, and does not delete it: no call was heard.
-		return o.giveUp(b.Cause, seen)
-	}
-	call := o.call(entry, fact)
-	if call == nil {
-		// The database knows better levers than this process: another one may have them.
-		return o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
+	begin := bmdb.BeginOperation(o.request.Number, lifecycle.BootID(o.work.Record))
+	call, outcome := o.prepare(entry, fact, seen, begin)
+	if outcome != nil {
+		return outcome
 	}
 	// With the attempt goes what the provider says now, so that nothing older is taken for evidence.
 	if err := o.work.Note(ctx, seen, begin); err != nil {
@@ -142,14 +124,48 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 	}
 	o.logger.InfoContext(ctx, "operation is begun", slog.String("actor", o.request.Actor))
 	did, err := call(ctx)
+	if err != nil && ctx.Err() != nil {
+		return shepherd.Fail{Err: err}
+	}
+	return o.judge(fact, did, err)
+}
+
+// prepare returns what is to be asked for, or the outcome where nothing is.
+func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begin bmdb.Change) (call, shepherd.Outcome) {
+	number := o.request.Number
+	if already := o.already(fact); already != "" {
+		changes := []bmdb.Change{begin, seen}
+		if o.request.Operation != fleet.OperationPowerOn { // which would count as a restart
+			changes = append(changes, bmdb.AcceptOperation(number))
+		}
+		return nil, o.done(already, changes...)
+	}
+	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
+		// The reply to a call was lost, or somebody else gives it back: a second call could only be
+		// refused.
+		o.observe(ResultAccepted)
+		return nil, shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
+	}
+	if b, failed := o.work.Record.Backoffs[fleet.ProcessOperation]; failed && o.inDoubt() && !o.now.Before(o.limit()) {
+		// The provider has the machine still, and does not delete it: no call was heard.
+		return nil, o.giveUp(b.Cause, seen)
+	}
+	if call := o.callFor(entry, fact); call != nil {
+		return call, nil
+	}
+	// The database knows better levers than this process: another one may have them.
+	return nil, o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
+}
+
+// judge returns what the answer to a call means: what was done, where it says so, or its error.
+func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Outcome {
+	number := o.request.Number
 	switch {
 	case err == nil && did != "":
 		return o.done(did, bmdb.AcceptOperation(number))
 	case err == nil:
 		o.observe(ResultAccepted)
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.AcceptOperation(number)}}
-	case ctx.Err() != nil:
-		return shepherd.Fail{Err: err}
 	}
 	switch fleet.KindOf(err) {
 	case fleet.KindNotFound:
@@ -215,11 +231,14 @@ func agentTried(r fleet.Record) bool {
 // listed reports whether the provider is a list of hosts, which stay where they are.
 func (o operation) listed() bool { return provider.Keeps(o.source.Provider) }
 
-// call is what the provider, or the host, is asked for; nil when it cannot do it. What a host has
-// done is said at once; a provider only accepts the call.
-func (o operation) call(entry provider.Entry, fact fleet.Provided) func(context.Context) (did string, err error) {
+// call asks the provider, or the host, for the operation. What a host has done is said at once; a
+// provider only accepts the call.
+type call func(context.Context) (did string, err error)
+
+// callFor returns the call for the operation; nil where nobody can make it.
+func (o operation) callFor(entry provider.Entry, fact fleet.Provided) call {
 	id := o.work.Record.ProviderID
-	with := func(do func(context.Context, fleet.ProviderID) error) func(context.Context) (string, error) {
+	with := func(do func(context.Context, fleet.ProviderID) error) call {
 		return func(ctx context.Context) (string, error) { return "", do(ctx, id) }
 	}
 	rebooter, reboots := o.source.Provider.(provider.Rebooter)

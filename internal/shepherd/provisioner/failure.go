@@ -164,8 +164,8 @@ type refusal struct {
 //
 //	besides the refusals                       the intent that was held   the pass
 //	something was created, has no answer, or
-//	failed otherwise                           closed                     goes on
-//	nothing, and all are of one capacity ¹     closed                     goes on
+//	failed otherwise                           closed                     ends well
+//	nothing, and all are of one capacity ¹     closed                     ends well
 //	nothing, and other capacity waits          closed                     fails
 //	nothing                                    stays open ²               fails
 //
