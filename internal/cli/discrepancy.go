@@ -24,17 +24,9 @@ named, and after a restore one that none has compared since, until that is accep
 		Example: `  ironherd discrepancy list`,
 		Args:    exactly,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { discrepancyTable(w, response) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, _ []string) (*fleetv1.ListDiscrepanciesResponse, error) {
+		return client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
+	}, discrepancyTable)
 }
 
 func discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesResponse) {

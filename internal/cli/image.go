@@ -31,17 +31,9 @@ func (a *app) imageListCommand() *cobra.Command {
 		Example: `  ironherd image list`,
 		Args:    exactly,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ListImages(ctx, &fleetv1.ListImagesRequest{})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { imageTable(w, response.GetImages()) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, _ []string) (*fleetv1.ListImagesResponse, error) {
+		return client.ListImages(ctx, &fleetv1.ListImagesRequest{})
+	}, func(w *screen, r *fleetv1.ListImagesResponse) { imageTable(w, r.GetImages()) })
 }
 
 func imageTable(w *screen, images []*fleetv1.NamedImage) {

@@ -38,6 +38,21 @@ func (a *app) ask(cmd *cobra.Command, timeout time.Duration, run func(ctx contex
 	return run(ctx, client)
 }
 
+// question completes a command that asks for one thing, and shows it.
+func question[R any](a *app, cmd *cobra.Command, get func(ctx context.Context, client fleetClient, args []string) (R, error), show func(*screen, R)) *cobra.Command {
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			answer, err := get(ctx, client, args)
+			if err != nil {
+				return err
+			}
+			return a.print(*output, answer, func(w *screen) { show(w, answer) })
+		})
+	}
+	return cmd
+}
+
 // bounds returns how long a command may take whose requests are as many as it finds machines, and
 // how long each of its requests: one of them is bounded, the whole where --timeout was given.
 func bounds(cmd *cobra.Command, limit time.Duration) (whole, each time.Duration) {

@@ -20,17 +20,9 @@ that the loops act on.`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: args[0]})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { explainMachine(w, response) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.ExplainMachineResponse, error) {
+		return client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: args[0]})
+	}, explainMachine)
 }
 
 func explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {

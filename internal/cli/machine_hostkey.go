@@ -24,17 +24,9 @@ func (a *app) hostKeyShowCommand() *cobra.Command {
 		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.GetHostKeys(ctx, &fleetv1.GetHostKeysRequest{Machine: args[0]})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { showHostKeys(w, response) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.GetHostKeysResponse, error) {
+		return client.GetHostKeys(ctx, &fleetv1.GetHostKeysRequest{Machine: args[0]})
+	}, showHostKeys)
 }
 
 func showHostKeys(w *screen, r *fleetv1.GetHostKeysResponse) {

@@ -23,17 +23,9 @@ func (a *app) machineShowCommand() *cobra.Command {
 		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: args[0]})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { showMachine(w, response) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.GetMachineResponse, error) {
+		return client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: args[0]})
+	}, showMachine)
 }
 
 func showMachine(w *screen, r *fleetv1.GetMachineResponse) {

@@ -24,24 +24,16 @@ after it expired (janitor.keep_plans, a week).`,
 		Args:              exactly,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.GetPlan(ctx, &fleetv1.GetPlanRequest{Id: args[0]})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response.GetPlan(), func(w *screen) {
-				plan := response.GetPlan()
-				showPlan(w, plan)
-				if words := a.toConfirm(plan); words != "" {
-					w.line("")
-					w.line("%s", words)
-				}
-			})
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.Plan, error) {
+		response, err := client.GetPlan(ctx, &fleetv1.GetPlanRequest{Id: args[0]})
+		return response.GetPlan(), err
+	}, func(w *screen, plan *fleetv1.Plan) {
+		showPlan(w, plan)
+		if words := a.toConfirm(plan); words != "" {
+			w.line("")
+			w.line("%s", words)
+		}
+	})
 }
 
 // toConfirm says what confirming the plan does now; "": nothing, and nothing is to be said of that.

@@ -27,27 +27,23 @@ func (a *app) providerShowCommand() *cobra.Command {
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{KeptOutOf: args[0]})
-			if err != nil {
-				return err
+	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.Provider, error) {
+		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{KeptOutOf: args[0]})
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for _, p := range response.GetProviders() {
+			if p.GetName() == args[0] {
+				return p, nil
 			}
-			var names []string
-			for _, p := range response.GetProviders() {
-				if p.GetName() == args[0] {
-					return a.print(*output, p, func(w *screen) { showProvider(w, p) })
-				}
-				names = append(names, p.GetName())
-			}
-			if len(names) == 0 {
-				return fleet.Errorf(fleet.KindNotFound, "there is no provider %q: none is configured", args[0])
-			}
-			return fleet.Errorf(fleet.KindNotFound, "there is no provider %q: use one of %s", args[0], strings.Join(names, ", "))
-		})
-	}
-	return cmd
+			names = append(names, p.GetName())
+		}
+		if len(names) == 0 {
+			return nil, fleet.Errorf(fleet.KindNotFound, "there is no provider %q: none is configured", args[0])
+		}
+		return nil, fleet.Errorf(fleet.KindNotFound, "there is no provider %q: use one of %s", args[0], strings.Join(names, ", "))
+	}, showProvider)
 }
 
 func showProvider(w *screen, p *fleetv1.Provider) {
@@ -115,17 +111,9 @@ func (a *app) providerListCommand() *cobra.Command {
 		Example: `  ironherd provider list`,
 		Args:    exactly,
 	}
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { providerTable(w, response.GetProviders()) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, _ []string) (*fleetv1.ListProvidersResponse, error) {
+		return client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
+	}, func(w *screen, r *fleetv1.ListProvidersResponse) { providerTable(w, r.GetProviders()) })
 }
 
 // lastPass says how the last pass went, and that there are none while the provider is paused.

@@ -24,7 +24,7 @@ at once; how many machines are silent or in quarantine; and on how many recovery
 		Example: `  ironherd recovery status`,
 		Args:    exactly,
 	}
-	return a.summaryCommand(cmd, showRecovery)
+	return question(a, cmd, getSummary, showRecovery)
 }
 
 func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {

@@ -26,17 +26,9 @@ its process. The roles agent-api and operator-api have no session.`,
 		Args: exactly,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also show sessions that have ended and are still remembered")
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ListSessions(ctx, &fleetv1.ListSessionsRequest{All: all})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, response, func(w *screen) { sessionTable(w, response.GetSessions()) })
-		})
-	}
-	return cmd
+	return question(a, cmd, func(ctx context.Context, client fleetClient, _ []string) (*fleetv1.ListSessionsResponse, error) {
+		return client.ListSessions(ctx, &fleetv1.ListSessionsRequest{All: all})
+	}, func(w *screen, r *fleetv1.ListSessionsResponse) { sessionTable(w, r.GetSessions()) })
 }
 
 // holdsShown is how many of a session's holds a table names.

@@ -21,22 +21,11 @@ failure. It is the page's overview in a terminal.`,
   ironherd status -o json | jq '.concerns[].text'`,
 		Args: exactly,
 	}
-	return a.summaryCommand(cmd, showStatus)
+	return question(a, cmd, getSummary, showStatus)
 }
 
-// summaryCommand completes a command that shows something of the fleet's summary.
-func (a *app) summaryCommand(cmd *cobra.Command, show func(*screen, *fleetv1.GetSummaryResponse)) *cobra.Command {
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			summary, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
-			if err != nil {
-				return err
-			}
-			return a.print(*output, summary, func(w *screen) { show(w, summary) })
-		})
-	}
-	return cmd
+func getSummary(ctx context.Context, client fleetClient, _ []string) (*fleetv1.GetSummaryResponse, error) {
+	return client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
 }
 
 func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
