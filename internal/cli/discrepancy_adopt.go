@@ -27,7 +27,7 @@ marked as installed instead, and left alone. While the provider is paused there 
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", reasonUsage)
 	cmd.Flags().BoolVar(&installed, "installed", false, "an operating system runs there that is to be left alone")
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

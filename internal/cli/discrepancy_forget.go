@@ -19,7 +19,7 @@ says so first, to be confirmed with ironherd plan confirm, or give --yes to have
 		ValidArgsFunction: a.completeProvider,
 	}
 	var f verbFlags
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for history and everybody who asks (required)")
+	cmd.Flags().StringVar(&f.reason, "reason", "", reasonUsage)
 	cmd.Flags().BoolVar(&f.yes, "yes", false, yesUsage)
 	f.timeout, f.output = timeoutFlag(cmd, confirmTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

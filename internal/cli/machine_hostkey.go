@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 )
@@ -41,7 +43,6 @@ func showHostKeys(w *screen, r *fleetv1.GetHostKeysResponse) {
 }
 
 func (a *app) hostKeyAcceptCommand() *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{
 		Use:   "accept MACHINE FINGERPRINT",
 		Short: "Accept the host key that a machine has shown",
@@ -53,19 +54,9 @@ or its provider says: accepting the key of somebody in between hands them the ma
 		Args:              exactly,
 		ValidArgsFunction: a.completeMachine,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkReason(reason); err != nil {
-			return err
-		}
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			request := &fleetv1.AcceptHostKeyRequest{Machine: args[0], Fingerprint: args[1], Reason: reason}
-			if _, err := client.AcceptHostKey(ctx, request); err != nil {
-				return err
-			}
-			return a.say(*output, request, "%s is known by %s now", args[0], args[1])
-		})
-	}
-	return cmd
+	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
+		request := &fleetv1.AcceptHostKeyRequest{Machine: args[0], Fingerprint: args[1], Reason: reason}
+		_, err := client.AcceptHostKey(ctx, request)
+		return request, fmt.Sprintf("%s is known by %s now", args[0], args[1]), err
+	})
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 func (a *app) providerPauseCommand() *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{
 		Use:   "pause PROVIDER",
 		Short: "Keep new machines from being created at a provider",
@@ -25,25 +25,14 @@ machines that are there are looked after as before.`,
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkReason(reason); err != nil {
-			return err
-		}
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			request := &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason}
-			if _, err := client.PauseProvider(ctx, request); err != nil {
-				return err
-			}
-			return a.say(*output, request, "%s is paused; ironherd provider resume %s --reason WHY ends that", args[0], args[0])
-		})
-	}
-	return cmd
+	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
+		request := &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason}
+		_, err := client.PauseProvider(ctx, request)
+		return request, fmt.Sprintf("%s is paused; ironherd provider resume %s --reason WHY ends that", args[0], args[0]), err
+	})
 }
 
 func (a *app) providerResumeCommand() *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{
 		Use:   "resume PROVIDER",
 		Short: "Let machines be created at a paused provider again",
@@ -52,21 +41,11 @@ func (a *app) providerResumeCommand() *cobra.Command {
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for history and everybody who asks (required)")
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkReason(reason); err != nil {
-			return err
-		}
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			request := &fleetv1.ResumeProviderRequest{Provider: args[0], Reason: reason}
-			if _, err := client.ResumeProvider(ctx, request); err != nil {
-				return err
-			}
-			return a.say(*output, request, "%s is not paused any more", args[0])
-		})
-	}
-	return cmd
+	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
+		request := &fleetv1.ResumeProviderRequest{Provider: args[0], Reason: reason}
+		_, err := client.ResumeProvider(ctx, request)
+		return request, fmt.Sprintf("%s is not paused any more", args[0]), err
+	})
 }
 
 func (a *app) providerRetryCommand() *cobra.Command {
@@ -121,7 +100,6 @@ host in again, and it is looked after as every other machine. ironherd provider 
 }
 
 func (a *app) providerForgetCommand() *cobra.Command {
-	var reason string
 	cmd := &cobra.Command{
 		Use:   "forget PROVIDER",
 		Short: "Remove a provider that has left the configuration",
@@ -137,21 +115,11 @@ a discrepancy until it is adopted. Where a provider was renamed, give it its old
 		Args:              exactly,
 		ValidArgsFunction: a.completeProvider,
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for history (required)")
-	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkReason(reason); err != nil {
-			return err
-		}
-		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
-			request := &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason}
-			if _, err := client.ForgetProvider(ctx, request); err != nil {
-				return err
-			}
-			return a.say(*output, request, "%s is forgotten; ironherd provider history %s tells what was done there", args[0], args[0])
-		})
-	}
-	return cmd
+	return a.withReason(cmd, "why, for history (required)", func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
+		request := &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason}
+		_, err := client.ForgetProvider(ctx, request)
+		return request, fmt.Sprintf("%s is forgotten; ironherd provider history %s tells what was done there", args[0], args[0]), err
+	})
 }
 
 // retryCapacity is the command that lets capacity be used again.

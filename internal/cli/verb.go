@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -83,7 +84,7 @@ func (a *app) verbCommand(v verb, more func(request *fleetv1.CreatePlanRequest) 
 func (a *app) verbFlags(cmd *cobra.Command, waits bool) *verbFlags {
 	f := &verbFlags{}
 	flags := cmd.Flags()
-	flags.StringVar(&f.reason, "reason", "", "why, for history and everybody who asks (required)")
+	flags.StringVar(&f.reason, "reason", "", reasonUsage)
 	a.selectorFlags(cmd, &f.selector, "instead of naming machines: those")
 	flags.BoolVar(&f.yes, "yes", false, yesUsage)
 	timeout, usage := confirmTimeout, timeoutUsage
@@ -115,11 +116,33 @@ func (f *verbFlags) request(v fleet.Verb, machines []string) (*fleetv1.CreatePla
 	}, nil
 }
 
+const reasonUsage = "why, for history and everybody who asks (required)"
+
 func checkReason(reason string) error {
 	if strings.TrimSpace(reason) == "" {
 		return fleet.Errorf(fleet.KindInvalid, "--reason must say why: history and everybody who asks are told")
 	}
 	return nil
+}
+
+// withReason completes a command that does one thing for a reason. It prints what was asked for, or
+// the sentence that says what was done.
+func (a *app) withReason(cmd *cobra.Command, usage string, do func(ctx context.Context, client fleetClient, args []string, reason string) (request proto.Message, done string, err error)) *cobra.Command {
+	reason := cmd.Flags().String("reason", "", usage)
+	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkReason(*reason); err != nil {
+			return err
+		}
+		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
+			request, done, err := do(ctx, client, args, *reason)
+			if err != nil {
+				return err
+			}
+			return a.say(*output, request, "%s", done)
+		})
+	}
+	return cmd
 }
 
 // end is what --for or --until means; its fields are nil when the command has neither.
