@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -157,10 +158,8 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	var begun wantedInstalls
 	caveat := ""
 	missed := forEach(ctx, a, machines, asTyped, func(ctx context.Context, machine string) error {
-		request := &fleetv1.InstallMachineRequest{
-			Machine: machine, Image: wanted.GetImage(), ImageName: wanted.GetImageName(), RootDisk: wanted.GetRootDisk(),
-			FirstBootData: wanted.GetFirstBootData(), SeenUp: wanted.GetSeenUp(), SeenUpCa: wanted.GetSeenUpCa(), Watch: wanted.GetWatch(), Kexec: wanted.GetKexec(),
-		}
+		request := proto.CloneOf(wanted)
+		request.Machine = machine
 		response, err := client.InstallMachine(ctx, request)
 		if err != nil {
 			return err
