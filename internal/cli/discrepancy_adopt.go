@@ -25,7 +25,7 @@ marked as installed instead, and left alone. While the provider is paused there 
   ironherd discrepancy adopt metal dev-17 --reason "made by hand"
   ironherd discrepancy adopt metal dev-18 --reason "made by hand" -o json`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", reasonUsage)
 	cmd.Flags().BoolVar(&installed, "installed", false, "an operating system runs there that is to be left alone")

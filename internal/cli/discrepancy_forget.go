@@ -16,7 +16,7 @@ says so first, to be confirmed with ironherd plan confirm, or give --yes to have
 		Example: `  ironherd discrepancy list
   ironherd discrepancy forget metal dev-17 --reason "sold"`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	var f verbFlags
 	cmd.Flags().StringVar(&f.reason, "reason", "", reasonUsage)

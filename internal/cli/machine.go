@@ -123,18 +123,26 @@ func (e allFailed) Unwrap() []error { return []error{errSilent, e.first} }
 // offered is how many names are offered at once: nobody reads more.
 const offered = 1000
 
-// completeMachines offers to the shell the names of machines that begin with what was typed. In the
-// time that a person waits, it may not come to the end of a large fleet; what it has found by then
-// is offered.
+// completeMachines offers to the shell the names of machines that begin with what was typed.
 func (a *app) completeMachines(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
-		return eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: 1000}, func(page []*fleetv1.Machine) (more bool) {
+	return a.completed(cmd, func(ctx context.Context, client fleetClient) (names []string, err error) {
+		err = eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
 			for _, m := range page {
 				names = offer(names, typed, machineName(m), m.GetState())
 			}
 			return len(names) < offered
 		})
+		return names, err
+	})
+}
+
+// completed is what the control plane has to offer to the shell. In the time that a person waits,
+// it may not come to the end of a large fleet; what it has found by then is offered.
+func (a *app) completed(cmd *cobra.Command, find func(ctx context.Context, client fleetClient) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) (err error) {
+		names, err = find(ctx, client)
+		return err
 	})
 	if err != nil && len(names) == 0 && !errors.Is(err, context.Canceled) {
 		cobra.CompDebugln(err.Error(), false)
@@ -155,12 +163,14 @@ func offer(names []string, typed, name, what string) []string {
 	return append(names, name)
 }
 
-// completeMachine completes the one argument of a command that takes one machine.
-func (a *app) completeMachine(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// firstArgument completes the first argument of a command alone.
+func firstArgument(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, args, typed)
 	}
-	return a.completeMachines(cmd, args, prefix)
 }
 
 // machineName returns the host name, else the ID: whichever is easiest to type.

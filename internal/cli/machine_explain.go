@@ -18,7 +18,7 @@ func (a *app) machineExplainCommand() *cobra.Command {
 that the loops act on.`,
 		Example:           `  ironherd machine explain herd-0007`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeMachine,
+		ValidArgsFunction: firstArgument(a.completeMachines),
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.ExplainMachineResponse, error) {
 		return client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: args[0]})

@@ -28,7 +28,7 @@ it had, for as long as history is kept (janitor.keep_history).`,
 		Example: `  ironherd machine history herd-0007
   ironherd machine history herd-0007 --limit 1000 -o yaml`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeMachine,
+		ValidArgsFunction: firstArgument(a.completeMachines),
 	}
 	cmd.Flags().Int32Var(&limit, "limit", defaultHistory, historyLimitUsage)
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)

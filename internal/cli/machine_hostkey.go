@@ -24,7 +24,7 @@ func (a *app) hostKeyShowCommand() *cobra.Command {
 		Short:             "Show the known host keys, and the one that was refused",
 		Example:           `  ironherd machine host-key show herd-0007`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeMachine,
+		ValidArgsFunction: firstArgument(a.completeMachines),
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.GetHostKeysResponse, error) {
 		return client.GetHostKeys(ctx, &fleetv1.GetHostKeysRequest{Machine: args[0]})
@@ -52,7 +52,7 @@ or its provider says: accepting the key of somebody in between hands them the ma
   ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q --reason "reinstalled by hand"
   ironherd machine host-key accept herd-0007 SHA256:OUOvNv5rkEw/YC6sBk2muPHRUDuXrzo3JbmIezdPW8Q --reason "reinstalled by hand" -o json`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeMachine,
+		ValidArgsFunction: firstArgument(a.completeMachines),
 	}
 	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
 		request := &fleetv1.AcceptHostKeyRequest{Machine: args[0], Fingerprint: args[1], Reason: reason}

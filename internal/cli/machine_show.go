@@ -21,7 +21,7 @@ func (a *app) machineShowCommand() *cobra.Command {
   ironherd machine show herd-0007 -o json | jq .hardware.blockDevices
   ironherd machine show herd-0007 -o json | jq -r .image.digest`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeMachine,
+		ValidArgsFunction: firstArgument(a.completeMachines),
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.GetMachineResponse, error) {
 		return client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: args[0]})

@@ -25,7 +25,7 @@ func (a *app) providerShowCommand() *cobra.Command {
 		Short:             "Show a provider: how its last pass went, which entries of its list are left alone, and what capacity is not used, and why",
 		Example:           `  ironherd provider show rack`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.Provider, error) {
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{KeptOutOf: args[0]})

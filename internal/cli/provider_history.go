@@ -21,7 +21,7 @@ here, and the penalties of its capacity. With --passes it tells the passes that 
 		Example: `  ironherd provider history metal --limit 20
   ironherd provider history metal --passes`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	cmd.Flags().Int32Var(&limit, "limit", defaultHistory, historyLimitUsage)
 	cmd.Flags().BoolVar(&passes, "passes", false, "also tell the passes that finished")

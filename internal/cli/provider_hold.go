@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -23,7 +22,7 @@ machines that are there are looked after as before.`,
 		Example: `  ironherd provider pause metal --reason "the bill"
   ironherd provider pause metal --reason "the bill" -o json`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
 		request := &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason}
@@ -39,7 +38,7 @@ func (a *app) providerResumeCommand() *cobra.Command {
 		Example: `  ironherd provider resume metal --reason "paid"
   ironherd provider resume metal --reason "paid" -o json`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
 		request := &fleetv1.ResumeProviderRequest{Provider: args[0], Reason: reason}
@@ -62,7 +61,7 @@ host in again, and it is looked after as every other machine. ironherd provider 
   ironherd provider retry rack --capacity node3,node4 --reason "the other team has given them back"
   ironherd provider retry metal -o json`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	cmd.Flags().StringSliceVar(&capacities, "capacity", nil, "let this capacity be used again, and do nothing else; may be given more than once")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for history (required with --capacity)")
@@ -113,7 +112,7 @@ a discrepancy until it is adopted. Where a provider was renamed, give it its old
   ironherd provider forget oldlab --reason "the lab is closed"
   ironherd provider forget oldlab --reason "the lab is closed" -o json`,
 		Args:              exactly,
-		ValidArgsFunction: a.completeProvider,
+		ValidArgsFunction: firstArgument(a.completeProviders),
 	}
 	return a.withReason(cmd, "why, for history (required)", func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
 		request := &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason}
@@ -165,26 +164,4 @@ func (a *app) completeProviders(cmd *cobra.Command, _ []string, typed string) ([
 		}
 		return names, err
 	})
-}
-
-// completed is what a control plane that answers quickly has to offer to the shell.
-func (a *app) completed(cmd *cobra.Command, offered func(ctx context.Context, client fleetClient) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) (err error) {
-		names, err = offered(ctx, client)
-		return err
-	})
-	if err != nil {
-		cobra.CompDebugln(err.Error(), false)
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeProvider completes the one argument of a command that takes one provider.
-func (a *app) completeProvider(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeProviders(cmd, args, typed)
 }

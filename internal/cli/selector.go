@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -147,9 +146,8 @@ func eachPage(
 // completeFrom returns what offers words of the machines to the shell.
 func (a *app) completeFrom(wordsOf func(*fleetv1.Machine) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		var words []string
-		err := a.ask(cmd, 2*time.Second, func(ctx context.Context, client fleetClient) error {
-			return eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
+		return a.completed(cmd, func(ctx context.Context, client fleetClient) (words []string, err error) {
+			err = eachPage(ctx, client, 0, &fleetv1.ListMachinesRequest{PageSize: pageSize}, func(page []*fleetv1.Machine) (more bool) {
 				for _, m := range page {
 					for _, word := range wordsOf(m) {
 						if word != "" && !slices.Contains(words, word) {
@@ -159,13 +157,9 @@ func (a *app) completeFrom(wordsOf func(*fleetv1.Machine) []string) cobra.Comple
 				}
 				return len(words) < offered
 			})
+			slices.Sort(words)
+			return words, err
 		})
-		if err != nil && len(words) == 0 && !errors.Is(err, context.Canceled) {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
-		slices.Sort(words)
-		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
