@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -47,22 +48,15 @@ func ParseMachineID(s string) (MachineID, error) {
 	return MachineID(id.String()), nil
 }
 
+var providerName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
+
 // ParseProviderName checks that s can name a provider instance: 1 to 40 of [a-z0-9-], starting with
 // a letter. The error is of kind Invalid.
 func ParseProviderName(s string) (ProviderName, error) {
-	if s == "" || len(s) > 40 || s[0] < 'a' || s[0] > 'z' {
-		return "", badProviderName(s)
-	}
-	for _, r := range s {
-		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
-			return "", badProviderName(s)
-		}
+	if !providerName.MatchString(s) {
+		return "", Errorf(KindInvalid, "%q cannot name a provider: use 1 to 40 lower-case letters, digits and hyphens, a letter first", s)
 	}
 	return ProviderName(s), nil
-}
-
-func badProviderName(s string) error {
-	return Errorf(KindInvalid, "%q cannot name a provider: use 1 to 40 lower-case letters, digits and hyphens, a letter first", s)
 }
 
 func newUUID() string {
