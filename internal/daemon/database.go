@@ -130,6 +130,15 @@ func openExisting(ctx context.Context, c config.Config, mayBeEmpty bool) (bmdb.E
 	return engine, nil
 }
 
+// openBMDB opens what openExisting finds, for whoever is no control plane.
+func openBMDB(ctx context.Context, c config.Config) (*bmdb.DB, error) {
+	engine, err := openExisting(ctx, c, false)
+	if err != nil {
+		return nil, err
+	}
+	return bmdb.Open(ctx, engine, bmdb.Options{Logger: slog.New(slog.DiscardHandler)})
+}
+
 func noBMDB(path string) error {
 	return fleet.Errorf(fleet.KindNotFound, "there is no Bare Metal Database in %s", path)
 }
@@ -139,11 +148,7 @@ func noBMDB(path string) error {
 // older or newer than that of this binary; KindNotFound when there is none. Where not all of it
 // could be checked, what was found is beside the error.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
-	engine, err := openExisting(ctx, c, false)
-	if err != nil {
-		return nil, err
-	}
-	db, err := bmdb.Open(ctx, engine, bmdb.Options{Logger: slog.New(slog.DiscardHandler)})
+	db, err := openBMDB(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -178,11 +183,7 @@ type Withheld struct {
 // AcceptRestore records that a database which looks restored or copied is the one to go on with;
 // unless sure, only when nothing would go on by that. Its errors are those of CheckDatabase.
 func AcceptRestore(ctx context.Context, c config.Config, actor string, sure bool) (r Restored, err error) {
-	engine, err := openExisting(ctx, c, false)
-	if err != nil {
-		return r, err
-	}
-	db, err := bmdb.Open(ctx, engine, bmdb.Options{Logger: slog.New(slog.DiscardHandler)})
+	db, err := openBMDB(ctx, c)
 	if err != nil {
 		return r, err
 	}
