@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,11 +130,9 @@ func (a *app) agentExecutable() string {
 }
 
 func (a *app) demo(ctx context.Context, o demo.Options, f demoFlags) (err error) {
-	logger := slog.New(slog.DiscardHandler)
-	if f.logLevel != "" {
-		if logger, err = a.logger(config.Log{Level: f.logLevel, Format: "auto"}); err != nil {
-			return err
-		}
+	logger, err := a.loggerAt(f.logLevel)
+	if err != nil {
+		return err
 	}
 	d, err := demo.Open(ctx, o, logger)
 	if err != nil {

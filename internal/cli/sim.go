@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -124,11 +123,8 @@ type simReady struct {
 }
 
 func (a *app) sim(ctx context.Context, f simFlags) (err error) {
-	f.world.Logger = slog.New(slog.DiscardHandler)
-	if f.logLevel != "" {
-		if f.world.Logger, err = a.logger(config.Log{Level: f.logLevel, Format: "auto"}); err != nil {
-			return err
-		}
+	if f.world.Logger, err = a.loggerAt(f.logLevel); err != nil {
+		return err
 	}
 	if f.world.Dir, err = filepath.Abs(f.world.Dir); err != nil {
 		return fleet.Errorf(fleet.KindInvalid, "--dir: %w", err)
