@@ -122,7 +122,7 @@ func kindOfCode(code connect.Code) fleet.Kind {
 // failureLines returns what to print about a failure, one sentence a line.
 func failureLines(err error) []string {
 	if faults, ok := errors.AsType[config.Faults](err); ok {
-		lines := config.Explain(faults)
+		lines := faults.Lines()
 		if len(lines) > 1 {
 			lines = append(lines, plural(len(lines), "fault")+" in the configuration")
 		}

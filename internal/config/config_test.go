@@ -37,7 +37,7 @@ func faults(t *testing.T, content string, environ ...string) []string {
 		t.Fatalf("loading gave %v, want an error of kind invalid", err)
 	}
 	var lines []string
-	for _, line := range config.Explain(err) {
+	for _, line := range strings.Split(err.Error(), "\n") {
 		lines = append(lines, strings.ReplaceAll(line, directory(line), ""))
 	}
 	return lines

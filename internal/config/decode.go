@@ -70,7 +70,7 @@ func (d *document) decodeStruct(n *yaml.Node, key string, value reflect.Value) {
 		seen[name.Value] = name.Line
 		field, ok := find(fields, name.Value)
 		if !ok {
-			d.fault(name, path, "there is no such key%s", suggest(name.Value, names(fields)))
+			d.fault(name, path, "there is no such key%s", suggest(name.Value, names(fields), 2, ": the keys here are "+enumerate(names(fields))))
 			continue
 		}
 		d.places[path] = d.placeOf(name)

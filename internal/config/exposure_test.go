@@ -137,7 +137,7 @@ func TestListeningToOthersNeedsAToken(t *testing.T) {
 		if err == nil {
 			return nil
 		}
-		return config.Explain(err)
+		return strings.Split(err.Error(), "\n")
 	}
 	listening := func(address, file string) string {
 		return minimal + "operator_api: {listen: '" + address + "', tokens_file: " + file + "}\n"

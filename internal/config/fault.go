@@ -39,14 +39,16 @@ func (f Fault) Error() string {
 // kind Invalid.
 type Faults []Fault
 
-// Error lists the faults, one a line.
-func (f Faults) Error() string {
+// Lines formats the faults for people, one a line.
+func (f Faults) Lines() []string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
 		lines[i] = fault.Error()
 	}
-	return strings.Join(lines, "\n")
+	return lines
 }
+
+func (f Faults) Error() string { return strings.Join(f.Lines(), "\n") }
 
 // Pass reports whether all of them may be over by themselves: whoever loads the configuration again
 // may find none.

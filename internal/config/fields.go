@@ -105,9 +105,10 @@ func visitValues(t reflect.Type, prefix string, visit func(path string, t reflec
 	}
 }
 
-// suggest continues "there is no such key" with what may have been meant.
-func suggest(name string, known []string) string {
-	best, least := "", 3
+// suggest continues "there is no such key" with what may have been meant: the first of the known
+// names that are closest, at most that far away. Where none is, it says otherwise.
+func suggest(name string, known []string, most int, otherwise string) string {
+	best, least := "", most+1
 	for _, k := range known {
 		if d := distance(name, k); d < least {
 			best, least = k, d
@@ -116,7 +117,7 @@ func suggest(name string, known []string) string {
 	if best != "" {
 		return "; did you mean " + best + "?"
 	}
-	return ": the keys here are " + enumerate(known)
+	return otherwise
 }
 
 func enumerate(all []string) string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -196,7 +197,8 @@ func (d *document) overrideFromEnvironment(environ []string) {
 			d.override(key, absoluteFile(key, value), "environment "+name)
 		case serviceLink.MatchString(name):
 		default:
-			d.faultAt(place{source: "environment"}, name, "there is no such variable%s", suggestVariable(name, known))
+			d.faultAt(place{source: "environment"}, name, "there is no such variable%s", suggest(name, slices.Sorted(maps.Keys(known)), 3,
+				": unset it, or see reference/config.md in the docs for those that there are"))
 		}
 	}
 }
@@ -217,19 +219,6 @@ func absoluteFile(key, value string) string {
 	return value
 }
 
-func suggestVariable(name string, known map[string]string) string {
-	best, least := "", 4
-	for candidate := range known {
-		if n := distance(name, candidate); n < least || n == least && candidate < best {
-			best, least = candidate, n
-		}
-	}
-	if best == "" {
-		return ": unset it, or see reference/config.md in the docs for those that there are"
-	}
-	return "; did you mean " + best + "?"
-}
-
 func (d *document) overrideFromFlags(flags []Override) {
 	var keys []string
 	visitValues(reflect.TypeFor[Config](), "", func(key string, _ reflect.Type) { keys = append(keys, key) })
@@ -246,16 +235,7 @@ func suggestKey(key string, known []string) string {
 	if strings.HasPrefix(key, "providers") {
 		return ": lists of sections are written in the file"
 	}
-	best, least := "", 4
-	for _, candidate := range known {
-		if n := distance(key, candidate); n < least {
-			best, least = candidate, n
-		}
-	}
-	if best == "" {
-		return ": see reference/config.md in the docs for those that there are"
-	}
-	return "; did you mean " + best + "?"
+	return suggest(key, known, 3, ": see reference/config.md in the docs for those that there are")
 }
 
 // faultsOf records what a component's Validate returned. Each fault begins with its key, relative
@@ -275,16 +255,4 @@ func (d *document) faultsOf(section string, err error) {
 
 func (d *document) reported(key string) bool {
 	return slices.ContainsFunc(d.faults, func(f Fault) bool { return f.Key == key })
-}
-
-// Explain formats an error of Load for people: one line for each fault.
-func Explain(err error) []string {
-	if faults, ok := errors.AsType[Faults](err); ok {
-		lines := make([]string, len(faults))
-		for i, f := range faults {
-			lines[i] = f.Error()
-		}
-		return lines
-	}
-	return []string{fmt.Sprint(err)}
 }

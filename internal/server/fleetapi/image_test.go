@@ -180,5 +180,5 @@ func throughConfig(t *testing.T, image fleet.Image, disk fleet.DiskSelector) str
 	if _, faulty := errors.AsType[config.Faults](err); !faulty {
 		t.Fatal(err)
 	}
-	return strings.Join(config.Explain(err), "\n")
+	return err.Error()
 }
