@@ -30,7 +30,10 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	if err != nil {
 		id = nobodyID // so that a malformed ID takes as long as an unknown one
 	}
-	a, confirmed := s.agents.lookup(id, conn.key, generation)
+	a, confirmed := s.agents.lookup(id, conn.key)
+	if a != nil && a.identity.TakeoverGeneration != generation {
+		a = nil
+	}
 	if a != nil && confirmed < s.recheck() {
 		conn.limited.AdmitFor(string(id))
 		return a, nil
@@ -44,7 +47,7 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 		return nil, s.failure(ctx, "read the agent's identity", id, err)
 	}
 	s.agents.dropUnless(id, identity)
-	if !fits(identity, conn.key, generation) {
+	if !fits(identity, conn.key) || identity.TakeoverGeneration != generation {
 		return nil, s.refuse(ctx, id, generation)
 	}
 	conn.limited.AdmitFor(string(id))
@@ -61,14 +64,14 @@ func (s *Server) recognized(ctx context.Context, machine string, key ed25519.Pub
 	if err != nil {
 		return "", false
 	}
-	known, confirmed := s.agents.holds(id, key)
-	if known && confirmed < s.recheck() {
+	a, confirmed := s.agents.lookup(id, key)
+	if a != nil && confirmed < s.recheck() {
 		return id, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
 	defer cancel()
-	identity, err := s.identity(ctx, id, known)
-	return id, err == nil && fits(identity, key, identity.TakeoverGeneration)
+	identity, err := s.identity(ctx, id, a != nil)
+	return id, err == nil && fits(identity, key)
 }
 
 // recheck returns how long a remembered identity is good for. Agents that speak less often than

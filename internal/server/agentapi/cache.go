@@ -42,10 +42,17 @@ type agent struct {
 	// Guarded by the cache's lock.
 	verifiedAt time.Time // when the BMDB last said that this identity is the current one
 	heardAt    time.Time
-	wanted     bool // the sweep found that the machine wants an install
-	leaving    bool // the sweep found that the agent may be wanted to leave
+	hints      [2]bool // what the sweep has found of the machine, by hint
 	progress   *agentv1.InstallProgress
 }
+
+// hint is what the sweep finds of a machine, so that its agent's next call asks the BMDB about it.
+type hint int
+
+const (
+	hintInstall hint = iota // the machine wants an install
+	hintLeave               // the agent may be wanted to leave
+)
 
 // attempt names one attempt at one install.
 type attempt struct {
@@ -69,10 +76,10 @@ func (a *agent) lock(ctx context.Context) error {
 
 func (a *agent) unlock() { <-a.mutex }
 
-// fits says whether a caller is this agent. It takes the same time for every key.
-func fits(identity bmdb.AgentIdentity, key ed25519.PublicKey, generation fleet.TakeoverGeneration) bool {
+// fits says whether a caller has the key of this agent. It takes the same time for every key.
+func fits(identity bmdb.AgentIdentity, key ed25519.PublicKey) bool {
 	same := subtle.ConstantTimeCompare(identity.PublicKey, key) == 1
-	return same && len(key) == ed25519.PublicKeySize && identity.TakeoverGeneration == generation
+	return same && len(key) == ed25519.PublicKeySize
 }
 
 // agentCache remembers the agents that have spoken lately: never more than the BMDB has machines.
@@ -88,27 +95,16 @@ func newAgentCache(config Config) *agentCache {
 	return &agentCache{config: config, agents: map[fleet.MachineID]*agent{}, unflushed: map[fleet.MachineID]*agent{}}
 }
 
-// lookup returns the agent whose remembered identity fits the caller, nil where none does, and how
-// long ago the BMDB has confirmed it.
-func (c *agentCache) lookup(id fleet.MachineID, key ed25519.PublicKey, generation fleet.TakeoverGeneration) (*agent, time.Duration) {
+// lookup returns the agent whose remembered key is the caller's, whatever the takeover generation,
+// and how long ago the BMDB has confirmed it; nil where none has that key.
+func (c *agentCache) lookup(id fleet.MachineID, key ed25519.PublicKey) (*agent, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.agents[id]
-	if a == nil || !fits(a.identity, key, generation) {
+	if a == nil || !fits(a.identity, key) {
 		return nil, 0
 	}
 	return a, time.Since(a.verifiedAt)
-}
-
-// holds is lookup for a caller of any takeover generation.
-func (c *agentCache) holds(id fleet.MachineID, key ed25519.PublicKey) (known bool, confirmed time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a := c.agents[id]
-	if a == nil || !fits(a.identity, key, a.identity.TakeoverGeneration) {
-		return false, 0
-	}
-	return true, time.Since(a.verifiedAt)
 }
 
 // remember returns the agent of an identity that the BMDB has just confirmed.
@@ -193,44 +189,24 @@ func (c *agentCache) seen(taken map[fleet.MachineID]*agent) []bmdb.Seen {
 	return seen
 }
 
-// markWanted marks the agents whose machines want an install.
-func (c *agentCache) markWanted(ids []fleet.MachineID) {
+// mark gives the agents of machines a hint.
+func (c *agentCache) mark(h hint, ids []fleet.MachineID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
 		if a := c.agents[id]; a != nil {
-			a.wanted = true
+			a.hints[h] = true
 		}
 	}
 }
 
-// markLeaving marks the agents that may be wanted to leave.
-func (c *agentCache) markLeaving(ids []fleet.MachineID) {
+// take returns and clears a hint.
+func (c *agentCache) take(h hint, a *agent) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range ids {
-		if a := c.agents[id]; a != nil {
-			a.leaving = true
-		}
-	}
-}
-
-// takeLeaving returns and clears that mark.
-func (c *agentCache) takeLeaving(a *agent) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	leaving := a.leaving
-	a.leaving = false
-	return leaving
-}
-
-// takeWanted returns and clears that mark.
-func (c *agentCache) takeWanted(a *agent) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	wanted := a.wanted
-	a.wanted = false
-	return wanted
+	given := a.hints[h]
+	a.hints[h] = false
+	return given
 }
 
 // dropSilent forgets the agents that have not spoken for so long. It returns how many are left, and

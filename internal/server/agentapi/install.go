@@ -142,7 +142,7 @@ func (s *Server) leaveMachine(
 	ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, install *agentv1.InstallRequest,
 ) (*agentv1.LeaveMachine, error) {
 	inMemory := req.GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
-	if hint := s.agents.takeLeaving(a) || a.checkLeave; !hint || !inMemory || install != nil || req.GetInstallProgress() != nil {
+	if hint := s.agents.take(hintLeave, a) || a.checkLeave; !hint || !inMemory || install != nil || req.GetInstallProgress() != nil {
 		return nil, nil
 	}
 	why, err := s.db.LeaveOrder(ctx, a.identity)
@@ -178,7 +178,7 @@ func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.Heartbe
 	// This heartbeat was sent before the answer to another one handed an attempt out, so the agent
 	// cannot have known of it.
 	stale := arrived.Before(a.handedOutAt)
-	if busy || stale || !a.checkInstall && !lost && !s.agents.takeWanted(a) {
+	if busy || stale || !a.checkInstall && !lost && !s.agents.take(hintInstall, a) {
 		return nil, nil
 	}
 	if lost && !a.reports.Allow() {

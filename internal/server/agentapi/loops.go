@@ -136,14 +136,14 @@ func (s *Server) sweepEvery(ctx context.Context) {
 // that are being installed or given back, whose agents refuse to install, or that are in
 // quarantine: that state hides the others.
 func (s *Server) sweep(ctx context.Context) error {
-	if err := s.eachPage(ctx, s.agents.markWanted, fleet.StateInstalling, fleet.StateRefused); err != nil {
+	if err := s.mark(ctx, hintInstall, fleet.StateInstalling, fleet.StateRefused); err != nil {
 		return err
 	}
-	return s.eachPage(ctx, s.agents.markLeaving, fleet.StateReturning, fleet.StateReleasing, fleet.StateQuarantined)
+	return s.mark(ctx, hintLeave, fleet.StateReturning, fleet.StateReleasing, fleet.StateQuarantined)
 }
 
-// eachPage does something with the machines that are in one of the states, a page at a time.
-func (s *Server) eachPage(ctx context.Context, do func([]fleet.MachineID), states ...fleet.State) error {
+// mark gives the agents of the machines that are in one of the states a hint, a page at a time.
+func (s *Server) mark(ctx context.Context, h hint, states ...fleet.State) error {
 	filter := bmdb.MachineFilter{States: states, Limit: sweepPage}
 	for {
 		rows, err := s.db.ListMachines(ctx, filter)
@@ -154,7 +154,7 @@ func (s *Server) eachPage(ctx context.Context, do func([]fleet.MachineID), state
 		for i, row := range rows {
 			ids[i] = row.ID
 		}
-		do(ids)
+		s.agents.mark(h, ids)
 		if len(rows) < sweepPage {
 			return nil
 		}
