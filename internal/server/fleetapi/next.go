@@ -22,7 +22,8 @@ const (
 
 // nextStep says who acts next on the machine, by when, and what a person would type.
 func (j judged) nextStep() *fleetv1.NextStep {
-	if role := j.unserved(); role != "" {
+	command, what := j.operators()
+	if role := j.unserved(command, what); role != "" {
 		nobody := lifecycle.NobodyServes(j.record.Provider, role)
 		if j.env.Abandoned {
 			nobody = lifecycle.NobodyServes(j.record.Provider)
@@ -33,7 +34,7 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		}
 		return &fleetv1.NextStep{Who: whoOperator, What: what}
 	}
-	if command, what := j.operators(); what != "" {
+	if what != "" {
 		return &fleetv1.NextStep{Who: whoOperator, What: what, Command: command}
 	}
 	r := j.record
@@ -62,11 +63,10 @@ func (j judged) nextStep() *fleetv1.NextStep {
 }
 
 // unserved returns the role without which the machine does not get on, and that nobody has for its
-// provider; "" where there is none, or where a person comes first.
-func (j judged) unserved() fleet.Role {
+// provider; "" where there is none, or where a person comes first, as operators tells.
+func (j judged) unserved(command, what string) fleet.Role {
 	d, wanted := j.plan.Next()
 	role := j.needed(d)
-	command, what := j.operators()
 	switch {
 	case j.plan.State == fleet.StateMaintenance && j.record.Maintenance.Until != nil, operation(command):
 		role = fleet.RoleOperations
@@ -116,18 +116,15 @@ func (j judged) waitedFor(d lifecycle.Decision) string {
 // operators returns what a person has to do, where only a person gets the machine on, and the
 // command for it; both empty where nobody has to.
 func (j judged) operators() (command, what string) {
-	r, id := j.record, j.record.ID
-	verb := func(words string, more ...string) string {
-		return fmt.Sprintf("ironherd machine %s %s --reason WHY", words, strings.Join(append([]string{string(id)}, more...), " "))
-	}
+	r := j.record
 	asked := r.OpenOperation() != nil // what was asked for comes first
 	switch j.refusedHostKey() {
 	case fleet.ProcessAgentStart:
-		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
+		return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
 	case fleet.ProcessProbe:
-		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
+		return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
 	case fleet.ProcessOperation:
-		return verb("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the host is given back"
+		return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the host is given back"
 	}
 	if j.plan.State == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now) {
 		return j.letUsIn()
@@ -135,15 +132,15 @@ func (j judged) operators() (command, what string) {
 	switch j.plan.State {
 	case fleet.StateQuarantined, fleet.StateMissing:
 		if !asked {
-			return j.setAside(verb)
+			return j.setAside()
 		}
 	case fleet.StateFailed:
 		switch {
 		case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
 		case slices.Contains(r.Levers, fleet.LeverRelease) && inMaintenance(r):
-			return verb("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", verb("replace"))
+			return j.command("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))
 		case slices.Contains(r.Levers, fleet.LeverRelease):
-			return verb("replace"), "the machine is given back, and another one may be created"
+			return j.command("replace"), "the machine is given back, and another one may be created"
 		default:
 			return "", fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)
 		}
@@ -158,7 +155,7 @@ func (j judged) operators() (command, what string) {
 		}
 	case fleet.StateSilent:
 		if lifecycle.OnlyStarts(r, j.env, j.now) && (!asked || lifecycle.RefusesUs(r, j.env, j.now)) {
-			return j.restartsSilent(verb)
+			return j.restartsSilent()
 		}
 		if j.stopped() {
 			hold := j.env.RecoveryHold
@@ -166,33 +163,38 @@ func (j judged) operators() (command, what string) {
 		}
 	case fleet.StateUnreachable:
 		if !asked {
-			return j.restartsUnreachable(verb)
+			return j.restartsUnreachable()
 		}
 	case fleet.StateOff:
 		if !asked {
-			return verb("power on"), "the machine is switched on"
+			return j.command("power on"), "the machine is switched on"
 		}
 	case fleet.StateProvisioning:
 		switch restart := lifecycle.RestartVerb(r); {
 		case !lifecycle.StaysOff(r, j.env, j.now):
 		case restart != "":
-			return verb(restart), "the machine is switched on"
+			return j.command(restart), "the machine is switched on"
 		default:
 			return "", fmt.Sprintf("%s cannot switch it on: switch it on yourself", r.Provider)
 		}
 	case fleet.StateMaintenance:
 		if r.Maintenance.Until == nil {
-			return verb("maintenance end"), "the maintenance ends"
+			return j.command("maintenance end"), "the maintenance ends"
 		}
 	case fleet.StateRefused:
 		if !asked || !lifecycle.NotUnderstood(r) {
-			return j.refused(verb)
+			return j.refused()
 		}
 	}
 	if j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()) {
 		return "", "what is to be done waits because the database looks restored or copied: " + toAccept
 	}
 	return "", ""
+}
+
+// command is what a person types to have that done to the machine.
+func (j judged) command(verb string, more ...string) string {
+	return fmt.Sprintf("ironherd machine %s %s --reason WHY", verb, strings.Join(append([]string{string(j.record.ID)}, more...), " "))
 }
 
 // toAccept is what a person does about a database that looks restored or copied. It is no command
@@ -213,13 +215,13 @@ func (j judged) stopped() bool {
 }
 
 // restartsSilent is operators for a silent machine on which nothing but starting an agent is tried.
-func (j judged) restartsSilent(verb func(words string, more ...string) string) (command, what string) {
+func (j judged) restartsSilent() (command, what string) {
 	r := j.record
 	switch restart := lifecycle.RestartVerb(r); {
 	case lifecycle.RefusesUs(r, j.env, j.now):
 		return j.letUsIn()
 	case restart != "":
-		return verb(restart), "the machine is restarted; an agent is started as soon as it answers"
+		return j.command(restart), "the machine is restarted; an agent is started as soon as it answers"
 	}
 	return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
 }
@@ -248,18 +250,18 @@ func (j judged) refusedHostKey() fleet.Process {
 }
 
 // restartsUnreachable is operators for an installed system that does not answer.
-func (j judged) restartsUnreachable(verb func(words string, more ...string) string) (command, what string) {
+func (j judged) restartsUnreachable() (command, what string) {
 	switch restart := lifecycle.RestartVerb(j.record); {
 	case restart == "power on":
-		return verb(restart), "the machine is switched on; nothing is done to it otherwise"
+		return j.command(restart), "the machine is switched on; nothing is done to it otherwise"
 	case restart != "":
-		return verb(restart), "the machine is restarted; nothing is done to it otherwise"
+		return j.command(restart), "the machine is restarted; nothing is done to it otherwise"
 	}
 	return "", fmt.Sprintf("%s cannot restart it: restart it yourself", j.record.Provider)
 }
 
 // refused is operators for a machine whose agent has refused an install.
-func (j judged) refused(verb func(words string, more ...string) string) (command, what string) {
+func (j judged) refused() (command, what string) {
 	r := j.record
 	switch restart := lifecycle.RestartVerb(r); {
 	case !lifecycle.NotUnderstood(r):
@@ -268,7 +270,7 @@ func (j judged) refused(verb func(words string, more ...string) string) (command
 		return lifecycle.Overwrite(r), "the agent writes the disk if that asks for nothing new; nothing may boot from it, and then no agent is started after a restart" +
 			untilThen(r)
 	case restart != "":
-		return verb(restart), "the machine is restarted, and another agent is started on it" + untilThen(r)
+		return j.command(restart), "the machine is restarted, and another agent is started on it" + untilThen(r)
 	}
 	return "", fmt.Sprintf("%s cannot restart it: restart it yourself, and another agent is started on it", r.Provider) + untilThen(r)
 }
@@ -287,21 +289,21 @@ func untilThen(r fleet.Record) string {
 
 // setAside is operators for a machine that is in quarantine, or that its provider does not have any
 // more.
-func (j judged) setAside(verb func(words string, more ...string) string) (command, what string) {
+func (j judged) setAside() (command, what string) {
 	switch missing := j.plan.State == fleet.StateMissing; {
 	case missing && lifecycle.Listed(j.record):
 		return "ironherd discrepancy list", fmt.Sprintf("it says what ends that; only where the host is given up, or is to be installed anew, "+
-			"`%s` removes the machine here", verb("forget"))
+			"`%s` removes the machine here", j.command("forget"))
 	case missing:
-		return verb("forget"), "the machine is removed here"
+		return j.command("forget"), "the machine is removed here"
 	}
-	return verb("unquarantine"), j.unquarantined(verb("replace"))
+	return j.command("unquarantine"), j.unquarantined()
 }
 
 // unquarantined says what comes of the end of the quarantine. Where recovery has given the machine
 // up, that is the same ladder again; a provider that can restart machines can also take this one
 // back. A list of hosts cannot, unless the host answers.
-func (j judged) unquarantined(replace string) string {
+func (j judged) unquarantined() string {
 	r := j.record
 	if !lifecycle.QuarantinedByRecovery(r) {
 		return "work comes back to the machine"
@@ -311,7 +313,7 @@ func (j judged) unquarantined(replace string) string {
 		what += ": " + taken
 	}
 	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" && !inMaintenance(r) {
-		what += fmt.Sprintf("; if its hardware is broken, `%s` gives it back instead, and another one may be created", replace)
+		what += fmt.Sprintf("; if its hardware is broken, `%s` gives it back instead, and another one may be created", j.command("replace"))
 	}
 	return what
 }
