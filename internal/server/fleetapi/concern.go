@@ -66,24 +66,20 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		switch n := summary.States[state]; {
 		case n == 0:
 		case state.Trouble():
-			all = append(all, &fleetv1.Concern{
-				Kind: concernState, Subject: string(state), Count: int64(n), Text: fmt.Sprintf("%d %s", n, state),
-			})
+			all = append(all, concern(concernState, string(state), n, "%d %s", n, state)...)
 		case state.Moving():
 			late, since, err := s.db.CountLate(ctx, state, summary.At.Add(-lateAfter))
 			if err != nil {
 				return nil, err
 			}
 			if late > 0 {
-				all = append(all, &fleetv1.Concern{
-					Kind: concernLate, Subject: string(state), Count: int64(late),
-					Text: fmt.Sprintf("%d %s for more than %s, the oldest for %s", late, state, words(lateAfter), words(summary.At.Sub(since))),
-				})
+				all = append(all, concern(concernLate, string(state), late,
+					"%d %s for more than %s, the oldest for %s", late, state, words(lateAfter), words(summary.At.Sub(since)))...)
 			}
 		}
 	}
 	if n := summary.Discrepancies; n > 0 {
-		all = append(all, &fleetv1.Concern{Kind: concernDiscrepancy, Count: int64(n), Text: countedUp(n, "discrepancy", "discrepancies")})
+		all = append(all, concern(concernDiscrepancy, "", n, "%s", countedUp(n, "discrepancy", "discrepancies"))...)
 	}
 	for _, p := range summary.Processes {
 		if slices.Contains(summary.Missing, p.Process.Role()) {
@@ -93,14 +89,29 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 			continue
 		}
 		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Startable() > 0 && age > overdueAfter {
-			all = append(all, &fleetv1.Concern{
-				Kind: concernOverdue, Subject: string(p.Process), Count: int64(p.Startable()),
-				Text: fmt.Sprintf("%s is overdue for %s, %s: no loop does it, or it is busy",
-					p.Process, words(age), countedUp(p.Startable(), "is waiting", "are waiting")),
-			})
+			all = append(all, concern(concernOverdue, string(p.Process), p.Startable(),
+				"%s is overdue for %s, %s: no loop does it, or it is busy", p.Process, words(age), countedUp(p.Startable(), "is waiting", "are waiting"))...)
 		}
 	}
 	return all, nil
+}
+
+// concern returns the one that is about so many things, in a list of its own.
+func concern(kind, subject string, count int, format string, args ...any) []*fleetv1.Concern {
+	return []*fleetv1.Concern{{Kind: kind, Subject: subject, Count: int64(count), Text: fmt.Sprintf(format, args...)}}
+}
+
+// ofMachines returns a concern about n machines, in a sentence about one or many of them, and what
+// to do about the first; none where n is zero.
+func ofMachines(kind string, n int, first fleet.MachineID, one, many, advice string) []*fleetv1.Concern {
+	if n == 0 {
+		return nil
+	}
+	which := one
+	if n > 1 {
+		which = countedUp(n, "", many)
+	}
+	return concern(kind, string(first), n, "%s: %s", which, fmt.Sprintf(advice, first))
 }
 
 // readOnly returns a concern while the database takes no changes, as with a full disk. Roles and
@@ -113,9 +124,7 @@ func (s *Service) readOnly(ctx context.Context) []*fleetv1.Concern {
 	if err == nil {
 		return nil
 	}
-	return []*fleetv1.Concern{{
-		Kind: concernDatabase, Count: 1, Text: fmt.Sprintf("%s: this control plane does nothing, and what is told of missing roles and listeners may come of that", err),
-	}}
+	return concern(concernDatabase, "", 1, "%s: this control plane does nothing, and what is told of missing roles and listeners may come of that", err)
 }
 
 // restored returns a concern while the database looks restored or copied.
@@ -123,11 +132,8 @@ func restored(env fleet.Environment) []*fleetv1.Concern {
 	if env.Restored == "" {
 		return nil
 	}
-	return []*fleetv1.Concern{{
-		Kind: concernRestored, Count: 1,
-		Text: fmt.Sprintf("the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`; %s",
-			env.Restored, toAccept),
-	}}
+	return concern(concernRestored, "", 1,
+		"the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`; %s", env.Restored, toAccept)
 }
 
 // violated returns a concern while the database breaks an invariant.
@@ -140,11 +146,8 @@ func (s *Service) violated() []*fleetv1.Concern {
 		return nil
 	}
 	first := found[0]
-	return []*fleetv1.Concern{{
-		Kind: concernFinding, Count: int64(len(found)),
-		Text: fmt.Sprintf("the check of the database has found %s, which the log has; the first one is of %s at %s: %s",
-			counted(len(found), "fault", "faults"), first.Invariant, first.Subject, first.Detail),
-	}}
+	return concern(concernFinding, "", len(found), "the check of the database has found %s, which the log has; the first one is of %s at %s: %s",
+		counted(len(found), "fault", "faults"), first.Invariant, first.Subject, first.Detail)
 }
 
 // deaf returns a concern while no agent listener is up, so that nothing is heard of any machine.
@@ -162,10 +165,7 @@ func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
 	if agents == 0 {
 		return nil
 	}
-	return []*fleetv1.Concern{{
-		Kind: concernListener, Count: int64(agents),
-		Text: fmt.Sprintf("no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines")),
-	}}
+	return concern(concernListener, "", agents, "no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines"))
 }
 
 // crowded returns a concern while agents do not get through to an agent listener, or did not until
@@ -175,26 +175,20 @@ func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
 	if !now.Before(env.ListenerFullUntil) {
 		return nil
 	}
-	return []*fleetv1.Concern{{
-		Kind: concernListener, Subject: "room", Count: 1,
-		Text: fmt.Sprintf("an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since %s: "+
-			"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
-			"max_connections_per_address (a fleet behind one address) or max_unadmitted, or keep out the strangers that its log names",
-			clock(env.ListenerFullSince, now)),
-	}}
+	return concern(concernListener, "room", 1, "an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since %s: "+
+		"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
+		"max_connections_per_address (a fleet behind one address) or max_unadmitted, or keep out the strangers that its log names",
+		clock(env.ListenerFullSince, now))
 }
 
 // missing returns a concern for each role that nobody has and that has something to do.
 func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
 	for _, role := range summary.Missing {
-		c := &fleetv1.Concern{Kind: concernRole, Subject: string(role), Count: 1}
+		count, effect := 1, ": many silent machines do not stop recovery, installs do not run out of time, and a new policy reaches no machine"
 		if p := summary.OfRole(role); p.Due > 0 {
-			c.Count = int64(p.Due)
-			c.Text = nobody(role, fmt.Sprintf(": %s is due %s", p.Process, countedUp(p.Due, "time", "times")))
-		} else {
-			c.Text = nobody(role, ": many silent machines do not stop recovery, installs do not run out of time, and a new policy reaches no machine")
+			count, effect = p.Due, fmt.Sprintf(": %s is due %s", p.Process, countedUp(p.Due, "time", "times"))
 		}
-		all = append(all, c)
+		all = append(all, concern(concernRole, string(role), count, "%s", nobody(role, effect))...)
 	}
 	return all
 }
@@ -207,53 +201,26 @@ func nobody(role fleet.Role, effect string) string {
 // refused returns a concern while hosts show keys that are not the known ones: the states of their
 // machines do not show it until they are late.
 func refused(summary bmdb.Summary) []*fleetv1.Concern {
-	n := summary.RefusedHostKeys
-	if n == 0 {
-		return nil
-	}
-	which := "a machine shows a host key that is not the known one, so no agent is started on it"
-	if n > 1 {
-		which = countedUp(n, "", "machines show host keys that are not the known ones, so no agent is started on them")
-	}
-	return []*fleetv1.Concern{{
-		Kind: concernHostKey, Subject: string(summary.FirstRefused), Count: int64(n),
-		Text: fmt.Sprintf("%s: `ironherd machine explain %s` tells what accepts it", which, summary.FirstRefused),
-	}}
+	return ofMachines(concernHostKey, summary.RefusedHostKeys, summary.FirstRefused,
+		"a machine shows a host key that is not the known one, so no agent is started on it",
+		"machines show host keys that are not the known ones, so no agent is started on them", "`ironherd machine explain %s` tells what accepts it")
 }
 
 // refusing returns a concern while hosts do not let us in, as where nobody has put our SSH key into
 // their authorized_keys. The states of their machines do not show it until they are late, either.
 func refusing(summary bmdb.Summary) []*fleetv1.Concern {
-	n := summary.Refusing
-	if n == 0 {
-		return nil
-	}
-	which := "a host does not let the control plane in, so no agent is started on it"
-	if n > 1 {
-		which = countedUp(n, "", "hosts do not let the control plane in, so no agent is started on them")
-	}
-	return []*fleetv1.Concern{{
-		Kind: concernRefusal, Subject: string(summary.FirstRefusing), Count: int64(n),
-		Text: fmt.Sprintf("%s: `ironherd machine explain %s` tells what it says", which, summary.FirstRefusing),
-	}}
+	return ofMachines(concernRefusal, summary.Refusing, summary.FirstRefusing,
+		"a host does not let the control plane in, so no agent is started on it",
+		"hosts do not let the control plane in, so no agent is started on them", "`ironherd machine explain %s` tells what it says")
 }
 
 // unasked returns a concern while installed systems cannot be asked whether they are up. That says
 // nothing of them, so their states stay as they were found.
 func unasked(summary bmdb.Summary) []*fleetv1.Concern {
-	n := summary.Unasked
-	if n == 0 {
-		return nil
-	}
-	which := "an installed system cannot be asked whether it is up"
-	if n > 1 {
-		which = countedUp(n, "", "installed systems cannot be asked whether they are up, the first")
-	}
-	return []*fleetv1.Concern{{
-		Kind: concernUnasked, Subject: string(summary.FirstUnasked), Count: int64(n),
-		Text: fmt.Sprintf("%s since %s: what is shown was found before; `ironherd machine explain %s` says why",
-			which, clock(summary.UnaskedSince, summary.At), summary.FirstUnasked),
-	}}
+	since := " since " + clock(summary.UnaskedSince, summary.At)
+	return ofMachines(concernUnasked, summary.Unasked, summary.FirstUnasked,
+		"an installed system cannot be asked whether it is up"+since,
+		"installed systems cannot be asked whether they are up, the first"+since, "what is shown was found before; `ironherd machine explain %s` says why")
 }
 
 // certificates returns a concern for each certificate of this process that has expired, or that
@@ -266,7 +233,7 @@ func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 				clock(c.Expires(), time.Time{}))
 		}
 		if text != "" {
-			all = append(all, &fleetv1.Concern{Kind: concernCertificate, Subject: c.Listener(), Count: 1, Text: text})
+			all = append(all, concern(concernCertificate, c.Listener(), 1, "%s", text)...)
 		}
 	}
 	return all
@@ -288,7 +255,7 @@ func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one on this control plane's host with `ironherd token create NAME --role ROLE`", last.Name,
 			words(last.Expires.Sub(now)), clock(last.Expires, time.Time{}))
 	}
-	return []*fleetv1.Concern{{Kind: concernToken, Count: 1, Text: text}}
+	return concern(concernToken, "", 1, "%s", text)
 }
 
 // api names the server of a certificate in a sentence.
@@ -332,17 +299,14 @@ func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
 		text += fmt.Sprintf("; where it is given up for good, `%s` removes its machines here, and then %s the rest",
 			bmdb.ForgetCommand(p.Name, p.Machines), remove)
 	}
-	return []*fleetv1.Concern{{Kind: concernProvider, Subject: string(p.Name), Count: 1, Text: text}}
+	return concern(concernProvider, string(p.Name), 1, "%s", text)
 }
 
 // failing returns a concern for a provider whose calls fail, until one succeeds.
 func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
 	for _, d := range p.Decisions {
 		if b := p.Failing(d.Process); b.Failures > 0 {
-			return []*fleetv1.Concern{{
-				Kind: concernProvider, Subject: string(p.Name), Count: 1,
-				Text: fmt.Sprintf("provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause),
-			}}
+			return concern(concernProvider, string(p.Name), 1, "provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause)
 		}
 	}
 	return nil
