@@ -18,8 +18,8 @@ const historyLimit = 200
 // machineView is one machine, by any of its names.
 type machineView struct{ ref string }
 
-func (v machineView) key() string  { return "machine/" + v.ref }
-func (v machineView) name() string { return v.ref }
+func (v machineView) Key() string  { return "machine/" + v.ref }
+func (v machineView) Name() string { return v.ref }
 func (machineView) tab() string    { return "machines" }
 
 func (v machineView) unknown() problem {

@@ -69,8 +69,8 @@ func stateNames() []string {
 	return names
 }
 
-func (v machinesView) key() string { return "machines?" + v.query().Encode() }
-func (machinesView) name() string  { return "Machines" }
+func (v machinesView) Key() string { return "machines?" + v.query().Encode() }
+func (machinesView) Name() string  { return "Machines" }
 func (machinesView) tab() string   { return "machines" }
 
 func (machinesView) unknown() problem {

@@ -13,8 +13,8 @@ import (
 // overviewView is the fleet at a glance.
 type overviewView struct{}
 
-func (overviewView) key() string  { return "overview" }
-func (overviewView) name() string { return "Fleet" }
+func (overviewView) Key() string  { return "overview" }
+func (overviewView) Name() string { return "Fleet" }
 func (overviewView) tab() string  { return "overview" }
 
 func (overviewView) unknown() problem {

@@ -17,10 +17,10 @@ import (
 // view is one thing that can be looked at. It is a value: requests for the same thing make equal
 // views.
 type view interface {
-	// key tells views apart.
-	key() string
-	// name is the title while there is no content yet.
-	name() string
+	// Key and Name are those of live.View: what tells views apart, and the title while there is no
+	// content yet.
+	Key() string
+	Name() string
 	// tab is the part of the navigation that the view belongs to.
 	tab() string
 	// load asks the control plane.
@@ -34,12 +34,6 @@ type sourced struct {
 	view
 	source *source
 }
-
-// Key implements live.View.
-func (v sourced) Key() string { return v.key() }
-
-// Name implements live.View.
-func (v sourced) Name() string { return v.name() }
 
 // Load implements live.View.
 func (v sourced) Load(ctx context.Context) (*live.Content, error) { return v.load(ctx, v.source) }

@@ -10,20 +10,9 @@ import (
 	"github.com/ironherd/ironherd/internal/server/webui/live"
 )
 
-// Options is what the page is made with besides its client. The zero value is valid.
-type Options struct {
-	// Logger gets what goes wrong while pages are made; nil: nothing is logged.
-	Logger *slog.Logger
-	// Interval is the shortest time between two questions of a kind to the control plane; zero: 1 s.
-	Interval time.Duration
-	// Timeout is how long the control plane may take to answer one question; zero: 5 s.
-	Timeout time.Duration
-	// Allowed says whether who made a request may still read. A live view asks it every ten seconds,
-	// and ends when they may not. Nil: they always may.
-	Allowed func(*http.Request) bool
-	// Caller names who made a request: no caller keeps the live views from others. Nil: all are one.
-	Caller func(*http.Request) string
-}
+// Options is what the page is made with besides its client. The zero value is valid: nothing is
+// logged, questions of a kind are a second apart, and the control plane has 5 s to answer one.
+type Options = live.Options
 
 // New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run
 // only while somebody watches, and have ended when the last watching request has returned. Who may
@@ -38,9 +27,8 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	bounds := live.Options{Logger: opts.Logger, Interval: opts.Interval, Timeout: opts.Timeout, Allowed: opts.Allowed, Caller: opts.Caller}
-	cache := live.NewCache(bounds)
-	s := &site{source: newSource(client, bounds), cache: cache, hub: live.NewHub(cache, bounds), assets: loadAssets(), logger: opts.Logger}
+	cache := live.NewCache(opts)
+	s := &site{source: newSource(client, opts), cache: cache, hub: live.NewHub(cache, opts), assets: loadAssets(), logger: opts.Logger}
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
