@@ -114,128 +114,42 @@ func (j judged) waitedFor(d lifecycle.Decision) string {
 }
 
 // operators returns what a person has to do, where only a person gets the machine on, and the
-// command for it; both empty where nobody has to.
+// command for it; both empty where nobody has to. The first of these that says something counts:
+//
+//  1. A host shows a key that is not the known one. No work gets past that in any state, and no
+//     restart changes it.
+//  2. The state of the machine asks for a person.
+//  3. The database looks restored. What the state asks for can be asked for before; this then says
+//     what it waits for.
 func (j judged) operators() (command, what string) {
-	r := j.record
-	asked := r.OpenOperation() != nil // what was asked for comes first
-	switch j.refusedHostKey() {
-	case fleet.ProcessAgentStart:
-		return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and an agent is started"
-	case fleet.ProcessProbe:
-		return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the installed system is asked again"
-	case fleet.ProcessOperation:
-		return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and the host is given back"
+	if command, what = j.acceptHostKey(); what != "" {
+		return command, what
 	}
-	if j.plan.State == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now) {
-		return j.letUsIn()
+	if command, what = j.inState(); what != "" {
+		return command, what
 	}
-	switch j.plan.State {
-	case fleet.StateQuarantined, fleet.StateMissing:
-		if !asked {
-			return j.setAside()
-		}
-	case fleet.StateFailed:
-		switch {
-		case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
-		case slices.Contains(r.Levers, fleet.LeverRelease) && inMaintenance(r):
-			return j.command("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))
-		case slices.Contains(r.Levers, fleet.LeverRelease):
-			return j.command("replace"), "the machine is given back, and another one may be created"
-		default:
-			return "", fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)
-		}
-	case fleet.StateCreating:
-		switch p := j.env.Paused; {
-		case r.Intent == nil:
-		case p != nil:
-			return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
-				fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
-		case j.env.Discrepancies > 0:
-			return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
-		}
-	case fleet.StateSilent:
-		if lifecycle.OnlyStarts(r, j.env, j.now) && (!asked || lifecycle.RefusesUs(r, j.env, j.now)) {
-			return j.restartsSilent()
-		}
-		if j.stopped() {
-			hold := j.env.RecoveryHold
-			return "ironherd recovery resume", fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
-		}
-	case fleet.StateUnreachable:
-		if !asked {
-			return j.restartsUnreachable()
-		}
-	case fleet.StateOff:
-		if !asked {
-			return j.command("power on"), "the machine is switched on"
-		}
-	case fleet.StateProvisioning:
-		switch restart := lifecycle.RestartVerb(r); {
-		case !lifecycle.StaysOff(r, j.env, j.now):
-		case restart != "":
-			return j.command(restart), "the machine is switched on"
-		default:
-			return "", fmt.Sprintf("%s cannot switch it on: switch it on yourself", r.Provider)
-		}
-	case fleet.StateMaintenance:
-		if r.Maintenance.Until == nil {
-			return j.command("maintenance end"), "the maintenance ends"
-		}
-	case fleet.StateRefused:
-		if !asked || !lifecycle.NotUnderstood(r) {
-			return j.refused()
-		}
-	}
-	if j.env.Restored != "" && (j.plan.State != fleet.StateInstalled || j.operationWaits()) {
-		return "", "what is to be done waits because the database looks restored or copied: " + toAccept
-	}
-	return "", ""
+	return j.acceptRestore()
 }
 
-// command is what a person types to have that done to the machine.
-func (j judged) command(verb string, more ...string) string {
-	return fmt.Sprintf("ironherd machine %s %s --reason WHY", verb, strings.Join(append([]string{string(j.record.ID)}, more...), " "))
-}
-
-// toAccept is what a person does about a database that looks restored or copied. It is no command
-// to be typed at once: what is held back may be wrong by now, and the embedded database is in use.
-const toAccept = "look first at what providers and hosts have (ops/database.md in the docs); then, on the control plane's host, and with it stopped where the " +
-	"database is the embedded one, `ironherd db accept-restore` accepts it where nothing would go on, and else shows what would, which " +
-	"`ironherd db accept-restore --yes` has go on"
-
-// stopped reports whether recovery would take its next step on the machine in time, had nobody
-// stopped it without an end.
-func (j judged) stopped() bool {
-	env := j.env
-	if h := env.RecoveryHold; h == nil || h.Until != nil {
-		return false
+// acceptHostKey is operators for a machine whose host has shown a key that is not the known one.
+func (j judged) acceptHostKey() (command, what string) {
+	then, shown := map[fleet.Process]string{
+		fleet.ProcessAgentStart: "an agent is started",
+		fleet.ProcessProbe:      "the installed system is asked again",
+		fleet.ProcessOperation:  "the host is given back",
+	}[j.refusedHostKey()]
+	if !shown {
+		return "", ""
 	}
-	env.RecoveryHold = nil
-	return lifecycle.Decide(j.record, env, j.now).For(fleet.ProcessRecovery).Verdict.Scheduled()
-}
-
-// restartsSilent is operators for a silent machine on which nothing but starting an agent is tried.
-func (j judged) restartsSilent() (command, what string) {
-	r := j.record
-	switch restart := lifecycle.RestartVerb(r); {
-	case lifecycle.RefusesUs(r, j.env, j.now):
-		return j.letUsIn()
-	case restart != "":
-		return j.command(restart), "the machine is restarted; an agent is started as soon as it answers"
-	}
-	return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", r.Provider)
-}
-
-// letUsIn is operators for a machine whose host refuses us.
-func (j judged) letUsIn() (command, what string) {
-	return "ironherd machine retry " + string(j.record.ID), "once the host lets the control plane in, an agent is started; why it does not is told at agent-start"
+	return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and " + then
 }
 
 // refusedHostKey returns the process that would get on if the host had not shown a key that is not
 // the known one; "" where none would. Recovery, where it is to act, acts without a person.
 func (j judged) refusedHostKey() fleet.Process {
 	scheduled := func(process fleet.Process) bool { return j.plan.For(process).Verdict.Scheduled() }
-	// The host may have failed in another way since it showed that key.
+	// The host may have failed in another way since it showed that key: the cause of the last failure
+	// then does not name its fingerprint.
 	refused := func(cause string) bool { return j.hostKey != "" && strings.Contains(cause, j.hostKey) }
 	switch r := j.record; {
 	case scheduled(fleet.ProcessRecovery):
@@ -249,19 +163,114 @@ func (j judged) refusedHostKey() fleet.Process {
 	return ""
 }
 
-// restartsUnreachable is operators for an installed system that does not answer.
-func (j judged) restartsUnreachable() (command, what string) {
-	switch restart := lifecycle.RestartVerb(j.record); {
-	case restart == "power on":
-		return j.command(restart), "the machine is switched on; nothing is done to it otherwise"
-	case restart != "":
-		return j.command(restart), "the machine is restarted; nothing is done to it otherwise"
+// inState is operators by the state of the machine. An operation that was asked for comes first in
+// the states after the case asked; those before it are told all the same, or look at it themselves.
+func (j judged) inState() (command, what string) {
+	r := j.record
+	asked := r.OpenOperation() != nil
+	switch state := j.plan.State; {
+	case state == fleet.StateCreating:
+		return j.whenCreating()
+	case state == fleet.StateProvisioning:
+		return j.whenProvisioning()
+	case state == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now):
+		return j.letUsIn()
+	case state == fleet.StateFailed:
+		return j.whenFailed()
+	case state == fleet.StateSilent:
+		return j.whenSilent(asked)
+	case state == fleet.StateMaintenance && r.Maintenance.Until == nil:
+		return j.command("maintenance end"), "the maintenance ends"
+	case state == fleet.StateRefused && (!asked || !lifecycle.NotUnderstood(r)):
+		return j.whenRefused()
+	case asked:
+		return "", ""
+	case state == fleet.StateQuarantined || state == fleet.StateMissing:
+		return j.setAside()
+	case state == fleet.StateUnreachable:
+		return j.whenUnreachable()
+	case state == fleet.StateOff:
+		return j.command("power on"), "the machine is switched on"
 	}
-	return "", fmt.Sprintf("%s cannot restart it: restart it yourself", j.record.Provider)
+	return "", ""
 }
 
-// refused is operators for a machine whose agent has refused an install.
-func (j judged) refused() (command, what string) {
+// whenCreating is operators for a machine that is to be created.
+func (j judged) whenCreating() (command, what string) {
+	r := j.record
+	switch p := j.env.Paused; {
+	case r.Intent == nil:
+	case p != nil:
+		return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
+			fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
+	case j.env.Discrepancies > 0:
+		return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
+	}
+	return "", ""
+}
+
+// whenProvisioning is operators for a machine that its provider makes ready, and that stays off.
+func (j judged) whenProvisioning() (command, what string) {
+	switch restart := lifecycle.RestartVerb(j.record); {
+	case !lifecycle.StaysOff(j.record, j.env, j.now):
+		return "", ""
+	case restart != "":
+		return j.command(restart), "the machine is switched on"
+	}
+	return "", fmt.Sprintf("%s cannot switch it on: switch it on yourself", j.record.Provider)
+}
+
+// letUsIn is operators for a machine whose host refuses us.
+func (j judged) letUsIn() (command, what string) {
+	return "ironherd machine retry " + string(j.record.ID), "once the host lets the control plane in, an agent is started; why it does not is told at agent-start"
+}
+
+// whenFailed is operators for a machine that its provider has given up.
+func (j judged) whenFailed() (command, what string) {
+	r := j.record
+	switch released := slices.Contains(r.Levers, fleet.LeverRelease); {
+	case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
+		return "", ""
+	case released && inMaintenance(r):
+		return j.command("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))
+	case released:
+		return j.command("replace"), "the machine is given back, and another one may be created"
+	}
+	return "", fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)
+}
+
+// whenSilent is operators for a silent machine. Recovery gets it on, unless nothing but starting an
+// agent is tried, or somebody has stopped recovery.
+func (j judged) whenSilent(asked bool) (command, what string) {
+	refuses := lifecycle.RefusesUs(j.record, j.env, j.now)
+	restart := lifecycle.RestartVerb(j.record)
+	switch starts := lifecycle.OnlyStarts(j.record, j.env, j.now); {
+	case starts && refuses:
+		return j.letUsIn()
+	case starts && !asked && restart != "":
+		return j.command(restart), "the machine is restarted; an agent is started as soon as it answers"
+	case starts && !asked:
+		return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", j.record.Provider)
+	case j.stopped():
+		hold := j.env.RecoveryHold
+		return "ironherd recovery resume", fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
+	}
+	return "", ""
+}
+
+// stopped reports whether recovery would take its next step on the machine in time, had nobody
+// stopped it without an end.
+func (j judged) stopped() bool {
+	env := j.env
+	if h := env.RecoveryHold; h == nil || h.Until != nil {
+		return false
+	}
+	env.RecoveryHold = nil
+	return lifecycle.Decide(j.record, env, j.now).For(fleet.ProcessRecovery).Verdict.Scheduled()
+}
+
+// whenRefused is operators for a machine whose agent has refused an install.
+func (j judged) whenRefused() (command, what string) {
 	r := j.record
 	switch restart := lifecycle.RestartVerb(r); {
 	case !lifecycle.NotUnderstood(r):
@@ -321,12 +330,43 @@ func (j judged) unquarantined() string {
 // inMaintenance reports whether a maintenance is under way, in which no operation can be asked for.
 func inMaintenance(r fleet.Record) bool { return r.Maintenance != nil && !r.Maintenance.Over }
 
+// whenUnreachable is operators for an installed system that does not answer.
+func (j judged) whenUnreachable() (command, what string) {
+	switch restart := lifecycle.RestartVerb(j.record); {
+	case restart == "power on":
+		return j.command(restart), "the machine is switched on; nothing is done to it otherwise"
+	case restart != "":
+		return j.command(restart), "the machine is restarted; nothing is done to it otherwise"
+	}
+	return "", fmt.Sprintf("%s cannot restart it: restart it yourself", j.record.Provider)
+}
+
+// acceptRestore is operators for a machine on which nothing is done because the database looks
+// restored or copied. Nothing is to be done on an installed one of which nothing was asked.
+func (j judged) acceptRestore() (command, what string) {
+	if j.env.Restored == "" || j.plan.State == fleet.StateInstalled && !j.operationWaits() {
+		return "", ""
+	}
+	return "", "what is to be done waits because the database looks restored or copied: " + toAccept
+}
+
 // operationWaits reports whether what was asked for has not been accepted by the provider yet, and
 // is held back.
 func (j judged) operationWaits() bool {
 	a := j.record.OperationAttempt
 	accepted := a != nil && a.Number == j.record.Operation.Number && a.AcceptedAt != nil
 	return j.plan.For(fleet.ProcessOperation).Verdict == lifecycle.Waiting && !accepted
+}
+
+// toAccept is what a person does about a database that looks restored or copied. It is no command
+// to be typed at once: what is held back may be wrong by now, and the embedded database is in use.
+const toAccept = "look first at what providers and hosts have (ops/database.md in the docs); then, on the control plane's host, and with it stopped where the " +
+	"database is the embedded one, `ironherd db accept-restore` accepts it where nothing would go on, and else shows what would, which " +
+	"`ironherd db accept-restore --yes` has go on"
+
+// command is what a person types to have that done to the machine.
+func (j judged) command(verb string, more ...string) string {
+	return fmt.Sprintf("ironherd machine %s %s --reason WHY", verb, strings.Join(append([]string{string(j.record.ID)}, more...), " "))
 }
 
 // tell puts a next step into a sentence of its own; "" for one that the summary says already.
