@@ -4,7 +4,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -80,13 +79,6 @@ type limitedListener struct {
 	owners     map[string][]*LimitedConn // what was admitted for each; the oldest first
 }
 
-// source is where connections come from. It is forgotten with the last of them.
-type source struct {
-	prefix     netip.Prefix
-	total      int
-	unadmitted map[*LimitedConn]struct{}
-}
-
 // Accept implements net.Listener.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
@@ -106,32 +98,21 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter takes the connection in, and returns the one that is to be closed for it.
-func (l *limitedListener) enter(c *LimitedConn, from netip.Prefix) (victim *LimitedConn, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.sources[from]
-	if s == nil {
-		s = &source{prefix: from, unadmitted: map[*LimitedConn]struct{}{}}
-	}
+// room returns whether there is room for a connection from s, and the one that is to be closed for
+// it, where there is none otherwise. The caller holds the lock, as for all below.
+func (l *limitedListener) room(s *source) (victim *LimitedConn, ok bool) {
 	switch {
 	case reached(s.total, l.limit.PerSource) || reached(len(s.unadmitted), l.limit.UnadmittedPerSource):
 		victim = l.idlest(s, spared)
 	case reached(l.total, l.limit.Total) || reached(l.unadmitted, l.limit.Unadmitted):
 		victim = l.yielding(s)
 	default:
-		l.add(c, s)
 		return nil, true
 	}
-	if victim == nil {
-		if l.refusals != nil && l.full(s) {
-			l.refusals.full.Store(true)
-		}
-		return nil, false
+	if victim == nil && l.refusals != nil && l.full(s) {
+		l.refusals.full.Store(true)
 	}
-	l.remove(victim)
-	l.add(c, s)
-	return victim, true
+	return victim, victim != nil
 }
 
 // full reports whether a caller from s, for whom there is no room, may be one that this server is
@@ -172,81 +153,6 @@ func (l *limitedListener) idlest(s *source, least time.Duration) (idlest *Limite
 		}
 	}
 	return idlest
-}
-
-// add and remove keep the books. The caller holds the lock.
-func (l *limitedListener) add(c *LimitedConn, s *source) {
-	l.sources[s.prefix] = s
-	c.source, c.open = s, true
-	l.total++
-	s.total++
-	l.addUnadmitted(c)
-}
-
-func (l *limitedListener) remove(c *LimitedConn) {
-	if !c.open {
-		return
-	}
-	c.open = false
-	if !c.admitted.Load() {
-		l.removeUnadmitted(c)
-	}
-	if c.owner != "" {
-		l.disown(c)
-	}
-	l.total--
-	if c.source.total--; c.source.total == 0 {
-		delete(l.sources, c.source.prefix)
-	}
-}
-
-// admit admits the connection for an owner, and returns the one that is to be closed for it. The
-// first owner of a connection has it until it is closed, also while it is not admitted any more:
-// what it has sent may still be held.
-func (l *limitedListener) admit(c *LimitedConn, owner string) (victim *LimitedConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !c.open || c.admitted.Load() {
-		return nil
-	}
-	l.removeUnadmitted(c)
-	c.admitted.Store(true)
-	if owner == "" || c.owner != "" {
-		return nil
-	}
-	if owned := l.owners[owner]; reached(len(owned), l.limit.PerOwner) {
-		victim = owned[0]
-		l.remove(victim)
-	}
-	c.owner = owner
-	l.owners[owner] = append(l.owners[owner], c)
-	return victim
-}
-
-func (l *limitedListener) disown(c *LimitedConn) {
-	left := slices.DeleteFunc(l.owners[c.owner], func(other *LimitedConn) bool { return other == c })
-	if l.owners[c.owner] = left; len(left) == 0 {
-		delete(l.owners, c.owner)
-	}
-}
-
-func (l *limitedListener) addUnadmitted(c *LimitedConn) {
-	l.unadmitted++
-	c.source.unadmitted[c] = struct{}{}
-	l.waiting[c.source] = struct{}{}
-	if l.limit.AdmitWithin > 0 {
-		c.deadline = time.AfterFunc(l.limit.AdmitWithin, func() { c.late() })
-	}
-}
-
-func (l *limitedListener) removeUnadmitted(c *LimitedConn) {
-	l.unadmitted--
-	if delete(c.source.unadmitted, c); len(c.source.unadmitted) == 0 {
-		delete(l.waiting, c.source)
-	}
-	if c.deadline != nil {
-		c.deadline.Stop()
-	}
 }
 
 // sourceOf returns the source of a connection; invalid where there is no IP address, as for a Unix

@@ -12,23 +12,24 @@ type LimitedConn struct {
 	net.Conn
 	listener *limitedListener
 
-	admitted atomic.Bool  // changes under the listener's lock
-	read     atomic.Int64 // bytes since it became unadmitted
-	served   atomic.Int32 // calls that this server works at
-	carried  atomic.Int32 // admitted ones among them, of HTTP
-	resting  atomic.Int32 // those that are answered, of which the rest is waited for
+	// The state, which connstate.go alone changes, under the listener's lock.
+	admitted atomic.Bool // may be read without the lock; the others may not
+	open     bool
+	source   *source
+	owner    string // for whom it was first admitted; empty: for nobody in particular
+	deadline *time.Timer
+
+	// What goes on beside it, at any time and without the lock.
+	read    atomic.Int64 // bytes since it became unadmitted
+	served  atomic.Int32 // calls that this server works at
+	carried atomic.Int32 // admitted ones among them, of HTTP
+	resting atomic.Int32 // those that are answered, of which the rest is waited for
 	// carriedAt is when the last of those ended, as a duration since the listener started.
 	carriedAt atomic.Int64
 	// waited is how long this server has waited for the caller, and waiting since when it does now, as
 	// a duration since the listener started; zero: it does not.
 	waited  atomic.Int64
 	waiting atomic.Int64
-
-	// The rest is guarded by the listener's lock.
-	source   *source
-	owner    string // for whom it was first admitted; empty: for nobody in particular
-	open     bool
-	deadline *time.Timer
 }
 
 // LimitedConnOf returns the limited connection beneath a connection such as a *tls.Conn; nil where
@@ -67,21 +68,9 @@ func (c *LimitedConn) Dismiss() {
 	if c == nil || !c.admitted.Load() {
 		return
 	}
-	c.dismiss()
+	c.listener.dismiss(c)
 	if c.carried.Load() > 0 { // as it may since somebody looked
 		c.Admit()
-	}
-}
-
-func (c *LimitedConn) dismiss() {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	if c.open && c.admitted.Load() {
-		c.read.Store(0)
-		c.waited.Store(0)
-		c.waiting.Store(int64(time.Since(c.listener.started)))
-		c.admitted.Store(false)
-		c.listener.addUnadmitted(c)
 	}
 }
 
@@ -160,20 +149,6 @@ func (c *LimitedConn) waitedUntil(now time.Duration) time.Duration {
 	return waited
 }
 
-// late closes the connection if it is still unadmitted when its time is up.
-func (c *LimitedConn) late() {
-	l := c.listener
-	l.mu.Lock()
-	due := c.open && !c.admitted.Load()
-	if due {
-		l.remove(c)
-	}
-	l.mu.Unlock()
-	if due {
-		c.refuse(RefusedLate)
-	}
-}
-
 // refuse counts the refusal and closes the connection so that nothing of it is left here: the
 // caller gets a reset.
 func (c *LimitedConn) refuse(why Refusal) {
@@ -186,8 +161,6 @@ func (c *LimitedConn) refuse(why Refusal) {
 
 // Close implements net.Conn.
 func (c *LimitedConn) Close() error {
-	c.listener.mu.Lock()
-	c.listener.remove(c)
-	c.listener.mu.Unlock()
+	c.listener.close(c)
 	return c.Conn.Close()
 }

@@ -25,7 +25,7 @@ func TestTheAdmittedAreNotLookedAt(t *testing.T) {
 	enter("192.0.2.3/32")
 	both := enter("192.0.2.4/32")
 	both.Admit()
-	both.dismiss()
+	l.dismiss(both)
 	defer both.Serving()() // so it makes no room
 	if len(l.waiting) != 2 {
 		t.Errorf("%d sources have unadmitted connections, want 2", len(l.waiting))
