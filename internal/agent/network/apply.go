@@ -310,7 +310,7 @@ func (a *applier) make(want *agentv1.NetworkLink) (netlink.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return link, enslave(link, want.GetLower())
+		return link, a.enslave(link, want.GetLower())
 	}
 	return nil, fmt.Errorf("its kind %q is not known", want.GetKind())
 }
@@ -365,9 +365,8 @@ func creation(want *agentv1.NetworkLink, parent int) *nl.NetlinkRequest {
 }
 
 // enslave puts the interfaces that are there under a master. A member of a bond must be down for
-// that.
-func enslave(master netlink.Link, names []string) error {
-	var faults []error
+// that. One that cannot join is missed, and the master is made with the others.
+func (a *applier) enslave(master netlink.Link, names []string) error {
 	found := false
 	for _, name := range names {
 		link, err := netlink.LinkByName(name)
@@ -375,15 +374,16 @@ func enslave(master netlink.Link, names []string) error {
 			continue // such as the interface of a virtual machine
 		}
 		err = errors.Join(netlink.LinkSetDown(link), change(link, unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))), netlink.LinkSetUp(link))
-		if err == nil {
+		if err = wrap("add "+name+" to it", err); err != nil {
+			a.log.Warn("a network interface lacks a member", slog.String("link", master.Attrs().Name), slog.Any("err", err))
+		} else {
 			found = true
 		}
-		faults = append(faults, wrap("add "+name+" to it", err))
 	}
 	if !found {
-		faults = append(faults, errors.New("none of its members is there"))
+		return errors.New("none of its members could be added")
 	}
-	return errors.Join(faults...)
+	return nil
 }
 
 func addAddress(link netlink.Link, address *agentv1.NetworkAddress) error {

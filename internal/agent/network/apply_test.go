@@ -255,6 +255,30 @@ func TestMtuAndMembers(t *testing.T) {
 	}
 }
 
+// A member that cannot join costs its master neither its other members nor its addresses.
+func TestMemberThatCannotJoin(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	var log bytes.Buffer
+	a := &applier{log: slog.New(slog.NewTextHandler(&log, nil))}
+	refused := "lo" // no bridge takes it
+	a.remake(&agentv1.NetworkLink{
+		Name: "br0", Kind: "bridge", Lower: []string{refused, "near"}, Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}},
+	})
+	bridge := named(t, "br0")
+	list, err := netlink.AddrList(bridge, netlink.FAMILY_V4)
+	if err != nil || len(list) != 1 || bridge.Attrs().Flags&net.FlagUp == 0 || named(t, "near").Attrs().MasterIndex != bridge.Attrs().Index {
+		t.Errorf("the bridge: %v, addresses %v, %v", bridge.Attrs().Flags, list, err)
+	}
+	if !strings.Contains(log.String(), "add lo to it: ") {
+		t.Errorf("told: %q", log.String())
+	}
+	if err := a.link(&agentv1.NetworkLink{Name: "br1", Kind: "bridge", Lower: []string{refused}}); err == nil {
+		t.Error("a bridge that no member has joined is as it was")
+	}
+}
+
 // Two default routes of one metric, as DHCP gives them on two interfaces, are both there, in their
 // order: the first one counts. Nothing changes when they are made again.
 func TestRoutesOfOneMetric(t *testing.T) {
