@@ -269,6 +269,7 @@ func (a *applier) link(want *agentv1.NetworkLink) error {
 	if want.GetMtu() > 0 && link.Attrs().MTU != int(want.GetMtu()) {
 		faults = append(faults, wrap("set the MTU", change(link, unix.IFLA_MTU, nl.Uint32Attr(uint32(want.GetMtu())))))
 	}
+	passDeadLinks(want.GetName())
 	faults = append(faults, wrap("bring it up", netlink.LinkSetUp(link)))
 	for _, address := range want.GetAddresses() {
 		faults = append(faults, wrap("add the address "+address.GetPrefix(), addAddress(link, address)))

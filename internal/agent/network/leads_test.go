@@ -1,6 +1,7 @@
 package network
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // ownNetwork puts the test into a network namespace of its own, with nothing but loopback.
@@ -69,4 +72,37 @@ func TestLeads(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("with a route over an interface without carrier", "198.51.100.7", false)
+}
+
+// A second way out leads while the interface of the first one has no link.
+func TestSecondWay(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	for name, peer := range map[string]string{"eno1": "far1", "eno2": "far2"} {
+		newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer})
+	}
+	if err := netlink.LinkSetUp(named(t, "far2")); err != nil {
+		t.Fatal(err)
+	}
+	a := &applier{log: slog.New(slog.DiscardHandler)}
+	for name, addresses := range map[string][]string{"eno1": {"192.0.2.7/24", "2001:db8:1::7/64"}, "eno2": {"198.51.100.7/24", "2001:db8:2::7/64"}} {
+		a.remake(&agentv1.NetworkLink{Name: name, Addresses: []*agentv1.NetworkAddress{{Prefix: addresses[0]}, {Prefix: addresses[1]}}})
+	}
+	if !await(t.Context(), carrierWait, func() bool { return up("eno2") && !up("eno1") }) {
+		t.Fatal("the links are not as they should be")
+	}
+	a.routes([]*agentv1.NetworkRoute{
+		{Link: "eno1", Gateway: "192.0.2.1", Metric: 100},
+		{Link: "eno2", Gateway: "198.51.100.1", Metric: 200},
+		{Link: "eno1", Gateway: "2001:db8:1::1", Metric: 100, Ipv6: true},
+		{Link: "eno2", Gateway: "2001:db8:2::1", Metric: 200, Ipv6: true},
+	})
+	for _, host := range []string{"203.0.113.1", "2001:db8:ffff::1"} {
+		if !leads(t.Context(), host) {
+			t.Errorf("nothing leads to %s", host)
+		}
+		if !leadsWithout(t.Context(), host, nil) {
+			t.Errorf("nothing leads to %s without a lease", host)
+		}
+	}
 }

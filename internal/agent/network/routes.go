@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,24 +34,17 @@ func leads(ctx context.Context, host string) bool {
 }
 
 // leadsWithout says what leads would say if there was nothing of the lease. The kernel cannot be
-// asked that, so this looks for the route itself: the first one with the longest prefix. The kernel
-// lists those of one prefix with the lowest metric first.
+// asked that, so this looks whether there is such a route. Those over an interface without a link do
+// not count for the kernel either.
 func leadsWithout(ctx context.Context, host string, lease *net.IPNet) bool {
 	for _, address := range addressesOf(ctx, host) {
 		routes, err := netlink.RouteListFiltered(family(address), &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-		longest, link := -1, 0
 		for i := range routes {
 			r := &routes[i]
 			ofLease := r.Protocol == unix.RTPROT_DHCP || r.Protocol == unix.RTPROT_KERNEL && lease != nil && r.Src.Equal(lease.IP)
-			if ofLease || r.Type != unix.RTN_UNICAST || r.Dst == nil || !r.Dst.Contains(address) {
-				continue
+			if err == nil && !ofLease && r.Type == unix.RTN_UNICAST && r.Dst != nil && r.Dst.Contains(address) && passes(r.LinkIndex) {
+				return true
 			}
-			if long := prefixLength(r.Dst); long > longest {
-				longest, link = long, r.LinkIndex
-			}
-		}
-		if err == nil && longest >= 0 && passes(link) {
-			return true
 		}
 	}
 	return false
@@ -85,6 +80,15 @@ func prefixLength(n *net.IPNet) int {
 func up(name string) bool {
 	link, err := netlink.LinkByName(name)
 	return err == nil && !down(link)
+}
+
+// passDeadLinks has the kernel take another route than those over the interface while that has no
+// link, as daemons of the old system may have done. An interface without a family has no such file.
+func passDeadLinks(name string) {
+	for _, family := range families {
+		path := filepath.Join("/proc/sys/net", strings.ToLower(family.name), "conf", name, "ignore_routes_with_linkdown")
+		_ = os.WriteFile(path, []byte("1"), 0)
+	}
 }
 
 // down says whether an interface passes nothing: it has no link, or what it stands on has none.
