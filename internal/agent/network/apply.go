@@ -266,7 +266,7 @@ func (a *applier) link(want *agentv1.NetworkLink) error {
 		}
 	}
 	var faults []error
-	if want.GetMtu() > 0 && link.Attrs().MTU != int(want.GetMtu()) {
+	if want.GetMtu() > 0 { // also of a bridge that has taken that of a member
 		faults = append(faults, wrap("set the MTU", change(link, unix.IFLA_MTU, nl.Uint32Attr(uint32(want.GetMtu())))))
 	}
 	passDeadLinks(want.GetName())
@@ -311,7 +311,7 @@ func (a *applier) make(want *agentv1.NetworkLink) (netlink.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return link, a.enslave(link, want.GetLower())
+		return link, a.enslave(link, want)
 	}
 	return nil, fmt.Errorf("its kind %q is not known", want.GetKind())
 }
@@ -365,18 +365,22 @@ func creation(want *agentv1.NetworkLink, parent int) *nl.NetlinkRequest {
 	return request
 }
 
-// enslave puts the interfaces that are there under a master. A member of a bond must be down for
-// that. One that cannot join is missed, and the master is made with the others.
-func (a *applier) enslave(master netlink.Link, names []string) error {
+// enslave puts the interfaces that are there under a master. A member of a bond alone must be down
+// for that: it loses its IPv6 addresses then, and so do the VLANs on it. One that cannot join is
+// missed, and the master is made with the others.
+func (a *applier) enslave(master netlink.Link, want *agentv1.NetworkLink) error {
 	found := false
-	for _, name := range names {
+	for _, name := range want.GetLower() {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			continue // such as the interface of a virtual machine
 		}
-		err = errors.Join(netlink.LinkSetDown(link), change(link, unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))), netlink.LinkSetUp(link))
+		if want.GetKind() == "bond" {
+			err = netlink.LinkSetDown(link)
+		}
+		err = errors.Join(err, change(link, unix.IFLA_MASTER, nl.Uint32Attr(uint32(master.Attrs().Index))), netlink.LinkSetUp(link))
 		if err = wrap("add "+name+" to it", err); err != nil {
-			a.log.Warn("a network interface lacks a member", slog.String("link", master.Attrs().Name), slog.Any("err", err))
+			a.log.Warn("a network interface lacks a member", slog.String("link", want.GetName()), slog.Any("err", err))
 		} else {
 			found = true
 		}

@@ -240,10 +240,13 @@ func TestMtuAndMembers(t *testing.T) {
 	t.Parallel()
 	ownNetwork(t)
 	newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wide"}, PeerName: "end"})
 	a := &applier{log: slog.New(slog.DiscardHandler)}
 	for _, want := range []*agentv1.NetworkLink{
 		{Name: "near", Mtu: 1400},
 		{Name: "br0", Kind: "bridge", Mtu: 1300, Lower: []string{"near", "vnet0"}},
+		{Name: "wide", Mtu: 9000},
+		{Name: "br1", Kind: "bridge", Mtu: 1500, Lower: []string{"wide"}}, // the MTU that it is made with
 	} {
 		if err := a.link(want); err != nil {
 			t.Fatal(err)
@@ -253,6 +256,36 @@ func TestMtuAndMembers(t *testing.T) {
 	if near.MTU != 1400 || bridge.MTU != 1300 || near.MasterIndex != bridge.Index {
 		t.Errorf("MTU %d and %d, in %d, want %d", near.MTU, bridge.MTU, near.MasterIndex, bridge.Index)
 	}
+	if got := named(t, "br1").Attrs().MTU; got != 1500 {
+		t.Errorf("a bridge has the MTU %d of its member", got)
+	}
+}
+
+// An interface that becomes a member of a bridge keeps what it has.
+func TestAddressesOfAMember(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	near := newLink(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"})
+	a := &applier{log: slog.New(slog.DiscardHandler)}
+	for _, want := range []*agentv1.NetworkLink{
+		{Name: "near", Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}, {Prefix: "2001:db8::7/64"}}},
+		{Name: "br0", Kind: "bridge", Lower: []string{"near"}},
+	} {
+		if err := a.link(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := netlink.AddrList(near, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, address := range list {
+		if address.Scope == int(netlink.SCOPE_UNIVERSE) {
+			got = append(got, address.IPNet.String())
+		}
+	}
+	expect(t, "addresses", got, "192.0.2.7/24", "2001:db8::7/64")
 }
 
 // A member that cannot join costs its master neither its other members nor its addresses.
