@@ -57,7 +57,11 @@ type hostKexec struct {
 
 // Load implements takeover.Kexec.
 func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error) {
-	carried, warnings, err := network.Capture()
+	plane, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
+	if err != nil {
+		return nil, fmt.Errorf("the endpoint is not host:port: %w", err)
+	}
+	carried, warnings, err := network.Capture(ctx, plane)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -43,13 +44,14 @@ var families = []struct {
 	{netlink.FAMILY_V6, "IPv6", 2},
 }
 
-// Capture reads the network of this host. The warnings say what is not carried.
-func Capture() (*agentv1.Network, []string, error) {
+// Capture reads the network of this host, which has to lead to another one, a name or an address.
+// The warnings say what is not carried.
+func Capture(ctx context.Context, to string) (*agentv1.Network, []string, error) {
 	c := &capture{network: new(agentv1.Network), names: map[int]string{}, sys: interfaces}
 	if err := c.links(); err != nil {
 		return nil, nil, fmt.Errorf("read the network interfaces: %w", err)
 	}
-	if err := c.loopback(); err != nil {
+	if err := c.loopback(ctx, to); err != nil {
 		return nil, nil, err
 	}
 	if err := c.routes(); err != nil {
@@ -83,8 +85,8 @@ type capture struct {
 	byDaemon []*agentv1.NetworkRoute
 	// onLoopback are addresses of the loopback interface that reach beyond the host.
 	onLoopback []string
-	// leftOut: an interface with addresses is not carried over.
-	leftOut bool
+	// leftOut are the interfaces with addresses that are not carried over, by index.
+	leftOut []int
 }
 
 func (c *capture) warn(format string, args ...any) {
@@ -118,14 +120,16 @@ func (c *capture) links() error {
 	return nil
 }
 
-// loopback fails where the host has no other addresses than those of its loopback interface.
-func (c *capture) loopback() error {
+// loopback fails where the host has no other addresses than those of its loopback interface. What
+// is left out counts where it leads out: those who gave it an address may give one to a card, too.
+func (c *capture) loopback(ctx context.Context, to string) error {
 	if len(c.onLoopback) == 0 {
 		return nil
 	}
 	told := strings.Join(c.onLoopback, ", ")
 	carried := slices.ContainsFunc(c.network.GetLinks(), func(link *agentv1.NetworkLink) bool { return len(link.GetAddresses()) > 0 })
-	if !carried && !c.leftOut {
+	leadsOut := func(index int) bool { return slices.Contains(c.leftOut, index) }
+	if !carried && !slices.ContainsFunc(waysTo(ctx, to), leadsOut) {
 		return fmt.Errorf("the host is reached by an address of its loopback interface alone (%s), which is not carried over", told)
 	}
 	c.warn("addresses of the loopback interface are not carried over: %s", told)
@@ -194,7 +198,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		if kind := c.doesNotComeBack(link); kind != "" {
 			addresses, err := c.addresses(link)
 			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
-				c.leftOut = true
+				c.leftOut = append(c.leftOut, attrs.Index)
 				c.warn("the network interface %s (%s) is not carried over", attrs.Name, kind)
 			}
 			return nil, err

@@ -419,22 +419,37 @@ func TestAddressOnLoopback(t *testing.T) {
 		if err := c.links(); err != nil {
 			t.Fatal(err)
 		}
-		err := c.loopback()
+		err := c.loopback(t.Context(), "192.0.2.99")
 		if alone := address == "fe80::7/64"; alone != (err != nil) || alone && !strings.Contains(err.Error(), "198.51.100.7/32") {
 			t.Errorf("with %s: %v", address, err)
 		} else if !alone {
 			expect(t, "warnings", c.warnings, "addresses of the loopback interface are not carried over: 198.51.100.7/32")
 		}
 	}
-	// an address of a team, say
-	other := &capture{onLoopback: []string{"198.51.100.7/32"}, leftOut: true, network: &agentv1.Network{}}
-	if err := other.loopback(); err != nil {
-		t.Errorf("with an interface that is left out: %v", err)
+	// with an interface that is left out: the way to the control plane, or that to containers
+	if err := netlink.AddrDel(near, &netlink.Addr{IPNet: prefixOf("192.0.2.7/24")}); err != nil {
+		t.Fatal(err)
+	}
+	other := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	if err := netlink.AddrAdd(other, &netlink.Addr{IPNet: prefixOf("192.0.2.8/24")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := addRoute(&agentv1.NetworkRoute{Link: "near"}); err != nil {
+		t.Fatal(err)
+	}
+	for host, refused := range map[string]bool{"192.0.2.99": false, "203.0.113.99": true} {
+		c := hostCapture(t, "near")
+		if err := c.links(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.loopback(t.Context(), host); refused != (err != nil) {
+			t.Errorf("the control plane is %s: %v", host, err)
+		}
 	}
 	if err := netlink.AddrDel(lo, &netlink.Addr{IPNet: prefixOf("198.51.100.7/32")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := addRoute(&agentv1.NetworkRoute{Link: "near", Gateway: "192.0.2.1", Source: "198.51.100.7"}); err != nil {
+	if err := addRoute(&agentv1.NetworkRoute{Link: "other", Gateway: "192.0.2.1", Source: "198.51.100.7"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,15 +22,20 @@ var anywhere = []net.IP{net.IPv4(192, 0, 2, 1), net.ParseIP("2001:db8::1")}
 // leads says whether a route over an interface with a link leads to the host. Of a name whose
 // addresses cannot be found it says whether there is a default route.
 func leads(ctx context.Context, host string) bool {
+	return slices.ContainsFunc(waysTo(ctx, host), passes)
+}
+
+// waysTo returns the interfaces over which routes lead to the host, by index.
+func waysTo(ctx context.Context, host string) (links []int) {
 	for _, address := range addressesOf(ctx, host) {
 		routes, err := netlink.RouteGet(address)
 		for i := range routes {
-			if err == nil && passes(routes[i].LinkIndex) {
-				return true
+			if err == nil {
+				links = append(links, routes[i].LinkIndex)
 			}
 		}
 	}
-	return false
+	return links
 }
 
 // leadsWithout says what leads would say if there was nothing of the lease. The kernel cannot be
