@@ -800,7 +800,7 @@ type BlockDevice struct {
 	// it of each disk whose port is made for plugging under power.
 	Removable bool `protobuf:"varint,10,opt,name=removable,proto3" json:"removable,omitempty"`
 	ReadOnly  bool `protobuf:"varint,11,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	// sata, sas, scsi, fc, iscsi, nvme, nvme-fc, nvme-rdma, nvme-tcp, virtio, usb, mmc or empty.
+	// sata, sas, scsi, fc, iscsi, nvme, nvme-fc, nvme-rdma, nvme-tcp, virtio, usb, sd, mmc or empty.
 	Protocol string  `protobuf:"bytes,12,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Health   *Health `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"`
 	// Version of the drive's firmware.

@@ -237,11 +237,14 @@ func neverRoot(disk *agentv1.BlockDevice) string {
 }
 
 // elsewhere says that a disk may not be the machine's own, or "". A USB disk is somebody's, and
-// says only of some that it is removable; what a network leads to may have other users.
+// says only of some that it is removable; what a network leads to may have other users; a memory
+// card may hold what the machine starts with.
 func elsewhere(disk *agentv1.BlockDevice) string {
 	switch protocol := disk.GetProtocol(); protocol {
 	case "usb":
 		return "is a USB disk"
+	case "sd":
+		return "is a memory card"
 	case "fc", "iscsi", "nvme-fc", "nvme-rdma", "nvme-tcp":
 		return "is not in the machine (" + protocol + ")"
 	}

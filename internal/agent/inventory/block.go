@@ -207,6 +207,9 @@ func (p *probe) protocol(name, vendor string) string {
 	case strings.HasPrefix(name, "vd"):
 		return "virtio"
 	case strings.HasPrefix(name, "mmcblk"):
+		if p.text(blockDir, name, "device/type") == "SD" { // a card, which Linux does not call removable
+			return "sd"
+		}
 		return "mmc"
 	}
 	if !strings.HasPrefix(name, "sd") {

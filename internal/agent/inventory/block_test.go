@@ -102,6 +102,15 @@ func TestDiskShapes(t *testing.T) {
 				{Name: "nvme2n1", SizeBytes: 1024000, Protocol: "nvme"},
 			},
 		},
+		"a memory card, and flash memory on the board": {
+			[]map[string]string{{
+				"sys/class/block/mmcblk0/size": "2000\n", "sys/class/block/mmcblk0/device/type": "SD\n", "sys/class/block/mmcblk0/device/serial": "0x1234\n",
+				"sys/class/block/mmcblk1/size": "2000\n", "sys/class/block/mmcblk1/device/type": "MMC\n",
+			}},
+			[]*agentv1.BlockDevice{
+				{Name: "mmcblk0", Serial: "0x1234", SizeBytes: 1024000, Protocol: "sd"}, {Name: "mmcblk1", SizeBytes: 1024000, Protocol: "mmc"},
+			},
+		},
 		"persistent memory is no disk": {
 			[]map[string]string{
 				diskAt("LNXSYSTM:00/ndbus0/region0/namespace0.0", "pmem0", nil), diskAt("LNXSYSTM:00/ndbus0/region1/btt1.0", "pmem1s", nil),
