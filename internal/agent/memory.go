@@ -40,6 +40,8 @@ const (
 	// in bytes. A control plane keeps no more of an install.
 	maxJumpWarnings = 10
 	maxJumpWarning  = 300
+	// wordsWait is how long the firmware may take to keep the last words.
+	wordsWait = 10 * time.Second
 )
 
 // rootFiles are where distributions keep the public roots (crypto/x509's own list).
@@ -184,7 +186,7 @@ func beFirst(ctx context.Context, env Env) int {
 	children, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(children, syscall.SIGCHLD)
 	go pid1.Reap(children, done)
-	m := &memory{env: env, log: logger, console: console, store: takeover.NewStore("/"), devices: "/dev", reboot: rebootKernel}
+	m := &memory{env: env, log: logger, console: console, store: takeover.NewStore("/"), devices: "/dev", lastWords: pid1.WriteLastWords, reboot: rebootKernel}
 	m.prepare = m.makeReady
 	m.leave(m.run(ctx))
 	return exitFailed
@@ -210,9 +212,11 @@ type memory struct {
 	// prepare makes the machine ready for its network. It may hang.
 	prepare   func(*agentv1.MemorySystem)
 	watchdogs pid1.Watchdogs
-	// devices is the directory of the watchdogs. reboot restarts the machine.
-	devices string
-	reboot  func(root string) error
+	// devices is the directory of the watchdogs. lastWords leaves words in the firmware, and reboot
+	// restarts the machine.
+	devices   string
+	lastWords func(*agentv1.LastWords) error
+	reboot    func(root string) error
 }
 
 // run is the life of the system. It returns why it has to end.
@@ -364,7 +368,7 @@ func (m *memory) leave(cause string) {
 	state, err := m.store.Load()
 	if err == nil {
 		begun, bootErr := begunUnderThisBoot(state)
-		err = pid1.WriteLastWords(&agentv1.LastWords{
+		err = m.leaveWords(&agentv1.LastWords{
 			MachineId: state.GetInit().GetMachineId(), TakeoverGeneration: state.GetInit().GetTakeoverGeneration(), Cause: cause,
 			NothingWritten: bootErr == nil && !begun,
 		})
@@ -378,5 +382,19 @@ func (m *memory) leave(cause string) {
 		}
 		timer := time.NewTimer(rebootWait)
 		<-timer.C
+	}
+}
+
+// leaveWords leaves words in the firmware, which may never come back from it.
+func (m *memory) leaveWords(words *agentv1.LastWords) error {
+	wrote := make(chan error, 1)
+	go func() { wrote <- m.lastWords(words) }()
+	timer := time.NewTimer(wordsWait)
+	defer timer.Stop()
+	select {
+	case err := <-wrote:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the firmware has not answered within %s", wordsWait)
 	}
 }

@@ -146,6 +146,31 @@ func TestRestartStopsTheWatchdogs(t *testing.T) {
 	})
 }
 
+// Firmware that does not come back from the last words keeps no machine in memory.
+func TestLastWordsThatHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.prepare(t, initMessage(1, newAuthority(t)))
+		forever, start := make(chan struct{}), time.Now()
+		m := &memory{
+			log: slog.New(slog.DiscardHandler), store: takeover.NewStore(h.root), devices: t.TempDir(),
+			lastWords: func(*agentv1.LastWords) error { <-forever; return nil },
+			reboot:    func(string) error { runtime.Goexit(); return nil },
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.leave("no contact")
+		}()
+		<-ended
+		if took := time.Since(start); took > wordsWait {
+			t.Errorf("the machine is restarted after %s", took)
+		}
+		close(forever)
+	})
+}
+
 // Without root certificates there is no jump from which the agent could not connect.
 func TestPublicRoots(t *testing.T) {
 	t.Parallel()
