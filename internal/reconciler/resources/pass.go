@@ -46,13 +46,12 @@ type pass struct {
 	lookAgain atomic.Bool
 
 	// results guards what workers write: report, failures, absent, lost, foreign, unlabeled,
-	// failing, blocked, events, why, saying, health, dueIn.
+	// failing, blocked, events, why, saying, health, due.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
-	// dueIn is how long it takes until something may be done that has to wait for its time; 0: there
-	// is none.
-	dueIn time.Duration
+	// due is how long it takes until something may be done that has to wait for its time.
+	due soonest
 	// saying has, of each object that is not as wanted, what there is to tell of it. Ownerless has
 	// the names under which failures of no object are in the report.
 	saying    map[object.Key]string

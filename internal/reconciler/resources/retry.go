@@ -20,6 +20,21 @@ const (
 // maxAbortedPause is the longest pause after a pass that could not go on.
 const maxAbortedPause = 5 * time.Second
 
+// backoff returns minPause, doubled n times, but no more than most.
+func backoff(n int, most time.Duration) time.Duration { return min(minPause<<min(n, 20), most) }
+
+// soonest is the shortest of some waits, if there is any.
+type soonest struct {
+	in  time.Duration
+	any bool
+}
+
+func (s *soonest) add(in time.Duration, any bool) {
+	if any && (!s.any || in < s.in) {
+		*s = soonest{in, any}
+	}
+}
+
 // failure is what is known of an object that failed.
 type failure struct {
 	attempts int
@@ -67,7 +82,7 @@ func (f failures) failed(key object.Key, hash, version, reason string) {
 	if last.hash != hash {
 		next.attempts = 1
 	}
-	pause := min(minPause<<min(next.attempts-1, 20), maxPause)
+	pause := backoff(next.attempts-1, maxPause)
 	next.until = time.Now().Add(pause - rand.N(pause/4))
 	f[key] = next
 }
@@ -76,16 +91,11 @@ func (f failures) failed(key object.Key, hash, version, reason string) {
 // might be tried already when the pass began, and has not been, waits for something else: for what
 // it depends on, say. No pause ends that.
 func (f failures) next(begun time.Time) (time.Duration, bool) {
-	var first time.Time
+	var first soonest
 	for _, each := range f {
-		if !each.until.After(begun) {
-			continue
-		}
-		if first.IsZero() || each.until.Before(first) {
-			first = each.until
-		}
+		first.add(max(time.Until(each.until), minPause), each.until.After(begun))
 	}
-	return max(time.Until(first), minPause), !first.IsZero()
+	return first.in, first.any
 }
 
 // keepOnly forgets the objects for which keys returns false.
@@ -116,7 +126,7 @@ func (r repair) until() time.Time {
 	if r.n < freeRepairs {
 		return r.last
 	}
-	return r.last.Add(min(minPause<<min(r.n-freeRepairs, 20), maxPause))
+	return r.last.Add(backoff(r.n-freeRepairs, maxPause))
 }
 
 // add records a repair.
@@ -135,39 +145,30 @@ func (r repairs) tooOften(key object.Key) bool { return time.Now().Before(r[key]
 
 // next returns how long it takes until a repair that waits may be done; false if none waits.
 func (r repairs) next() (time.Duration, bool) {
-	first, any := time.Duration(0), false
+	var first soonest
 	for _, each := range r {
-		if d := time.Until(each.until()); d > 0 && (!any || d < first) {
-			first, any = d, true
-		}
+		left := time.Until(each.until())
+		first.add(left, left > 0)
 	}
-	return first, any
+	return first.in, first.any
 }
 
 // wake signals the next pass for when there may be something to do that no watch will tell: an
 // object to be tried again, or a manifest that counts by then.
 func (p *pass) wake(err error) {
-	d, any := p.failures.next(p.begun)
-	if again, waiting := p.repairs.next(); waiting && (!any || again < d) {
-		d, any = again, true
-	}
-	if p.lookAgain.Load() && (!any || lookAgainIn < d) {
-		d, any = lookAgainIn, true
-	}
-	if p.dueIn > 0 && (!any || p.dueIn < d) {
-		d, any = p.dueIn, true
-	}
-	if p.want.unsettled && (!any || p.a.options.Settled < d) {
-		d, any = p.a.options.Settled, true
-	}
+	var first soonest
+	first.add(p.failures.next(p.begun))
+	first.add(p.repairs.next())
+	first.add(lookAgainIn, p.lookAgain.Load())
+	first.add(p.due.in, p.due.any)
+	first.add(p.a.options.Settled, p.want.unsettled)
 	p.aborted++
 	if err == nil {
 		p.aborted = 0
-	} else if again := min(minPause<<min(p.aborted, 20), maxAbortedPause); !any || again < d {
-		d, any = again, true
 	}
-	if any {
-		p.wakeIn(d)
+	first.add(backoff(p.aborted, maxAbortedPause), err != nil)
+	if first.any {
+		p.wakeIn(first.in)
 	}
 }
 
@@ -175,9 +176,7 @@ func (p *pass) wake(err error) {
 func (p *pass) wakeWithin(d time.Duration) {
 	p.results.Lock()
 	defer p.results.Unlock()
-	if p.dueIn == 0 || d < p.dueIn {
-		p.dueIn = d
-	}
+	p.due.add(d, true)
 }
 
 // fail records a failure of an object.
