@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -65,20 +64,7 @@ func Approve(ctx context.Context, client *clientv3.Client, layout etcd.Layout, a
 	}
 	a.At = time.Now().UTC().Truncate(time.Second)
 	a.Until = a.At.Add(length)
-	text, err := json.Marshal(a)
-	if err != nil {
-		return fmt.Errorf("encode an approval: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	lease, err := client.Grant(ctx, int64(length.Seconds()))
-	if err != nil {
-		return etcd.Failed(ctx, client, "approve the manifests", err)
-	}
-	if _, err := client.Put(ctx, layout.Approval(), string(text), clientv3.WithLease(lease.ID)); err != nil {
-		return etcd.Failed(ctx, client, "approve the manifests", err)
-	}
-	return nil
+	return putFor(ctx, client, layout.Approval(), a, length, "approve the manifests")
 }
 
 // Withdraw removes the approval. failure.NotFound when there is none.
@@ -98,17 +84,13 @@ func Withdraw(ctx context.Context, client *clientv3.Client, layout etcd.Layout) 
 // readApproval returns nil when there is none, when it cannot be read, or when it is over. Known is
 // since when it has been seen; nil where it is only to be shown.
 func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout, known *words) (*Approval, error) {
-	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Approval()})
+	a, snapshot, err := readJSON[Approval](ctx, client, layout.Approval())
 	if err != nil {
 		return nil, err
 	}
-	var a *Approval
-	if entry, found := snapshot.Entries[layout.Approval()]; found && json.Unmarshal(entry.Value, &a) != nil {
-		a = nil
-	}
 	known.see(snapshot)
 	if a != nil && known.over(layout.Approval(), a.At, a.Until) {
-		a = nil
+		return nil, nil
 	}
 	return a, nil
 }

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/ironherd/ironherd/reconciler/etcd"
 )
 
 // Deletion is an object that is no longer wanted, whose deletion has begun, and that is still there
@@ -70,17 +66,4 @@ func clipAll(finalizers []string) []string {
 		all = append(all, clip(each))
 	}
 	return all
-}
-
-// readDeletions returns nil when there are none, or when they cannot be read.
-func readDeletions(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Deletions, error) {
-	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Deletions()})
-	if err != nil {
-		return nil, err
-	}
-	var d *Deletions
-	if entry, found := snapshot.Entries[layout.Deletions()]; found && json.Unmarshal(entry.Value, &d) != nil {
-		d = nil
-	}
-	return d, nil
 }

@@ -128,20 +128,7 @@ func SetOverride(ctx context.Context, client *clientv3.Client, layout etcd.Layou
 	}
 	o.At = time.Now().UTC().Truncate(time.Second)
 	o.Until = o.At.Add(length)
-	text, err := json.Marshal(o)
-	if err != nil {
-		return fmt.Errorf("encode an override: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	lease, err := client.Grant(ctx, int64(length.Seconds()))
-	if err != nil {
-		return etcd.Failed(ctx, client, string(o.Effect)+" "+o.Scope, err)
-	}
-	if _, err := client.Put(ctx, overrideKey(layout, o), string(text), clientv3.WithLease(lease.ID)); err != nil {
-		return etcd.Failed(ctx, client, string(o.Effect)+" "+o.Scope, err)
-	}
-	return nil
+	return putFor(ctx, client, overrideKey(layout, o), o, length, string(o.Effect)+" "+o.Scope)
 }
 
 // EndOverride removes the override with an effect and a scope. failure.NotFound when there is none.

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -65,10 +64,10 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 		return Overview{}, err
 	}
 	o.Status = view.Observed
-	if o.Trouble, err = readTrouble(ctx, client, layout); err != nil {
+	if o.Trouble, _, err = readJSON[Trouble](ctx, client, layout.Trouble()); err != nil {
 		return Overview{}, err
 	}
-	if o.Deletions, err = readDeletions(ctx, client, layout); err != nil {
+	if o.Deletions, _, err = readJSON[Deletions](ctx, client, layout.Deletions()); err != nil {
 		return Overview{}, err
 	}
 	if o.Overrides, err = readOverrides(ctx, client, layout); err != nil {
@@ -131,17 +130,4 @@ func whyNoLeader(set node.Set) string {
 	}
 	return fmt.Sprintf("only a reconciler of %s, the newest release present, may lead, and none stands for election: is it running on %s, "+
 		"and can it reach etcd? If it is gone for good, remove the node", newest, strings.Join(those, ", "))
-}
-
-// readTrouble returns nil when there is none, or when it cannot be read.
-func readTrouble(ctx context.Context, client *clientv3.Client, layout etcd.Layout) (*Trouble, error) {
-	snapshot, err := etcd.Read(ctx, client, etcd.Range{Key: layout.Trouble()})
-	if err != nil {
-		return nil, err
-	}
-	var t *Trouble
-	if entry, found := snapshot.Entries[layout.Trouble()]; found && json.Unmarshal(entry.Value, &t) != nil {
-		t = nil
-	}
-	return t, nil
 }
