@@ -1,5 +1,6 @@
-// Package builtin is what the release itself wants in every cluster: one file per kind. Each object
-// says in its description annotation what it is for, for whoever comes across it.
+// Package builtin is what the release itself wants in every cluster: one file per kind, and one for
+// the roles and their bindings. Each object says in its description annotation what it is for, for
+// whoever comes across it.
 //
 // Objects are written in full where a server would default a field that matters to us, so that a
 // change of its default changes nothing, and left out where it is the server's business.
@@ -65,15 +66,15 @@ const (
 // Parts returns all parts that there are, in the order in which people should see them.
 func Parts() []Part {
 	return []Part{
-		{Name: KubeletAPI, Need: object.Required, objects: access(kubeletAPIRole)},
-		{Name: OwnerAccess, Need: object.Required, objects: access(ownerRole)},
-		{Name: ProvisionerAccess, Need: object.Required, objects: access(provisionerRole)},
-		{Name: NetworkAccess, Need: object.Required, objects: access(networkRole)},
+		{Name: KubeletAPI, Need: object.Required, objects: kubeletAPI.objects},
+		{Name: OwnerAccess, Need: object.Required, objects: owner.objects},
+		{Name: ProvisionerAccess, Need: object.Required, objects: provisioner.objects},
+		{Name: NetworkAccess, Need: object.Required, objects: network.objects},
 		{Name: Driver, Need: object.Optional, objects: csiDriver},
-		{Name: ClassLocal, Need: object.Optional, Needs: Driver, objects: storageClass(localClass)},
-		{Name: ClassLocalStrict, Need: object.Optional, Needs: Driver, objects: storageClass(localStrictClass)},
-		{Name: RuntimeRunc, Need: object.Optional, objects: runtimeClass(runcClass)},
-		{Name: RuntimeGVisor, Need: object.Optional, objects: runtimeClass(gvisorClass)},
+		{Name: ClassLocal, Need: object.Optional, Needs: Driver, objects: local},
+		{Name: ClassLocalStrict, Need: object.Optional, Needs: Driver, objects: localStrict},
+		{Name: RuntimeRunc, Need: object.Optional, objects: runc},
+		{Name: RuntimeGVisor, Need: object.Optional, objects: gvisor},
 	}
 }
 

@@ -6,19 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The names of the runtime classes.
-const (
-	runcClass   = "runc"
-	gvisorClass = "gvisor"
-)
-
-func runtimeClass(name string) func(Selection) []runtime.Object {
-	handler, description := "runc",
-		"Containers as usual: they share the kernel of the node. Fast, and only as strong a wall as the kernel's own."
-	if name == gvisorClass {
-		handler, description = "runsc",
-			"Containers with a kernel of their own in user space (gVisor): for workloads that are not trusted. Slower system calls."
-	}
+func runtimeClass(name, handler, description string) func(Selection) []runtime.Object {
 	return func(Selection) []runtime.Object {
 		return []runtime.Object{&nodev1.RuntimeClass{
 			TypeMeta:   metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"},
@@ -27,3 +15,10 @@ func runtimeClass(name string) func(Selection) []runtime.Object {
 		}}
 	}
 }
+
+var (
+	runc = runtimeClass("runc", "runc",
+		"Containers as usual: they share the kernel of the node. Fast, and only as strong a wall as the kernel's own.")
+	gvisor = runtimeClass("gvisor", "runsc",
+		"Containers with a kernel of their own in user space (gVisor): for workloads that are not trusted. Slower system calls.")
+)

@@ -22,11 +22,27 @@ const (
 	DefaultAnnotationBeta = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-func storageClass(name string) func(Selection) []runtime.Object {
+var (
+	local = storageClass(localClass,
+		"Storage on a disk of the node that the pod runs on; it does not move with the pod. Programs, devices and set-user-ID bits on it "+
+			"work as on any file system.",
+		"exec", "dev", "suid")
+	localStrict = storageClass(localStrictClass,
+		"As local, but nothing on it can be executed, is a device, or gives another user's rights: for data alone.",
+		"noexec", "nodev", "nosuid")
+)
+
+func storageClass(name, description string, mountOptions ...string) func(Selection) []runtime.Object {
 	return func(s Selection) []runtime.Object {
-		class := localStorageClass()
-		if name == localStrictClass {
-			class = localStrictStorageClass()
+		reclaim, binding, expand := corev1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingWaitForFirstConsumer, true
+		class := &storagev1.StorageClass{
+			TypeMeta:             metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
+			ObjectMeta:           meta(name, description),
+			Provisioner:          localDriver,
+			ReclaimPolicy:        &reclaim,
+			VolumeBindingMode:    &binding, // the node is known only when the pod has been placed
+			AllowVolumeExpansion: &expand,
+			MountOptions:         mountOptions,
 		}
 		if s.DefaultClass == name {
 			class.Annotations[DefaultAnnotation] = "true"
@@ -37,33 +53,10 @@ func storageClass(name string) func(Selection) []runtime.Object {
 
 // WithoutDefault returns the class of a selection as it is while another one is the default.
 func WithoutDefault(s Selection) (*object.Object, error) {
-	name := s.DefaultClass
-	s.DefaultClass = ""
-	return convert(storageClass(name)(s)[0], object.Optional)
-}
-
-func localStorageClass() *storagev1.StorageClass {
-	return newStorageClass(localClass,
-		"Storage on a disk of the node that the pod runs on; it does not move with the pod. Programs, devices and set-user-ID bits on it "+
-			"work as on any file system.",
-		"exec", "dev", "suid")
-}
-
-func localStrictStorageClass() *storagev1.StorageClass {
-	return newStorageClass(localStrictClass,
-		"As local, but nothing on it can be executed, is a device, or gives another user's rights: for data alone.",
-		"noexec", "nodev", "nosuid")
-}
-
-func newStorageClass(name, description string, mountOptions ...string) *storagev1.StorageClass {
-	reclaim, binding, expand := corev1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingWaitForFirstConsumer, true
-	return &storagev1.StorageClass{
-		TypeMeta:             metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
-		ObjectMeta:           meta(name, description),
-		Provisioner:          localDriver,
-		ReclaimPolicy:        &reclaim,
-		VolumeBindingMode:    &binding, // the node is known only when the pod has been placed
-		AllowVolumeExpansion: &expand,
-		MountOptions:         mountOptions,
+	class := local
+	if s.DefaultClass == localStrictClass {
+		class = localStrict
 	}
+	s.DefaultClass = ""
+	return convert(class(s)[0], object.Optional)
 }
