@@ -194,13 +194,13 @@ func (a *Applier) want(ctx context.Context) *wanted {
 		switch {
 		case twice:
 			reason := "it is wanted twice; what counts is what comes first: " + first.Source
-			w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
+			w.faults = append(w.faults, reconciler.Failure{Object: o.Title(), Reason: reason})
 		case inventory.IsPart(o.Key), o.Key == summaryKey:
-			w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: "it is our own inventory, or our summary"})
+			w.faults = append(w.faults, reconciler.Failure{Object: o.Title(), Reason: "it is our own inventory, or our summary"})
 		default:
 			w.byKey[o.Key] = o
 			if err := a.judge.Check(o.HealthyWhen()); err != nil { // it is applied all the same
-				w.faults = append(w.faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: err.Error()})
+				w.faults = append(w.faults, reconciler.Failure{Object: o.Title(), Reason: err.Error()})
 			}
 		}
 	}

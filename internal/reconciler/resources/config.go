@@ -58,6 +58,9 @@ type Options struct {
 	BuiltIn []*object.Object
 }
 
+// nothing, as Options.BuiltIn, is a release that wants nothing of its own.
+var nothing = []*object.Object{}
+
 // DefaultAbsence is the default of Options.Absence.
 const DefaultAbsence = 30 * time.Second
 
@@ -143,7 +146,7 @@ func Check(ctx context.Context, o Options) ([]reconciler.Failure, error) {
 	log := slog.New(slog.DiscardHandler)
 	a, err := offline(o, log)
 	if err != nil {
-		a, err = offline(Options{Manifests: o.Manifests, BuiltIn: []*object.Object{}}, log)
+		a, err = offline(Options{Manifests: o.Manifests, BuiltIn: nothing}, log)
 	}
 	if err != nil {
 		return nil, err
@@ -154,7 +157,7 @@ func Check(ctx context.Context, o Options) ([]reconciler.Failure, error) {
 // CheckKubeconfig returns what is wrong with a kubeconfig, and with the files that it names, or
 // else where the API server listens. It asks nobody.
 func CheckKubeconfig(kubeconfig string) (server string, err error) {
-	a, err := Open(kubeconfig, Options{BuiltIn: []*object.Object{}}, slog.New(slog.DiscardHandler))
+	a, err := Open(kubeconfig, Options{BuiltIn: nothing}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return "", err
 	}

@@ -29,16 +29,10 @@ type dependencies struct {
 func (w *wanted) resolve() {
 	d := dependencies{of: map[object.Key][]*object.Object{}, refused: map[object.Key]string{}, level: map[object.Key]int{}}
 	w.dependencies = d
+	if !slices.ContainsFunc(w.objects, func(o *object.Object) bool { return o.DependsOn() != nil }) {
+		return
+	}
 	byName := map[object.Key][]*object.Object{} // without their group
-	for _, o := range w.objects {
-		if o.DependsOn() != nil {
-			byName = nil
-		}
-	}
-	if byName != nil {
-		return // nobody asks
-	}
-	byName = map[object.Key][]*object.Object{}
 	for _, o := range w.objects {
 		name := o.Key
 		name.Group = ""
@@ -175,7 +169,7 @@ func (p *pass) refuse(ctx context.Context, objects []*object.Object) []*object.O
 func (w *wanted) refusals() (faults []reconciler.Failure) {
 	for _, o := range w.objects {
 		if reason, refused := w.dependencies.refused[o.Key]; refused {
-			faults = append(faults, reconciler.Failure{Object: o.Key.String() + " (" + o.Source + ")", Reason: reason})
+			faults = append(faults, reconciler.Failure{Object: o.Title(), Reason: reason})
 		}
 	}
 	return faults

@@ -63,7 +63,7 @@ func Source(ctx context.Context, o Options) (node.Source, error) {
 
 // readCreated reads the inventory.
 func readCreated(ctx context.Context, kubeconfig string, log *slog.Logger) (map[object.Key]inventory.Entry, error) {
-	a, err := Open(kubeconfig, Options{BuiltIn: []*object.Object{}}, log)
+	a, err := Open(kubeconfig, Options{BuiltIn: nothing}, log)
 	if err != nil {
 		return nil, err
 	}

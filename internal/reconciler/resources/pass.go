@@ -475,9 +475,7 @@ func (p *pass) reportFailure(o *object.Object, reason string) {
 	p.failing[kindOf(o)] = true
 	p.why[o.Key] = reason
 	p.blocked = p.blocked || required
-	p.report.Failures = append(p.report.Failures, reconciler.Failure{
-		Object: o.Key.String() + " (" + o.Source + ")", Reason: reason, Required: required,
-	})
+	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: o.Title(), Reason: reason, Required: required})
 }
 
 // succeeded counts a change of an object and forgets what was against it.

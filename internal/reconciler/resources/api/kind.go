@@ -37,11 +37,8 @@ type Kinds struct {
 	failed    map[schema.GroupVersion]error
 }
 
-// Errors of Kinds.
-var (
-	ErrNoKind = errors.New("the server does not have that kind")
-	ErrScope  = errors.New("the namespace is wrong")
-)
+// ErrNoKind is the error of Kinds for a kind that is not there.
+var ErrNoKind = errors.New("the server does not have that kind")
 
 // Kinds asks the server which kinds it has. It leaves out groups that cannot be asked for now, such
 // as those of an aggregated API server that is down; Kinds.Of then fails with the reason.
@@ -74,14 +71,6 @@ func (c *Client) Kinds(ctx context.Context) (*Kinds, error) {
 			k.add(version, r, prefers[version.Group] == version.Version)
 		}
 	}
-	for gvk, kind := range k.exact {
-		kind.HasStatus = k.status[kind.Resource]
-		k.exact[gvk] = kind
-	}
-	for gk, kind := range k.preferred {
-		kind.HasStatus = k.status[kind.Resource]
-		k.preferred[gk] = kind
-	}
 	return k, nil
 }
 
@@ -111,6 +100,7 @@ func (k *Kinds) Of(o *object.Object) (Kind, error) {
 	version := schema.GroupVersion{Group: o.Group, Version: o.Version}
 	gvk := version.WithKind(o.Kind)
 	kind, ok := k.exact[gvk]
+	kind.HasStatus = k.status[kind.Resource]
 	switch {
 	case !ok && k.refused[gvk]:
 		return kind, fmt.Errorf("%s %s is not a kind of objects that are kept", version, o.Kind)
@@ -119,9 +109,9 @@ func (k *Kinds) Of(o *object.Object) (Kind, error) {
 	case !ok:
 		return kind, fmt.Errorf("%w: %s %s", ErrNoKind, version, o.Kind)
 	case kind.Namespaced && o.Namespace == "":
-		return kind, fmt.Errorf("%w: metadata.namespace must be set", ErrScope)
+		return kind, errors.New("the namespace is wrong: metadata.namespace must be set")
 	case !kind.Namespaced && o.Namespace != "":
-		return kind, fmt.Errorf("%w: metadata.namespace must not be set: the kind is not in namespaces", ErrScope)
+		return kind, errors.New("the namespace is wrong: metadata.namespace must not be set: the kind is not in namespaces")
 	}
 	return kind, nil
 }
@@ -132,6 +122,7 @@ func (k *Kinds) Any(key object.Key) (Kind, error) {
 	if !ok {
 		return kind, fmt.Errorf("%w: %s", ErrNoKind, key.Kind)
 	}
+	kind.HasStatus = k.status[kind.Resource]
 	return kind, nil
 }
 

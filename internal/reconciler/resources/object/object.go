@@ -120,18 +120,17 @@ type Object struct {
 	healthyWhen string
 }
 
+// Title names the object for people, and says where it comes from.
+func (o *Object) Title() string { return o.Key.String() + " (" + o.Source + ")" }
+
 // New brings a manifest into shape. The content must be as JSON is decoded; it becomes the object's
 // own. What only the release's own objects carry is taken out.
 func New(content map[string]any, source string) (*Object, error) {
-	return newObject(content, source, Nobody)
+	return NewBuiltIn(content, source, Nobody)
 }
 
 // NewBuiltIn is New for an object of the release itself.
 func NewBuiltIn(content map[string]any, source string, need Need) (*Object, error) {
-	return newObject(content, source, need)
-}
-
-func newObject(content map[string]any, source string, need Need) (*Object, error) {
 	o := &Object{Source: source, Need: need, content: content}
 	apiVersion, _ := content["apiVersion"].(string)
 	o.Kind, _ = content["kind"].(string)

@@ -10,7 +10,7 @@ import (
 
 // UpToDate reports whether a live object is as wanted. The package comment says how that is told.
 func (o *Object) UpToDate(live metav1.Object) bool {
-	return live.GetDeletionTimestamp() == nil && live.GetAnnotations()[Applied] == o.hash && o.owned(live)
+	return live.GetDeletionTimestamp() == nil && o.LastApplied(live) && o.owned(live)
 }
 
 // LastApplied reports whether this very configuration is the last that we applied to the live
