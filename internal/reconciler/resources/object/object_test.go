@@ -94,6 +94,23 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// TestHeldInItems: who owns fields of items need not own the items. Anybody who may change an
+// object can have its managedFields say so.
+func TestHeldInItems(t *testing.T) {
+	t.Parallel()
+	o := parse(t, "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: ns}\nspec: {ports: [{port: 1, name: a}, {port: 2, name: b}]}\n")
+	const whole = `{"f:metadata":{"f:annotations":{},"f:labels":{"f:ironherd.dev/reconciled":{}}},"f:spec":{"f:ports":{` +
+		`"k:{\"port\":1}":{"f:name":{},"f:port":{}},"k:{\"port\":2}":{"f:name":{},"f:port":{}}}}}`
+	if !o.UpToDate(live(o, whole)) {
+		t.Error("an object of which every field is ours is not held")
+	}
+	other := live(o, `{}`)
+	other.ManagedFields[0].Operation, other.ManagedFields[0].FieldsV1 = metav1.ManagedFieldsOperationApply, metav1.NewFieldsV1(whole)
+	if o.DeclaredBy(other) != "kubectl-edit" {
+		t.Error("what another declares is not seen")
+	}
+}
+
 // TestHash: what a server alone can say does not count, everything else does.
 func TestHash(t *testing.T) {
 	t.Parallel()

@@ -95,11 +95,12 @@ func (f fields) items() iter.Seq[fieldpath.PathElement] {
 				return
 			}
 		}
-		for e := range f.parts.Children.All() {
-			if (e.Key != nil || e.Value != nil) && !f.parts.Members.Has(e) && !yield(e) {
-				return
+		more := true // All panics when a loop over it ends early
+		f.parts.Children.Iterate(func(e fieldpath.PathElement) {
+			if more && (e.Key != nil || e.Value != nil) && !f.parts.Members.Has(e) {
+				more = yield(e)
 			}
-		}
+		})
 	}
 }
 
