@@ -134,10 +134,7 @@ func (e Expose) open(ctx context.Context, listener net.Listener) *exposed {
 				return
 			case err != nil: // too many files, or a client that went away
 				log(err)
-				select {
-				case <-time.After(exposeEvery / 10):
-				case <-ctx.Done():
-				}
+				sleep(ctx, exposeEvery/10)
 				continue
 			}
 			from := sourceOf(client.RemoteAddr())

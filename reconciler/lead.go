@@ -141,11 +141,18 @@ func (t *term) retryConflict(ctx context.Context, err error) error {
 		return err
 	}
 	t.logger.InfoContext(ctx, "deciding again", slog.Any("err", err))
-	select {
-	case <-time.After(conflictPause):
-	case <-ctx.Done():
-	}
+	sleep(ctx, conflictPause)
 	return nil
+}
+
+// sleep returns true when d has passed, and false when ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (t *term) logPlan(ctx context.Context, plan gate.Plan) {
@@ -188,12 +195,8 @@ func (t *term) settle(ctx context.Context, plan gate.Plan) bool {
 	if t.settledTerm() == t.leadership.Term {
 		return true
 	}
-	if plan.Settle || t.leadership.Term > 1 {
-		select {
-		case <-time.After(time.Until(t.begun.Add(t.config.Settle))):
-		case <-ctx.Done():
-			return false
-		}
+	if (plan.Settle || t.leadership.Term > 1) && !sleep(ctx, time.Until(t.begun.Add(t.config.Settle))) {
+		return false
 	}
 	t.mu.Lock()
 	t.settled = t.leadership.Term

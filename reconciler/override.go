@@ -251,10 +251,7 @@ func (t *term) endOverrides(ctx context.Context) (etcd.Snapshot, error) {
 		case err != nil:
 			return read, etcd.Failed(ctx, t.client, "end overrides", err)
 		case !done.Succeeded && ctx.Err() == nil: // somebody else has written one, or leads
-			select {
-			case <-time.After(conflictPause):
-			case <-ctx.Done():
-			}
+			sleep(ctx, conflictPause)
 		}
 		if ctx.Err() != nil {
 			return read, context.Cause(ctx)

@@ -229,8 +229,5 @@ func (r Ready) await(ctx context.Context, revision int64) {
 			}
 		}
 	}
-	select { // not in a hurry while etcd does not answer
-	case <-time.After(time.Second / 4):
-	case <-ctx.Done():
-	}
+	sleep(ctx, time.Second/4) // not in a hurry while etcd does not answer
 }

@@ -212,7 +212,7 @@ func (l *Leadership) await(ctx context.Context, config Config) error {
 		if len(older.Kvs) == 0 {
 			return nil
 		}
-		awaitGone(ctx, config.Client, string(older.Kvs[0].Key), older.Header.GetRevision())
+		l.awaitGone(ctx, config.Client, string(older.Kvs[0].Key), older.Header.GetRevision())
 		if ctx.Err() != nil {
 			return fmt.Errorf("wait to be elected: %w", context.Cause(ctx))
 		}
@@ -224,7 +224,7 @@ func (l *Leadership) await(ctx context.Context, config Config) error {
 const rewatch = 5 * time.Second
 
 // awaitGone returns when the key has been deleted after the revision, or when the watch has ended.
-func awaitGone(ctx context.Context, client *clientv3.Client, key string, revision int64) {
+func (l *Leadership) awaitGone(ctx context.Context, client *clientv3.Client, key string, revision int64) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), rewatch)
 	defer cancel()
 	for answer := range client.Watch(ctx, key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()) {
@@ -235,10 +235,7 @@ func awaitGone(ctx context.Context, client *clientv3.Client, key string, revisio
 			break
 		}
 	}
-	select { // the watch has failed: pause before the next one
-	case <-ctx.Done():
-	case <-time.After(time.Second / 4):
-	}
+	l.lease.clock.Sleep(ctx, time.Second/4) // the watch has failed: pause before the next one
 }
 
 // watch ends the leadership when its key is gone.
@@ -251,14 +248,11 @@ func (l *Leadership) watch(ctx context.Context, client *clientv3.Client) {
 		done()
 		switch {
 		case err != nil: // the lease tells how long the leadership may still be trusted
-			select {
-			case <-time.After(time.Second / 4):
-			case <-ctx.Done():
-			}
+			l.lease.clock.Sleep(ctx, time.Second/4)
 		case len(answer.Kvs) == 0 || answer.Kvs[0].CreateRevision != l.created:
 			l.lease.window.Close(ErrDeposed)
 		default:
-			awaitGone(ctx, client, l.key, answer.Header.GetRevision())
+			l.awaitGone(ctx, client, l.key, answer.Header.GetRevision())
 		}
 	}
 }

@@ -66,9 +66,7 @@ func grant(ctx context.Context, client *clientv3.Client, ttl time.Duration, logg
 func (l *lease) keep(ctx context.Context) {
 	pause := l.ttl / 4
 	for {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !l.clock.Sleep(ctx, pause) {
 			return
 		}
 		start := l.clock.Elapsed()
