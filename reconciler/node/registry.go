@@ -54,71 +54,66 @@ func (r *Registry) put(ctx context.Context, name string, record Record, onlyIfAb
 	if _, err := Parse(text); err != nil {
 		return false, err
 	}
+	return r.update(ctx, "register node "+name, name, func(found bool, now *Record) (Record, bool) {
+		if found && onlyIfAbsent {
+			return Record{}, false
+		}
+		if now != nil {
+			record.Source = now.Source // its files are where they were
+		}
+		return record, now == nil || !now.same(record)
+	})
+}
+
+// update reads the record of a node, and writes what change makes of it, if that says so and nobody
+// has changed it meanwhile. It reports whether it wrote. Change is called with nil where there is
+// no record that can be read.
+func (r *Registry) update(ctx context.Context, what, name string, change func(found bool, now *Record) (Record, bool)) (wrote bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	key := r.layout.Node(name)
 	answer, err := r.client.Get(ctx, key)
 	if err != nil {
-		return false, etcd.Failed(ctx, r.client, "register node "+name, err)
+		return false, etcd.Failed(ctx, r.client, what, err)
 	}
+	var now *Record
 	var revision int64
-	if len(answer.Kvs) > 0 {
-		if onlyIfAbsent {
-			return false, nil
-		}
-		revision = answer.Kvs[0].ModRevision
-		if now, err := Parse(answer.Kvs[0].Value); err == nil {
-			if now.same(record) {
-				return false, nil
-			}
-			record.Source = now.Source // its files are where they were
-			if text, err = record.encode(); err != nil {
-				return false, err
-			}
+	for _, kv := range answer.Kvs {
+		revision = kv.ModRevision
+		if record, err := Parse(kv.Value); err == nil {
+			now = &record
 		}
 	}
-	err = r.replace(ctx, "register", name, revision, text)
-	return err == nil, err
-}
-
-// replace writes a record if the key still has the revision; 0: if there is none.
-func (r *Registry) replace(ctx context.Context, what, name string, revision int64, text []byte) error {
-	key := r.layout.Node(name)
+	record, write := change(revision > 0, now)
+	if !write {
+		return false, nil
+	}
+	text, err := record.encode()
+	if err != nil {
+		return false, err
+	}
 	done, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 		Then(clientv3.OpPut(key, string(text))).Commit()
 	if err != nil {
-		return etcd.Failed(ctx, r.client, what+" node "+name, err)
+		return false, etcd.Failed(ctx, r.client, what, err)
 	}
 	if !done.Succeeded {
-		return fleet.Errorf(fleet.KindConflict, "%s node %s: its record was changed by somebody else at the same moment", what, name)
+		return false, fleet.Errorf(fleet.KindConflict, "%s: its record was changed by somebody else at the same moment", what)
 	}
-	return nil
+	return true, nil
 }
 
 // Declare writes into the record of this node what its files say, unless the record says so
 // already, and reports whether it wrote. It changes nothing else. Without a record that can be read
 // it writes nothing: which release may run here is not its business.
 func (r *Registry) Declare(ctx context.Context, name string, source Source) (wrote bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer, err := r.client.Get(ctx, r.layout.Node(name))
-	if err != nil {
-		return false, etcd.Failed(ctx, r.client, "declare the manifests of node "+name, err)
-	}
-	if len(answer.Kvs) == 0 {
-		return false, nil
-	}
-	record, err := Parse(answer.Kvs[0].Value)
-	if err != nil || record.Source != nil && *record.Source == source {
-		return false, nil //nolint:nilerr // whoever registers the node writes its record anew
-	}
-	record.Source = &source
-	text, err := record.encode()
-	if err != nil {
-		return false, err
-	}
-	err = r.replace(ctx, "declare the manifests of", name, answer.Kvs[0].ModRevision, text)
-	return err == nil, err
+	return r.update(ctx, "declare the manifests of node "+name, name, func(_ bool, now *Record) (Record, bool) {
+		if now == nil || now.Source != nil && *now.Source == source {
+			return Record{}, false // whoever registers the node writes its record anew
+		}
+		now.Source = &source
+		return *now, true
+	})
 }
 
 // Remove removes the record of a node that is gone for good: no API server runs there, or will
