@@ -2,8 +2,9 @@ package resources
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // parallel is how many objects are worked on at a time.
@@ -12,26 +13,23 @@ const parallel = 8
 // each calls work with every element, a few at a time. After an error it begins no more, and waits
 // for those that it has begun.
 func each[T any](ctx context.Context, all []T, work func(context.Context, T) error) error {
-	var (
-		wg      sync.WaitGroup
-		next    atomic.Int64
-		stopped atomic.Bool
-		once    sync.Once
-		first   error
-	)
-	for range min(parallel, len(all)) {
-		wg.Go(func() {
-			for n := next.Add(1) - 1; int(n) < len(all) && ctx.Err() == nil && !stopped.Load(); n = next.Add(1) - 1 {
-				if err := work(ctx, all[n]); err != nil {
-					once.Do(func() { first = err })
-					stopped.Store(true)
-				}
+	var group errgroup.Group // without a context: what has begun is not broken off
+	group.SetLimit(parallel)
+	var failed atomic.Bool
+	for _, one := range all {
+		group.Go(func() error {
+			if failed.Load() || ctx.Err() != nil {
+				return nil
 			}
+			err := work(ctx, one)
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
 		})
 	}
-	wg.Wait()
-	if first == nil && ctx.Err() != nil {
-		first = context.Cause(ctx)
+	if err := group.Wait(); err != nil {
+		return err
 	}
-	return first
+	return context.Cause(ctx)
 }
