@@ -8,24 +8,11 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// CancelInstall calls the newest install request off, and says whether an attempt had been handed
-// to an agent: then the agent is told, and what the disk holds is undefined. KindConflict when no
-// install is under way.
-func (db *DB) CancelInstall(ctx context.Context, actor string, machine fleet.MachineID, reason string) (handedOut bool, err error) {
-	err = db.onMachine(ctx, "cancel install", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
-		handedOut, changed, err = t.cancelInstall(ctx, m, actor, reason)
-		return changed, err
-	})
-	return handedOut, err
-}
-
-// cancelInstall is CancelInstall, for a machine that is locked. What is called off already stays as
-// it is.
+// cancelInstall calls the newest install request off, which is cancellable, and says whether an
+// attempt had been handed to an agent: then the agent is told, and what the disk holds is
+// undefined. What is called off already stays as it is.
 func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor, reason string) (handedOut, changed bool, err error) {
 	r := m.record
-	if err := cancellable(r); err != nil {
-		return false, false, err
-	}
 	generation := r.InstallRequest.Generation
 	handedOut = r.InstallAttempt != nil && r.InstallAttempt.Generation == generation
 	if calledOff(r, generation) {

@@ -316,7 +316,7 @@ func TestAnEndThatIsLeftIsNoFailure(t *testing.T) {
 		c := observed(t, &seen)
 		defer closed(t, c.db)
 		old := c.works[0]
-		if err := c.db.Quarantine(t.Context(), "me", old.Subject.Machine, "x"); err != nil {
+		if err := bmdbtest.Quarantine(t.Context(), c.db, "me", old.Subject.Machine, "x"); err != nil {
 			t.Fatal(err)
 		}
 		if err := old.Finish(t.Context()); !lost(err) || seen.Load() != 1 {

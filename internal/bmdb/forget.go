@@ -12,29 +12,8 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// Forget removes a machine that its provider does not have any more, with all that is known of it
-// but its history. KindConflict unless the provider has said so, or nobody serves it any more.
-func (db *DB) Forget(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	row, err := read(ctx, db.view, "forget machine", func(ctx context.Context, t *transaction) (statement.MachineRecord, error) {
-		return t.row(ctx, machine)
-	})
-	if err != nil {
-		return err
-	}
-	return db.update(ctx, "forget machine", func(ctx context.Context, t *transaction) error {
-		l := locks{providers: []fleet.ProviderName{fleet.ProviderName(row.Provider)}, machines: []fleet.MachineID{machine}}
-		if err := l.take(ctx, t); err != nil {
-			return err
-		}
-		m, err := t.load(ctx, machine)
-		if err != nil {
-			return err
-		}
-		return t.forget(ctx, m, actor, reason)
-	})
-}
-
-// forget is Forget, for a machine that is locked, and its provider.
+// forget removes a machine that is forgettable, with all that is known of it but its history. It is
+// locked, and its provider.
 func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reason string) error {
 	unserved, refused, err := t.forgettable(ctx, m.record)
 	if err = cmp.Or(err, refused); err != nil {

@@ -94,7 +94,7 @@ func TestManyLeasesAreExtended(t *testing.T) {
 	last := c.Works[many-1]
 	guarded, release := last.Guard(ctx)
 	defer release()
-	if err := db.Quarantine(ctx, "op", last.Subject.Machine, "x"); err != nil {
+	if err := bmdbtest.Quarantine(ctx, db, "op", last.Subject.Machine, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if n := known(); n != many-1 {

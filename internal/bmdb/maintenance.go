@@ -9,7 +9,7 @@ import (
 )
 
 // MaintenanceOver records that the time of a maintenance is over. What failed before it counts no
-// more, as after EndMaintenance.
+// more, as where a person ends it (endMaintenance).
 func MaintenanceOver() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		m, machine := c.machine.record.Maintenance, c.work.Subject.Machine
@@ -22,23 +22,9 @@ func MaintenanceOver() Change {
 	}}
 }
 
-// BeginMaintenance keeps everything away from the host until then, or until EndMaintenance, and
-// voids whatever is being done to it (rule 8). KindConflict during a maintenance of another person,
-// or a longer one of the same: who ends this one would not know of that.
-func (db *DB) BeginMaintenance(ctx context.Context, actor string, machine fleet.MachineID, until *time.Time, reason string) error {
-	return db.onMachine(ctx, "begin maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		if err := maintainable(m.record, actor, until, t.Now()); err != nil {
-			return false, err
-		}
-		return true, t.beginMaintenance(ctx, m, actor, until, reason)
-	})
-}
-
-// beginMaintenance is BeginMaintenance, for a machine that is locked and maintainable.
+// beginMaintenance keeps everything away from the host of a machine that is maintainable, until
+// then or until endMaintenance, and voids whatever is being done to it (rule 8).
 func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
-	if err := t.checkEnd("maintenance", until); err != nil {
-		return err
-	}
 	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
 		Machine: string(m.record.ID), At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason,
 	})
@@ -66,8 +52,8 @@ func (t *transaction) checkEnd(of string, until *time.Time) error {
 // no end.
 func shortens(was, until *time.Time) bool { return until != nil && (was == nil || until.Before(*was)) }
 
-// maintainable fails while an operation is under way, and during a maintenance of another, or one
-// that lasts longer.
+// maintainable fails while an operation is under way, and during a maintenance of another person,
+// or a longer one of the same: who ends this one would not know of that.
 func maintainable(r fleet.Record, actor string, until *time.Time, now time.Time) error {
 	switch m := r.Maintenance; {
 	case m == nil || m.Over:
@@ -88,21 +74,10 @@ func maintainable(r fleet.Record, actor string, until *time.Time, now time.Time)
 	return nil
 }
 
-// EndMaintenance ends it now. Agents are started, and recovery works, as if nothing had failed
-// before. But the steps of the ladder that were taken count on, so that a machine that is
-// maintained again and again, and fails in between, still gets to the end of it. KindConflict when
-// the machine is not in maintenance.
-func (db *DB) EndMaintenance(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "end maintenance", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		return true, t.endMaintenance(ctx, m, actor, reason)
-	})
-}
-
-// endMaintenance is EndMaintenance, for a machine that is locked.
+// endMaintenance ends the one that is under way. Agents are started, and recovery works, as if
+// nothing had failed before. But the steps of the ladder that were taken count on, so that a
+// machine that is maintained again and again, and fails in between, still gets to the end of it.
 func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if err := maintained(m.record); err != nil {
-		return err
-	}
 	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventMaintenanceEnded, reason)
 	t.forgetFailures(m.record)
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})

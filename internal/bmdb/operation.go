@@ -15,25 +15,9 @@ import (
 // operations out commits an attempt before it calls the provider (rule 7), then that the provider
 // has accepted, and then, on evidence or when the time is over, how the operation ended.
 
-// RequestOperation asks for an operation and voids whatever is being done to the host (rule 8). It
+// wantOperation asks for an operation and voids whatever is being done to the host (rule 8). It
 // takes the place of an operation that has not ended. Asking for what is under way already returns
 // its number, unless the policy alone asked for it, and the provider has not accepted it.
-//
-// KindUnsupported: the provider cannot do it. KindConflict: the machine is in maintenance, is being
-// given back, or is gone at the provider.
-func (db *DB) RequestOperation(ctx context.Context, actor string, machine fleet.MachineID, o fleet.Operation, reason string,
-) (number int64, err error) {
-	err = db.onMachine(ctx, "request operation", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
-		number, changed, err = t.wantOperation(ctx, m, actor, o, reason)
-		return changed, err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return number, nil
-}
-
-// wantOperation is RequestOperation, for a machine that is locked.
 func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor string, o fleet.Operation, reason string,
 ) (number int64, changed bool, err error) {
 	if number, err := askable(m.record, o); number != 0 || err != nil {
@@ -125,16 +109,8 @@ func givenUp(r fleet.Record) bool {
 	return lifecycle.GivenUp(r) || open != nil && open.Actor == fleet.ActorPolicy
 }
 
-// WithdrawOperation ends an operation that the provider has not accepted yet. KindConflict when
-// there is none. A power cycle that was begun may have switched the machine off already: then it is
-// asked for that the machine is switched on.
-func (db *DB) WithdrawOperation(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "withdraw operation", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		return true, t.callOff(ctx, m, actor, reason)
-	})
-}
-
-// callOff is WithdrawOperation, for a machine that is locked.
+// callOff ends an operation that is withdrawable. A power cycle that was begun may have switched
+// the machine off already: then it is asked for that the machine is switched on.
 func (t *transaction) callOff(ctx context.Context, m *machineRecord, actor, reason string) error {
 	half := halfCycled(m.record)
 	if err := t.withdrawOperation(ctx, m, actor, reason); err != nil || !half {
@@ -151,11 +127,8 @@ func halfCycled(r fleet.Record) bool {
 	return open != nil && open.Operation == fleet.OperationPowerCycle && a != nil && a.Number == open.Number && a.AcceptedAt == nil
 }
 
-// withdrawOperation ends the operation of a machine that is locked.
+// withdrawOperation ends an operation that is withdrawable.
 func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if err := withdrawable(m.record); err != nil {
-		return err
-	}
 	open := m.record.OpenOperation()
 	err := t.q.PutOperationReport(ctx, statement.PutOperationReportParams{
 		Machine: string(m.record.ID), Number: open.Number, At: micros(t.Now()), Detail: "withdrawn by " + actor + ": " + reason,

@@ -157,20 +157,8 @@ func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fl
 	t.recordEvent(subject, actor, process, fleet.EventRetryRequested, "the backoff was ended; it was for: "+was.Cause)
 }
 
-// Quarantine keeps all work away from the machine and voids what is being done to it (rule 8). An
-// operation that the provider has not accepted is withdrawn. KindConflict where it is in quarantine
-// by another person: who ends it for one would not know of the other; and where it is not created
-// yet: a quarantine does not keep it from that.
-func (db *DB) Quarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "quarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		if err := quarantinable(m.record, actor); err != nil {
-			return false, err
-		}
-		return true, t.quarantine(ctx, m, actor, reason)
-	})
-}
-
-// quarantine is Quarantine, for a machine that is locked and quarantinable.
+// quarantine keeps all work away from a machine that is quarantinable, and voids what is being done
+// to it (rule 8). An operation that the provider has not accepted is withdrawn.
 func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
 	if withdrawable(m.record) == nil {
 		if err := t.withdrawOperation(ctx, m, actor, "quarantined: "+reason); err != nil {
@@ -210,20 +198,10 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 	})
 }
 
-// Unquarantine lets work come back to the machine, which has the time that it has after a
-// maintenance: its silence counts from now on, and agents are started and recovery works as if
-// nothing had failed before. KindConflict when it is not in quarantine.
-func (db *DB) Unquarantine(ctx context.Context, actor string, machine fleet.MachineID, reason string) error {
-	return db.onMachine(ctx, "unquarantine", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		return true, t.unquarantine(ctx, m, actor, reason)
-	})
-}
-
-// unquarantine is Unquarantine, for a machine that is locked.
+// unquarantine lets work come back to a machine in quarantine, which has the time that it has after
+// a maintenance: its silence counts from now on, and agents are started and recovery works as if
+// nothing had failed before.
 func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if err := quarantined(m.record); err != nil {
-		return err
-	}
 	if err := t.q.DeleteQuarantine(ctx, string(m.record.ID)); err != nil {
 		return err
 	}
@@ -245,8 +223,9 @@ func (t *transaction) forgetFailures(r fleet.Record) {
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
 }
 
-// quarantinable fails where another person has quarantined the machine, and where it is not created
-// yet: then the error says what keeps it from being.
+// quarantinable fails where another person has quarantined the machine: who ends that for one would
+// not know of the other. It fails where the machine is not created yet, too, and says what keeps it
+// from being: a quarantine does not.
 func quarantinable(r fleet.Record, actor string) error {
 	if q := r.Quarantine; q != nil && anothers(q.Actor, actor) {
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in quarantine already by %s: %s; `ironherd machine unquarantine %s --reason WHY` ends that first",

@@ -45,6 +45,8 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	}
 	switch refused = possible(p, r, t.Now()); {
 	case refused != nil:
+	case p.Verb == fleet.VerbBeginMaintenance:
+		refused = t.checkEnd("maintenance", p.Until)
 	case p.Verb == fleet.VerbMarkInstalled:
 		refused = t.markable(r)
 	case p.Verb == fleet.VerbForget:
@@ -362,17 +364,12 @@ func (planned *PlannedMachine) differs(now PlannedMachine) string {
 	return ""
 }
 
-// apply does to the machine what was planned, which says now what it does.
+// apply does to a locked machine what planned has just found possible, and what it said happens.
 func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machineRecord, does string, outcome *PlanOutcome) error {
 	t.under = p.mark()
 	changed, err := t.applyVerb(ctx, actor, p, m, does, outcome)
-	switch fleet.KindOf(err) {
-	case fleet.KindUnknown, fleet.KindTemporary, fleet.KindTimeout:
-		if err != nil {
-			return err
-		}
-	default:
-		return errNotDone{err}
+	if err != nil {
+		return err
 	}
 	outcome.Outcome = OutcomeDone
 	if !changed || p.Verb == fleet.VerbForget {

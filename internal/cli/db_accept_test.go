@@ -46,7 +46,7 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if err := db.SetLevers(t.Context(), "p1", []fleet.Lever{fleet.LeverRelease}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.RequestOperation(t.Context(), "ada", ids[0], fleet.OperationRelease, "its contract ends"); err != nil {
+	if _, err := bmdbtest.Operate(t.Context(), db, "ada", ids[0], fleet.OperationRelease, "its contract ends"); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

@@ -44,7 +44,7 @@ func (w *world) byHand(e Event, d *device) {
 			return
 		}
 		w.insist(e, d, e.For, func() (bool, error) {
-			err := w.db.Forget(w.ctx, person, machine, reason)
+			err := w.act(machine, fleet.VerbForget, nil)
 			return err == nil || fleet.KindOf(err) == fleet.KindNotFound, err
 		})
 	}

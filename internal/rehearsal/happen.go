@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -162,7 +163,6 @@ func (w *world) ask(e Event, d *device) {
 	}
 	request := *cmp.Or(w.setup.Providers[d.source.number].Provisioner.Install, w.setup.install(person))
 	request.Actor = person
-	operation := func(o fleet.Operation) { _, err = w.db.RequestOperation(w.ctx, person, machine, o, reason) }
 	switch e.What {
 	case AskInstall:
 		_, err = w.db.RequestInstall(w.ctx, person, machine, request, false)
@@ -171,32 +171,31 @@ func (w *world) ask(e Event, d *device) {
 		_, err = w.db.RequestInstall(w.ctx, person, machine, request, true)
 		w.wanted[machine] = true
 	case AskCancel:
-		_, err = w.db.CancelInstall(w.ctx, person, machine, reason)
+		err = w.act(machine, fleet.VerbCancelInstall, nil)
 		w.mayBeOff[machine] = true
 	case AskReboot:
-		operation(fleet.OperationReboot)
+		err = w.act(machine, fleet.VerbReboot, nil)
 	case AskPowerCycle:
-		operation(fleet.OperationPowerCycle)
+		err = w.act(machine, fleet.VerbPowerCycle, nil)
 	case AskPowerOff:
-		operation(fleet.OperationPowerOff)
+		err = w.act(machine, fleet.VerbPowerOff, nil)
 	case AskPowerOn:
-		operation(fleet.OperationPowerOn)
+		err = w.act(machine, fleet.VerbPowerOn, nil)
 	case AskRelease:
-		operation(fleet.OperationRelease)
+		err = w.act(machine, fleet.VerbRelease, nil)
 	case AskReplace:
-		operation(fleet.OperationReplace)
+		err = w.act(machine, fleet.VerbReplace, nil)
 	case AskQuarantine:
-		err = w.db.Quarantine(w.ctx, person, machine, reason)
+		err = w.act(machine, fleet.VerbQuarantine, nil)
 		d.host.sick = err == nil || d.host.sick
 	case AskUnquarant:
-		err = w.db.Unquarantine(w.ctx, person, machine, reason)
+		err = w.act(machine, fleet.VerbUnquarantine, nil)
 	case AskMaintain:
-		until := w.now.Add(e.For)
-		err = w.db.BeginMaintenance(w.ctx, person, machine, &until, reason)
+		err = w.act(machine, fleet.VerbBeginMaintenance, new(w.now.Add(e.For)))
 	case AskMaintained:
-		err = w.db.EndMaintenance(w.ctx, person, machine, reason)
+		err = w.act(machine, fleet.VerbEndMaintenance, nil)
 	case AskWithdraw:
-		err = w.db.WithdrawOperation(w.ctx, person, machine, reason)
+		err = w.act(machine, fleet.VerbWithdraw, nil)
 	}
 	w.trace("%s of %s: %s", e.What, w.name(string(machine)), errorKind(err))
 	if err != nil {
@@ -208,6 +207,12 @@ func (w *world) ask(e Event, d *device) {
 	if err == nil && e.What != AskInstall && e.What != AskReinstall && e.What != AskMaintained && e.What != AskWithdraw {
 		d.host.cut = time.Time{} // it takes the place of what a restart was asked for
 	}
+}
+
+// act has a person do something to a machine.
+func (w *world) act(machine fleet.MachineID, verb fleet.Verb, until *time.Time) error {
+	_, err := w.db.Act(w.ctx, person, machine, bmdb.PlanRequest{Verb: verb, Until: until, Reason: reason})
+	return err
 }
 
 // refused notes that what a person asked for was refused, and why. It names no machine, so that

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
@@ -218,7 +219,7 @@ func TestPeopleWin(t *testing.T) {
 			return started(work) // too late
 		}), shepherd.DefaultConfig(), shepherd.Options{Observer: seen})
 		time.Sleep(2 * time.Second)
-		if err := db.Quarantine(t.Context(), "op", ids[0], "smells of smoke"); err != nil {
+		if err := bmdbtest.Quarantine(t.Context(), db, "op", ids[0], "smells of smoke"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
@@ -50,7 +51,7 @@ func TestMachinesThatHangLeaveSlotsToTheOthers(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 24)
 		for _, id := range ids[:6] {
-			if err := db.Quarantine(t.Context(), "test", id, "not yet"); err != nil {
+			if err := bmdbtest.Quarantine(t.Context(), db, "test", id, "not yet"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -77,7 +78,7 @@ func TestMachinesThatHangLeaveSlotsToTheOthers(t *testing.T) {
 		}), shepherd.DefaultConfig(), shepherd.Options{})
 		time.Sleep(30 * time.Second)
 		for _, id := range ids[:6] {
-			if err := db.Unquarantine(t.Context(), "test", id, "now"); err != nil {
+			if err := bmdbtest.Unquarantine(t.Context(), db, "test", id, "now"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -176,7 +177,7 @@ func TestWakesUpForWhatBecomesDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := open(t)
 		ids := seed(t, db, 1)
-		if err := db.Quarantine(t.Context(), "test", ids[0], "not yet"); err != nil {
+		if err := bmdbtest.Quarantine(t.Context(), db, "test", ids[0], "not yet"); err != nil {
 			t.Fatal(err)
 		}
 		config := shepherd.DefaultConfig()
@@ -188,7 +189,7 @@ func TestWakesUpForWhatBecomesDue(t *testing.T) {
 		}), config, shepherd.Options{})
 		time.Sleep(time.Minute)
 		released := time.Now()
-		if err := db.Unquarantine(t.Context(), "test", ids[0], "now"); err != nil {
+		if err := bmdbtest.Unquarantine(t.Context(), db, "test", ids[0], "now"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

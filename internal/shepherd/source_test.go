@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -85,7 +86,7 @@ func TestAProviderThatHangsLeavesSlotsToTheOthers(t *testing.T) {
 		time.Sleep(time.Second)
 		fine := shepherdtest.Seed(t, db, "fine", shepherdtest.NewFakeProvider(20), 20)
 		for _, id := range fine[10:] {
-			if err := db.Quarantine(t.Context(), "test", id, "not yet"); err != nil {
+			if err := bmdbtest.Quarantine(t.Context(), db, "test", id, "not yet"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -111,7 +112,7 @@ func TestAProviderThatHangsLeavesSlotsToTheOthers(t *testing.T) {
 			t.Errorf("at most %d slots were used while nothing was due at the other provider", peak.Load())
 		}
 		for _, id := range fine[10:] {
-			if err := db.Unquarantine(t.Context(), "test", id, "now"); err != nil {
+			if err := bmdbtest.Unquarantine(t.Context(), db, "test", id, "now"); err != nil {
 				t.Fatal(err)
 			}
 		}

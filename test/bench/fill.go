@@ -251,7 +251,7 @@ func quarantineSome(ctx context.Context, db *bmdb.DB) error {
 	settled, err := db.ListMachines(ctx, bmdb.MachineFilter{States: []fleet.State{fleet.StateAvailable}})
 	for i, m := range settled {
 		if i%5 == 0 && err == nil {
-			err = db.Quarantine(ctx, "operator", m.ID, "kept")
+			_, err = db.Act(ctx, "operator", m.ID, bmdb.PlanRequest{Verb: fleet.VerbQuarantine, Reason: "kept"})
 		}
 	}
 	return err

@@ -294,7 +294,7 @@ var agendaTests = []test{
 		a := w.ready("c1", false)
 		id, sold := w.machine("c2"), w.machine("c3")
 		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
-		_, err := w.db.RequestOperation(w.ctx, actor, sold, fleet.OperationRelease, "sold")
+		_, err := Operate(w.ctx, w.db, actor, sold, fleet.OperationRelease, "sold")
 		w.must(err)
 		w.listening()
 		w.shift.Advance(time.Hour)

@@ -86,7 +86,7 @@ func (w *world) wayWithFaults(reply, probed bool) {
 			return w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: order.Attempt, OK: true})
 		}},
 		{"installed", func() error { return errorOf(w.db.RecordInstalled(w.ctx, id, 1, order.Attempt, order.Secret, "b2")) }},
-		{"quarantine", func() error { return w.db.Quarantine(w.ctx, actor, id, "q") }},
+		{"quarantine", func() error { return Quarantine(w.ctx, w.db, actor, id, "q") }},
 	}
 	if probed {
 		steps = probeInstead(steps, claim(fleet.ProcessProbe), func() error {

@@ -98,7 +98,7 @@ var handsTests = []test{
 		id, work := w.lost(func(p *fleet.Policy) { p.RecoveryReboots, p.RecoveryReinstalls = 0, 1 })
 		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}
 		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
-		_, err := w.db.CancelInstall(w.ctx, "someone", id, "the wrong image")
+		_, err := CancelInstall(w.ctx, w.db, "someone", id, "the wrong image")
 		w.must(err)
 		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, was)))
 		r := w.record(id)
@@ -168,9 +168,9 @@ var handsTests = []test{
 	{"quarantine withdraws what the provider has not accepted", func(w *world) {
 		id := w.machine("c1")
 		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
-		number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationRelease, "sold")
+		number, err := Operate(w.ctx, w.db, actor, id, fleet.OperationRelease, "sold")
 		w.must(err)
-		w.must(w.db.Quarantine(w.ctx, actor, id, "look at it first"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "look at it first"))
 		if rep := w.record(id).OperationReport; rep == nil || rep.Number != number || rep.OK {
 			w.Fatalf("report %+v", rep)
 		}
@@ -181,15 +181,15 @@ var handsTests = []test{
 	{"a machine that was switched off is not restarted by accident", func(w *world) {
 		id := w.machine("c1")
 		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverReboot, fleet.LeverPower}))
-		number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationPowerOff, "it smells burnt")
+		number, err := Operate(w.ctx, w.db, actor, id, fleet.OperationPowerOff, "it smells burnt")
 		w.must(err)
 		w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, ""),
 			bmdb.AcceptOperation(number), bmdb.EndOperation(number, true, "off", 0)))
 		for _, o := range []fleet.Operation{fleet.OperationReboot, fleet.OperationPowerCycle} {
-			_, err := w.db.RequestOperation(w.ctx, actor, id, o, "x")
+			_, err := Operate(w.ctx, w.db, actor, id, o, "x")
 			w.wantKind(err, fleet.KindConflict)
 		}
-		_, err = w.db.RequestOperation(w.ctx, actor, id, fleet.OperationPowerOn, "the fan was replaced")
+		_, err = Operate(w.ctx, w.db, actor, id, fleet.OperationPowerOn, "the fan was replaced")
 		w.must(err)
 	}},
 	{"a provider that is not there has no levers", func(w *world) {
@@ -198,7 +198,7 @@ var handsTests = []test{
 	{"what is said of a machine that is gone meanwhile is nothing", func(w *world) {
 		a, b := w.machine("c1"), w.machine("c2")
 		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
-		number, err := w.db.RequestOperation(w.ctx, actor, a, fleet.OperationRelease, "sold")
+		number, err := Operate(w.ctx, w.db, actor, a, fleet.OperationRelease, "sold")
 		w.must(err)
 		id := w.record(a).ProviderID
 		w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, ""),
@@ -468,7 +468,7 @@ var handsTests = []test{
 	{"a token that was released is told as such", func(w *world) {
 		id := w.machine("c1")
 		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
-		number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationRelease, "sold")
+		number, err := Operate(w.ctx, w.db, actor, id, fleet.OperationRelease, "sold")
 		w.must(err)
 		w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, ""),
 			bmdb.AcceptOperation(number), bmdb.EndOperation(number, true, "gone", 0)))

@@ -197,7 +197,7 @@ var installTests = []test{
 	{"an attempt whose agent is gone may have written", func(w *world) {
 		a := w.ready("c1", true)
 		w.handOut(a, 0, 0)
-		handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")
+		handedOut, err := CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")
 		if err != nil || !handedOut {
 			w.Fatalf("handed out %t, %v", handedOut, err)
 		}

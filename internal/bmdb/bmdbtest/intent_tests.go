@@ -108,7 +108,7 @@ var intentTests = []test{
 			}
 			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentRejected(id, "no")), fleet.KindConflict)
 			w.has(fleet.RoleOperations)
-			err := w.db.Forget(w.ctx, actor, id, "it hangs")
+			err := Forget(w.ctx, w.db, actor, id, "it hangs")
 			if fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "is not created yet") || strings.Contains(err.Error(), "machine release") {
 				w.Errorf("forget says %v", err)
 			}
@@ -267,7 +267,7 @@ var intentTests = []test{
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
 			_, err := w.db.RequestInstall(w.ctx, "ada", id(2), persons, false)
 			w.must(err)
-			_, err = w.db.CancelInstall(w.ctx, "ada", id(3), "not this one")
+			_, err = CancelInstall(w.ctx, w.db, "ada", id(3), "not this one")
 			w.must(err)
 			_, err = w.db.RequestInstall(w.ctx, "ada", id(5), first, false)
 			w.must(err)

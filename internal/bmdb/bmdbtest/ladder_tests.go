@@ -35,7 +35,7 @@ var ladderTests = []test{
 		if r := w.record(a.Machine); r.Quarantine == nil || r.Quarantine.Actor != "recovery" || w.state(a.Machine) != fleet.StateQuarantined {
 			w.Fatalf("quarantine %+v", r.Quarantine)
 		}
-		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "a new board"))
+		w.must(Unquarantine(w.ctx, w.db, actor, a.Machine, "a new board"))
 		if r := w.record(a.Machine); r.Repair != nil {
 			w.Fatalf("repair %+v", r.Repair)
 		}

@@ -62,9 +62,9 @@ var leaveTests = []test{
 	{"what the provider's reinstall has erased does not come back, whatever became of the repair", func(w *world) {
 		id, work := w.lostAgain()
 		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
-		w.must(w.db.Quarantine(w.ctx, actor, id, "look at it first"))
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "looked at"))
-		_, err := w.db.CancelInstall(w.ctx, actor, id, "not now")
+		w.must(Quarantine(w.ctx, w.db, actor, id, "look at it first"))
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "looked at"))
+		_, err := CancelInstall(w.ctx, w.db, actor, id, "not now")
 		w.must(err)
 		if r := w.record(id); r.Repair != nil || r.Installed.ErasedAt == nil || lifecycle.Returning(r) {
 			w.Fatalf("repair %v, installed %+v, returning: %t", r.Repair, r.Installed, lifecycle.Returning(r))
@@ -85,7 +85,7 @@ var leaveTests = []test{
 		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}
 		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
 		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, was)))
-		_, err := w.db.CancelInstall(w.ctx, actor, id, "not now")
+		_, err := CancelInstall(w.ctx, w.db, actor, id, "not now")
 		w.must(err)
 		if r := w.record(id); r.Installed.ErasedAt != nil || !lifecycle.Returning(r) {
 			w.Fatalf("installed %+v, returning: %t", r.Installed, lifecycle.Returning(r))
@@ -96,7 +96,7 @@ var leaveTests = []test{
 		if why := w.leaves(a); why != "" {
 			w.Fatalf("it is to leave: %s", why)
 		}
-		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
 		if s := w.state(a.Machine); s != fleet.StateReturning {
 			w.Fatalf("state %s", s) // I9: nobody says that the installed system runs
 		}
@@ -133,7 +133,7 @@ var leaveTests = []test{
 		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, secret, "boot3")))
 		w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, []byte("guess"), "boot3")), fleet.KindForbidden)
 		w.wantKind(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 2, 1, secret, "boot3")), fleet.KindForbidden)
-		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
 		if s := w.state(a.Machine); s != fleet.StateInstalling || w.leaves(a) != "" {
 			w.Fatalf("state %s before the agent has said what it wrote", s)
 		}
@@ -167,7 +167,7 @@ var leaveTests = []test{
 		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
 		w.handOut(a, 2, 1)
 		w.handOut(a, 2, 1) // the answer with the first attempt was lost
-		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 3, Attempt: 2, Error: "called off"}))
 		if s := w.state(a.Machine); s != fleet.StateAvailable || w.leaves(a) != "" || w.record(a.Machine).InstallReport.Disk != fleet.DiskUnknown {
 			w.Fatalf("state %s, %+v", s, w.record(a.Machine).InstallReport)
@@ -175,7 +175,7 @@ var leaveTests = []test{
 	}},
 	{"who asked for something else meanwhile is not overruled by a machine that is back", func(w *world) {
 		a, _ := w.reinstalling()
-		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
 		w.shift.Advance(10 * time.Minute)
 		work := w.claimOne(w.session("initializer"), fleet.ProcessAgentStart)
 		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
@@ -198,7 +198,7 @@ var leaveTests = []test{
 		if why := w.leaves(a); !strings.Contains(why, "release") {
 			w.Fatalf("it is told %q", why)
 		}
-		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "not sold"))
+		w.must(Withdraw(w.ctx, w.db, actor, a.Machine, "not sold"))
 		if why := w.leaves(a); why != "" {
 			w.Fatalf("after it was withdrawn: %s", why)
 		}

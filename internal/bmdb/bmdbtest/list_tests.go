@@ -64,7 +64,7 @@ var listTests = []test{
 				w.must(work.Note(w.ctx, bmdb.SetProvided(id, r.ProviderID, fact)))
 			}
 		})
-		w.must(w.db.Quarantine(w.ctx, actor, ids[4], "kept"))
+		w.must(Quarantine(w.ctx, w.db, actor, ids[4], "kept"))
 		for _, c := range []struct {
 			f    bmdb.MachineFilter
 			want []fleet.MachineID
@@ -159,7 +159,7 @@ var listTests = []test{
 		ids := w.fleetWithGaps(30)
 		for i, id := range ids {
 			if i%6 == 0 {
-				w.must(w.db.Quarantine(w.ctx, actor, id, "kept"))
+				w.must(Quarantine(w.ctx, w.db, actor, id, "kept"))
 			}
 		}
 		a := w.startAgent(ids[1])
@@ -280,9 +280,9 @@ var listTests = []test{
 		began, err := w.db.OldestByState(w.ctx)
 		w.must(err)
 		w.shift.Advance(time.Hour)
-		w.must(w.db.Quarantine(w.ctx, actor, ids[0], "x"))
+		w.must(Quarantine(w.ctx, w.db, actor, ids[0], "x"))
 		w.shift.Advance(time.Hour)
-		w.must(w.db.Quarantine(w.ctx, actor, ids[1], "x"))
+		w.must(Quarantine(w.ctx, w.db, actor, ids[1], "x"))
 		got, err := w.db.OldestByState(w.ctx)
 		w.must(err)
 		if len(began) != 1 || len(got) != 2 || got[fleet.StateProvided].Sub(began[fleet.StateProvided]).Abs() > time.Minute {

@@ -35,7 +35,7 @@ func (w *world) judgeAgain() {
 
 func (w *world) ask(a bmdb.AgentIdentity, o fleet.Operation) int64 {
 	w.Helper()
-	number, err := w.db.RequestOperation(w.ctx, actor, a.Machine, o, "because")
+	number, err := Operate(w.ctx, w.db, actor, a.Machine, o, "because")
 	w.must(err)
 	return number
 }
@@ -132,10 +132,10 @@ var operationTests = []test{
 				w.Errorf("begun %t: open %+v", begun, open)
 			}
 			if begun { // a person may call that off, too
-				w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "leave it"))
+				w.must(Withdraw(w.ctx, w.db, actor, a.Machine, "leave it"))
 			}
 			cycle()
-			w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smells of smoke"))
+			w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "smells of smoke"))
 			if open := w.record(a.Machine).OpenOperation(); open != nil {
 				w.Errorf("begun %t: in quarantine %+v is wanted", begun, open)
 			}
@@ -150,8 +150,8 @@ var operationTests = []test{
 		w.must(work.Note(w.ctx, bmdb.BeginOperation(1, "boot1")))
 		w.ask(a, fleet.OperationPowerOff)
 		w.wantKind(work.Note(w.ctx, bmdb.AcceptOperation(1)), fleet.KindLeaseLost)
-		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "changed my mind"))
-		w.wantKind(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "again"), fleet.KindConflict)
+		w.must(Withdraw(w.ctx, w.db, actor, a.Machine, "changed my mind"))
+		w.wantKind(Withdraw(w.ctx, w.db, actor, a.Machine, "again"), fleet.KindConflict)
 		if got := w.claim(w.session("other"), fleet.ProcessOperation, 1); len(got) != 0 {
 			w.Fatalf("claimed what was withdrawn: %v", got[0].Decision)
 		}
@@ -161,26 +161,26 @@ var operationTests = []test{
 		w.pulls(fleet.LeverReboot)
 		refused := func(o fleet.Operation, want fleet.Kind) {
 			w.Helper()
-			_, err := w.db.RequestOperation(w.ctx, actor, a.Machine, o, "because")
+			_, err := Operate(w.ctx, w.db, actor, a.Machine, o, "because")
 			w.wantKind(err, want)
 		}
 		refused(fleet.OperationRelease, fleet.KindUnsupported)
-		w.must(w.db.BeginMaintenance(w.ctx, actor, a.Machine, nil, "a new fan"))
+		w.must(BeginMaintenance(w.ctx, w.db, actor, a.Machine, nil, "a new fan"))
 		refused(fleet.OperationReboot, fleet.KindConflict)
-		w.must(w.db.EndMaintenance(w.ctx, actor, a.Machine, "done"))
-		w.wantKind(w.db.EndMaintenance(w.ctx, actor, a.Machine, "again"), fleet.KindConflict)
+		w.must(EndMaintenance(w.ctx, w.db, actor, a.Machine, "done"))
+		w.wantKind(EndMaintenance(w.ctx, w.db, actor, a.Machine, "again"), fleet.KindConflict)
 		w.ask(a, fleet.OperationReboot)
-		w.wantKind(w.db.BeginMaintenance(w.ctx, actor, a.Machine, nil, "a new fan"), fleet.KindConflict)
+		w.wantKind(BeginMaintenance(w.ctx, w.db, actor, a.Machine, nil, "a new fan"), fleet.KindConflict)
 		w.pulls(everyLever...)
 		w.ask(a, fleet.OperationRelease)
 		refused(fleet.OperationReboot, fleet.KindConflict)
 		w.has(fleet.RoleOperations)
-		err := w.db.Forget(w.ctx, actor, a.Machine, "why not")
+		err := Forget(w.ctx, w.db, actor, a.Machine, "why not")
 		w.wantKind(err, fleet.KindConflict)
 		if !strings.Contains(err.Error(), "its release is under way") {
 			w.Errorf("forget says %v", err)
 		}
-		_, err = w.db.RequestOperation(w.ctx, actor, fleet.NewMachineID(), fleet.OperationReboot, "because")
+		_, err = Operate(w.ctx, w.db, actor, fleet.NewMachineID(), fleet.OperationReboot, "because")
 		w.wantKind(err, fleet.KindNotFound)
 	}},
 	{"an attempt that had no effect is taken back", func(w *world) {
@@ -281,9 +281,9 @@ var operationTests = []test{
 		if q := r.Quarantine; q == nil || !strings.HasPrefix(q.Reason, "recovery found no other step after 1 reboot: ") {
 			w.Errorf("quarantine %+v", q)
 		}
-		w.must(w.db.Quarantine(w.ctx, actor, byPerson, "it corrupts data"))
-		w.must(w.db.Quarantine(w.ctx, actor, trusted, "a look at its fan"))
-		w.must(w.db.Unquarantine(w.ctx, actor, trusted, "its fan turns"))
+		w.must(Quarantine(w.ctx, w.db, actor, byPerson, "it corrupts data"))
+		w.must(Quarantine(w.ctx, w.db, actor, trusted, "a look at its fan"))
+		w.must(Unquarantine(w.ctx, w.db, actor, trusted, "its fan turns"))
 		says := func(id fleet.MachineID, capacity fleet.CapacityID, status fleet.ProviderStatus) bmdb.Change {
 			return bmdb.SetProvided(id, fleet.ProviderID("id-"+capacity), providedAs(status, capacity))
 		}
@@ -293,7 +293,7 @@ var operationTests = []test{
 		for id, capacity := range map[fleet.MachineID]fleet.CapacityID{
 			quarantined: "quarantined", failed: "failed", byPerson: "by-person", trusted: "trusted",
 		} {
-			number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationReplace, "it is broken")
+			number, err := Operate(w.ctx, w.db, actor, id, fleet.OperationReplace, "it is broken")
 			w.must(err)
 			work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
 			w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "")))
@@ -376,7 +376,7 @@ var operationTests = []test{
 		a := w.ready("c1", false)
 		for command, levers := range map[string][]fleet.Lever{"remove it there": nil, "`ironherd machine release " + string(a.Machine) + " --reason WHY`": {fleet.LeverRelease}} {
 			w.must(w.db.SetLevers(w.ctx, provider, levers))
-			err := w.db.Forget(w.ctx, actor, a.Machine, "it burned")
+			err := Forget(w.ctx, w.db, actor, a.Machine, "it burned")
 			w.wantKind(err, fleet.KindConflict)
 			if !strings.Contains(err.Error(), command) {
 				w.Errorf("with the levers %v: %v", levers, err)
@@ -385,8 +385,8 @@ var operationTests = []test{
 		w.provisioning(func(work *bmdb.Work) {
 			w.must(work.Note(w.ctx, bmdb.SetProvided(a.Machine, "id-c1", providedAs(fleet.ProviderStatusGone, "c1"))))
 		})
-		w.must(w.db.Forget(w.ctx, actor, a.Machine, "it burned"))
-		w.wantKind(w.db.Forget(w.ctx, actor, a.Machine, "again"), fleet.KindNotFound)
+		w.must(Forget(w.ctx, w.db, actor, a.Machine, "it burned"))
+		w.wantKind(Forget(w.ctx, w.db, actor, a.Machine, "again"), fleet.KindNotFound)
 		w.wantNumber(0, "SELECT machines FROM provider WHERE name = $1", string(provider))
 		w.wantNumber(0, "SELECT count(*) FROM agenda WHERE subject = $1", string(a.Machine))
 	}},
@@ -394,8 +394,8 @@ var operationTests = []test{
 		a := w.ready("c1", false)
 		until := w.now().Add(2 * time.Hour)
 		past := w.now().Add(-time.Second)
-		w.wantKind(w.db.BeginMaintenance(w.ctx, actor, a.Machine, &past, "x"), fleet.KindInvalid)
-		w.must(w.db.BeginMaintenance(w.ctx, actor, a.Machine, &until, "a new fan"))
+		w.wantKind(BeginMaintenance(w.ctx, w.db, actor, a.Machine, &past, "x"), fleet.KindInvalid)
+		w.must(BeginMaintenance(w.ctx, w.db, actor, a.Machine, &until, "a new fan"))
 		if w.state(a.Machine) != fleet.StateMaintenance {
 			w.Fatalf("state %s", w.state(a.Machine))
 		}
@@ -417,7 +417,7 @@ var operationTests = []test{
 	}},
 	{"an install is called off before and after it was handed out", func(w *world) {
 		a := w.ready("c1", true)
-		handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")
+		handedOut, err := CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")
 		w.must(err)
 		if handedOut || w.handOut(a, 0, 0) != nil || w.state(a.Machine) != fleet.StateAvailable {
 			w.Fatalf("handed out %t, %s", handedOut, w.state(a.Machine))
@@ -429,7 +429,7 @@ var operationTests = []test{
 		if o := w.handOut(a, 0, 0); o == nil || o.Request.Generation != 2 {
 			w.Fatalf("order %+v", o)
 		}
-		if handedOut, err = w.db.CancelInstall(w.ctx, actor, a.Machine, "wrong again"); err != nil || !handedOut {
+		if handedOut, err = CancelInstall(w.ctx, w.db, actor, a.Machine, "wrong again"); err != nil || !handedOut {
 			w.Fatalf("handed out %t, %v", handedOut, err)
 		}
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, Error: "called off"}))

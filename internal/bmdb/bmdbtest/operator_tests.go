@@ -29,7 +29,7 @@ func (w *world) failsBeforeMaintenance(lasts *time.Duration, end func(fleet.Mach
 	if lasts != nil {
 		until = new(w.now().Add(*lasts))
 	}
-	w.must(w.db.BeginMaintenance(w.ctx, actor, id, until, "a cable is loose"))
+	w.must(BeginMaintenance(w.ctx, w.db, actor, id, until, "a cable is loose"))
 	end(id)
 	if r := w.record(id); len(r.Backoffs) != 0 || r.Repair == nil || r.Repair.Steps[fleet.RungReboot] != 1 {
 		w.Fatalf("backoffs %v, repair %+v", r.Backoffs, r.Repair)
@@ -114,7 +114,7 @@ var operatorTests = []test{
 		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, other, true); err != nil || g != 2 {
 			w.Fatalf("generation %d, %v", g, err)
 		}
-		w.must(errorOf2(w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
 		refused() // nothing was written
 		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, other, true); err != nil || g != 3 {
 			w.Fatalf("generation %d, %v", g, err)
@@ -236,7 +236,7 @@ var operatorTests = []test{
 	}},
 	{"quarantine keeps all work away", func(w *world) {
 		id := w.machine("c1")
-		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "smells odd"))
 		s := w.session("a")
 		if got := w.claim(s, fleet.ProcessAgentStart, 1); len(got) != 0 {
 			w.Fatal("claimed from quarantine")
@@ -244,17 +244,17 @@ var operatorTests = []test{
 		if w.state(id) != fleet.StateQuarantined {
 			w.Fatalf("state %s", w.state(id))
 		}
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "aired"))
-		w.wantKind(w.db.Unquarantine(w.ctx, actor, id, "again"), fleet.KindConflict)
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "aired"))
+		w.wantKind(Unquarantine(w.ctx, w.db, actor, id, "again"), fleet.KindConflict)
 		w.claimOne(s, fleet.ProcessAgentStart)
 	}},
 	{"a quarantine that ends leaves the machine the time that it has after a maintenance", func(w *world) {
 		id, work := w.lost(func(*fleet.Policy) {})
 		w.pulls(fleet.LeverReboot)
 		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: hours}))
-		w.must(w.db.Quarantine(w.ctx, actor, id, "a cable is loose"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "a cable is loose"))
 		w.heardFor(20 * time.Minute)
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "it is plugged in"))
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "it is plugged in"))
 		r := w.record(id)
 		if len(r.Backoffs) != 0 {
 			w.Fatalf("backoffs %v", r.Backoffs)
@@ -284,7 +284,7 @@ var operatorTests = []test{
 	{"a maintenance that ends by word leaves behind what failed before it", func(w *world) {
 		w.failsBeforeMaintenance(nil, func(id fleet.MachineID) {
 			w.heardFor(20 * time.Minute)
-			w.must(w.db.EndMaintenance(w.ctx, actor, id, "it is plugged in"))
+			w.must(EndMaintenance(w.ctx, w.db, actor, id, "it is plugged in"))
 		})
 	}},
 	{"a maintenance that ends by its time leaves behind what failed before it", func(w *world) {
@@ -295,9 +295,9 @@ var operatorTests = []test{
 	}},
 	{"a maintenance outlasts a quarantine", func(w *world) {
 		id := w.machine("c1")
-		w.must(w.db.BeginMaintenance(w.ctx, actor, id, nil, "a new fan"))
-		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "aired"))
+		w.must(BeginMaintenance(w.ctx, w.db, actor, id, nil, "a new fan"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "smells odd"))
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "aired"))
 		if m := w.record(id).Maintenance; m == nil || m.Over || m.Until != nil || m.Reason != "a new fan" {
 			w.Fatalf("maintenance %+v", m)
 		}
@@ -409,7 +409,7 @@ var operatorTests = []test{
 		for name, hold := range map[string]func(actor string, until *time.Time) error{
 			"recovery": func(actor string, until *time.Time) error { return w.db.HoldRecovery(w.ctx, actor, until, "x") },
 			"maintenance": func(actor string, until *time.Time) error {
-				return w.db.BeginMaintenance(w.ctx, actor, id, until, "x")
+				return BeginMaintenance(w.ctx, w.db, actor, id, until, "x")
 			},
 		} {
 			w.must(hold("bob", &hour))

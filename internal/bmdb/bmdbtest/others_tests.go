@@ -19,11 +19,11 @@ var othersTests = []test{
 			ends  string
 		}{
 			fleet.VerbBeginMaintenance: {
-				func(actor, reason string) error { return w.db.BeginMaintenance(w.ctx, actor, id, nil, reason) }, fleet.VerbEndMaintenance,
+				func(actor, reason string) error { return BeginMaintenance(w.ctx, w.db, actor, id, nil, reason) }, fleet.VerbEndMaintenance,
 				"maintenance", "`ironherd machine maintenance end " + string(id) + " --reason WHY` ends that first",
 			},
 			fleet.VerbQuarantine: {
-				func(actor, reason string) error { return w.db.Quarantine(w.ctx, actor, id, reason) }, fleet.VerbUnquarantine,
+				func(actor, reason string) error { return Quarantine(w.ctx, w.db, actor, id, reason) }, fleet.VerbUnquarantine,
 				"quarantine", "`ironherd machine unquarantine " + string(id) + " --reason WHY` ends that first",
 			},
 		} {
@@ -58,13 +58,13 @@ var othersTests = []test{
 	}},
 	{"a maintenance of another whose time is over keeps nobody from beginning one", func(w *world) {
 		id, until := w.machine("c1"), w.now().Add(time.Hour)
-		w.must(w.db.BeginMaintenance(w.ctx, "ada", id, &until, "hands in it"))
-		err := w.db.BeginMaintenance(w.ctx, "bob", id, nil, "a kernel")
+		w.must(BeginMaintenance(w.ctx, w.db, "ada", id, &until, "hands in it"))
+		err := BeginMaintenance(w.ctx, w.db, "bob", id, nil, "a kernel")
 		if w.wantKind(err, fleet.KindConflict); !strings.Contains(err.Error(), " by ada until "+fleet.Instant(until)+": hands in it") {
 			w.Error(err)
 		}
 		w.shift.Advance(time.Hour)
-		w.must(w.db.BeginMaintenance(w.ctx, "bob", id, nil, "a kernel"))
+		w.must(BeginMaintenance(w.ctx, w.db, "bob", id, nil, "a kernel"))
 	}},
 	{"a stop of recovery that takes the place of another's tells of that", func(w *world) {
 		now := w.now()
@@ -137,7 +137,7 @@ var othersTests = []test{
 	{"what another has switched off is switched on by a confirmed plan alone", func(w *world) {
 		w.pulls(everyLever...)
 		a := w.ready("c1", false)
-		number, err := w.db.RequestOperation(w.ctx, "ada", a.Machine, fleet.OperationPowerOff, "disks are pulled")
+		number, err := Operate(w.ctx, w.db, "ada", a.Machine, fleet.OperationPowerOff, "disks are pulled")
 		w.must(err)
 		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
 		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
@@ -161,16 +161,16 @@ var othersTests = []test{
 		w.must(work.Finish(w.ctx))
 		w.must(s.Close(w.ctx, "done"))
 		w.pending(a.Machine, ", but the reboot by recovery may still come")
-		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "why not"))
+		w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "why not"))
 		w.pending(a.Machine, ", but the reboot by recovery may still come")
 		w.shift.Advance(time.Minute)
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
 		w.pending(a.Machine, "") // it has come
-		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "enough"))
+		w.must(Unquarantine(w.ctx, w.db, actor, a.Machine, "enough"))
 
 		number := w.ask(a, fleet.OperationRelease)
 		w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, "boot2")))
-		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "no"))
+		w.must(Withdraw(w.ctx, w.db, actor, a.Machine, "no"))
 		w.pending(a.Machine, ", but the release that "+actor+" asked for may still come")
 		w.shift.Advance(fleet.DefaultPolicy().OperationTimeout)
 		w.pending(a.Machine, "")

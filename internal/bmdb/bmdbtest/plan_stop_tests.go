@@ -43,14 +43,14 @@ var planStopTests = []test{
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
 			_, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{id}, Reason: reason})
 			refused(err, "")
-			refused(w.db.Quarantine(w.ctx, actor, id, reason), "")
+			refused(Quarantine(w.ctx, w.db, actor, id, reason), "")
 			if both := w.planned(fleet.VerbQuarantine, created, id); both.Machines[0].Refused != "" || both.Machines[1].Refused == "" {
 				w.Errorf("planned: %+v", both.Machines)
 			}
 			w.must(work.Note(w.ctx, bmdb.IntentCalled(id)))
-			refused(w.db.Quarantine(w.ctx, actor, id, reason), ", unless p1 creates it for the call that was made already")
+			refused(Quarantine(w.ctx, w.db, actor, id, reason), ", unless p1 creates it for the call that was made already")
 			w.must(work.Note(w.ctx, bmdb.CloseIntentProvided(id, "id-c2", providedAs(fleet.ProviderStatusActive, "c2"))))
 		})
-		w.must(w.db.Quarantine(w.ctx, actor, id, reason))
+		w.must(Quarantine(w.ctx, w.db, actor, id, reason))
 	}},
 }

@@ -117,20 +117,20 @@ var planTests = []test{
 				w.Errorf("%s: %+v", verb, done.Outcomes)
 			}
 		}
-		w.must(w.db.Unquarantine(w.ctx, actor, a.Machine, "looked at"))
-		w.must(w.db.EndMaintenance(w.ctx, actor, a.Machine, "looked at"))
+		w.must(Unquarantine(w.ctx, w.db, actor, a.Machine, "looked at"))
+		w.must(EndMaintenance(w.ctx, w.db, actor, a.Machine, "looked at"))
 		w.levered()
-		_, err := w.db.RequestOperation(w.ctx, actor, a.Machine, fleet.OperationReboot, "it hangs")
+		_, err := Operate(w.ctx, w.db, actor, a.Machine, fleet.OperationReboot, "it hangs")
 		w.must(err)
 		if does := w.planned(fleet.VerbQuarantine, a.Machine).Machines[0].Does; !strings.Contains(does, "is called off, but attempt 1") {
 			w.Errorf("it calls off a reboot, too: %s", does)
 		}
-		w.must(w.db.WithdrawOperation(w.ctx, actor, a.Machine, "no"))
+		w.must(Withdraw(w.ctx, w.db, actor, a.Machine, "no"))
 		// It goes on, and the remedy works.
 		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || off {
 			w.Errorf("unwanted: %t, %v", off, err)
 		}
-		if handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "a disk is swapped"); err != nil || !handedOut {
+		if handedOut, err := CancelInstall(w.ctx, w.db, actor, a.Machine, "a disk is swapped"); err != nil || !handedOut {
 			w.Errorf("handed out: %t, %v", handedOut, err)
 		}
 		if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, 1); err != nil || !off {
@@ -145,7 +145,7 @@ var planTests = []test{
 		one, two := w.machine("c1"), w.machine("c2")
 		reboot := w.planned(fleet.VerbReboot, one)
 		w.confirmed(reboot.ID)
-		_, err := w.db.RequestOperation(w.ctx, actor, one, fleet.OperationPowerCycle, "a reboot is not enough")
+		_, err := Operate(w.ctx, w.db, actor, one, fleet.OperationPowerCycle, "a reboot is not enough")
 		w.must(err)
 		if o := w.confirmed(reboot.ID).Outcomes[0]; o.Operation != 1 {
 			w.Fatalf("outcome %+v", o)
@@ -175,7 +175,7 @@ var planTests = []test{
 			w.Fatalf("asked for %d times: %+v", n, w.record(one).Operation)
 		}
 		// not even when what it asked for has ended
-		w.must(w.db.WithdrawOperation(w.ctx, actor, one, "no"))
+		w.must(Withdraw(w.ctx, w.db, actor, one, "no"))
 		if again = w.confirmed(p.ID); outcomes(again) != "done done" || w.record(one).Operation.Number != 1 {
 			w.Fatalf("after the end: %+v", again.Outcomes)
 		}
@@ -240,9 +240,9 @@ var planTests = []test{
 		changed, asked, gone, same := w.ready("c1", true), w.machine("c2"), w.machine("c3"), w.machine("c4")
 		p := w.planned(fleet.VerbRelease, changed.Machine, asked, gone, same)
 		w.handOut(changed, 0, 0) // it is in use now
-		_, err := w.db.RequestOperation(w.ctx, "another", asked, fleet.OperationReboot, "mine")
+		_, err := Operate(w.ctx, w.db, "another", asked, fleet.OperationReboot, "mine")
 		w.must(err)
-		w.must(w.db.Quarantine(w.ctx, "another", gone, "mine, too"))
+		w.must(Quarantine(w.ctx, w.db, "another", gone, "mine, too"))
 		done := w.confirmed(p.ID)
 		if outcomes(done) != "skipped skipped skipped done" {
 			w.Fatalf("outcomes %+v", done.Outcomes)
@@ -287,7 +287,7 @@ var planTests = []test{
 	{"what cannot be done is refused, with the reason, and the rest is done", func(w *world) {
 		w.levered()
 		in, out := w.machine("c1"), w.machine("c2")
-		w.must(w.db.BeginMaintenance(w.ctx, actor, in, nil, "a disk is swapped"))
+		w.must(BeginMaintenance(w.ctx, w.db, actor, in, nil, "a disk is swapped"))
 		p := w.planned(fleet.VerbReboot, in, out)
 		if p.Machines[0].Refused == "" || p.Machines[1].Refused != "" {
 			w.Fatalf("plan %+v", p.Machines)
@@ -346,13 +346,13 @@ var planTests = []test{
 	{"what was asked for already is not asked for again when it has ended", func(w *world) {
 		w.levered()
 		id := w.machine("c1")
-		_, err := w.db.RequestOperation(w.ctx, "another", id, fleet.OperationReboot, "mine")
+		_, err := Operate(w.ctx, w.db, "another", id, fleet.OperationReboot, "mine")
 		w.must(err)
 		p := w.planned(fleet.VerbReboot, id)
 		if done := w.confirmed(p.ID); outcomes(done) != "done" || done.Outcomes[0].Operation != 1 {
 			w.Fatalf("outcomes %+v", done.Outcomes)
 		}
-		w.must(w.db.WithdrawOperation(w.ctx, "another", id, "enough"))
+		w.must(Withdraw(w.ctx, w.db, "another", id, "enough"))
 		if again := w.confirmed(p.ID); outcomes(again) != "skipped" || w.record(id).Operation.Number != 1 {
 			w.Fatalf("outcomes %+v", again.Outcomes)
 		}
@@ -375,18 +375,18 @@ var planTests = []test{
 	{"history tells what became of an operation in whose place another was asked for", func(w *world) {
 		w.levered()
 		id := w.machine("c1")
-		number, err := w.db.RequestOperation(w.ctx, "ada", id, fleet.OperationPowerCycle, "it hangs")
+		number, err := Operate(w.ctx, w.db, "ada", id, fleet.OperationPowerCycle, "it hangs")
 		w.must(err)
 		w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, "")))
 		// It may be off, and a provider reboots nothing that is off.
-		_, err = w.db.RequestOperation(w.ctx, "bob", id, fleet.OperationReboot, "x")
+		_, err = Operate(w.ctx, w.db, "bob", id, fleet.OperationReboot, "x")
 		w.wantKind(err, fleet.KindConflict)
 		plan, err := w.db.CreatePlan(w.ctx, "bob", bmdb.PlanRequest{Verb: fleet.VerbPowerOff, Reason: "it smells burnt", Machines: []fleet.MachineID{id}})
 		w.must(err)
 		if does := plan.Machines[0].Does; !strings.Contains(does, "the power-cycle that ada asked for is called off, unless p1 carries out") {
 			w.Fatalf("the plan says %q", does)
 		}
-		_, err = w.db.RequestOperation(w.ctx, "bob", id, fleet.OperationPowerOff, "it smells burnt")
+		_, err = Operate(w.ctx, w.db, "bob", id, fleet.OperationPowerOff, "it smells burnt")
 		w.must(err)
 		rows, err := w.db.History(w.ctx, id, 100)
 		w.must(err)
@@ -400,7 +400,7 @@ var planTests = []test{
 			w.Fatalf("called off %t, %v", off, err)
 		}
 		for range 2 {
-			handedOut, err := w.db.CancelInstall(w.ctx, actor, a.Machine, "the wrong image")
+			handedOut, err := CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")
 			if err != nil || !handedOut {
 				w.Fatalf("handed out %t, %v", handedOut, err)
 			}
@@ -429,7 +429,7 @@ func (w *world) everyVerb() {
 	until := w.now().Add(time.Hour)
 	operating := func(o fleet.Operation) func(id fleet.MachineID) {
 		return func(id fleet.MachineID) {
-			_, err := w.db.RequestOperation(w.ctx, actor, id, o, "before")
+			_, err := Operate(w.ctx, w.db, actor, id, o, "before")
 			w.must(err)
 		}
 	}
@@ -447,11 +447,11 @@ func (w *world) everyVerb() {
 		case fleet.VerbQuarantine:
 			event = fleet.EventQuarantined
 		case fleet.VerbUnquarantine:
-			prepare, event = func(id fleet.MachineID) { w.must(w.db.Quarantine(w.ctx, actor, id, "before")) }, fleet.EventUnquarantined
+			prepare, event = func(id fleet.MachineID) { w.must(Quarantine(w.ctx, w.db, actor, id, "before")) }, fleet.EventUnquarantined
 		case fleet.VerbBeginMaintenance:
 			request.Until, event = &until, fleet.EventMaintenanceBegun
 		case fleet.VerbEndMaintenance:
-			prepare = func(id fleet.MachineID) { w.must(w.db.BeginMaintenance(w.ctx, actor, id, nil, "before")) }
+			prepare = func(id fleet.MachineID) { w.must(BeginMaintenance(w.ctx, w.db, actor, id, nil, "before")) }
 			event = fleet.EventMaintenanceEnded
 		case fleet.VerbMarkInstalled:
 			prepare, event = func(fleet.MachineID) { w.shift.Advance(time.Hour) }, fleet.EventMarkedInstalled

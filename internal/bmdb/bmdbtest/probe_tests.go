@@ -345,7 +345,7 @@ var probeTests = []test{
 		w.must(claim().Fail(w.ctx, other))
 		want(3, 5, 1)
 		work = claim()
-		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smoke")) // nobody wants to ask it
+		w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "smoke")) // nobody wants to ask it
 		w.wantKind(work.Fail(w.ctx, other), fleet.KindLeaseLost)
 		if s, err := w.db.Summary(w.ctx); err != nil || s.Unasked != 0 {
 			w.Fatalf("%d machines are not asked, %v", s.Unasked, err)
@@ -375,7 +375,7 @@ var probeTests = []test{
 	{"people win over a probe", func(w *world) { // rule 8
 		a, _ := w.unseen(sshWatched)
 		work := w.claimOne(w.sessionFor("prober", time.Hour), fleet.ProcessProbe)
-		w.must(w.db.Quarantine(w.ctx, actor, a.Machine, "smoke"))
+		w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "smoke"))
 		w.wantKind(work.Finish(w.ctx, answers(true)), fleet.KindLeaseLost)
 		if r := w.record(a.Machine); r.Installed != nil || r.Probe != nil {
 			w.Fatalf("installed %+v, probe %+v", r.Installed, r.Probe)

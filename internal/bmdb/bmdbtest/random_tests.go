@@ -397,10 +397,10 @@ func (x *random) voided(id fleet.MachineID) {
 func (x *random) quarantine() {
 	id := x.machineDrawn()
 	if x.record(id).Quarantine != nil {
-		x.must(x.db.Unquarantine(x.ctx, actor, id, "drawn"))
+		x.must(Unquarantine(x.ctx, x.db, actor, id, "drawn"))
 		return
 	}
-	x.must(x.db.Quarantine(x.ctx, actor, id, "drawn"))
+	x.must(Quarantine(x.ctx, x.db, actor, id, "drawn"))
 	x.voided(id)
 }
 

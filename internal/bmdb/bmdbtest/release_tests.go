@@ -15,7 +15,7 @@ import (
 func (w *world) release(id fleet.MachineID) {
 	w.Helper()
 	w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
-	number, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationRelease, "sold")
+	number, err := Operate(w.ctx, w.db, actor, id, fleet.OperationRelease, "sold")
 	w.must(err)
 	w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, ""),
 		bmdb.AcceptOperation(number), bmdb.EndOperation(number, true, "gone", 0)))
@@ -53,7 +53,7 @@ var releaseTests = []test{
 	{"the capacity of a machine that is forgotten while it is being released is kept out as that of a released one", func(w *world) {
 		ids := w.machines(nil, "c1", "c2")
 		w.pulls(fleet.LeverRelease)
-		_, err := w.db.RequestOperation(w.ctx, actor, ids[0], fleet.OperationRelease, "sold")
+		_, err := Operate(w.ctx, w.db, actor, ids[0], fleet.OperationRelease, "sold")
 		w.must(err)
 		for i, id := range ids {
 			capacity := fleet.CapacityID([]string{"c1", "c2"}[i])
@@ -113,7 +113,7 @@ var releaseTests = []test{
 		says(fleet.VerbReplace, "another one may be created at once, on the same hardware, too (quarantine this one first if it is broken)")
 		w.pulls(fleet.LeverRelease, fleet.LeverClean)
 		says(fleet.VerbReplace, "the next pass may take the same host in again (quarantine the machine first if it is broken)")
-		w.must(w.db.Quarantine(w.ctx, actor, id, "it corrupts data"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "it corrupts data"))
 		says(fleet.VerbReplace, "its capacity sits out `provisioner.penalty`, and then may be used again")
 	}},
 	{"a host key that is accepted lets the release go on that waits for it, and no other operation", func(w *world) {
@@ -121,7 +121,7 @@ var releaseTests = []test{
 		waits := func(o fleet.Operation, levers ...fleet.Lever) bool {
 			w.Helper()
 			w.pulls(levers...)
-			w.must(errorOf2(w.db.RequestOperation(w.ctx, actor, id, o, "sold")))
+			w.must(errorOf2(Operate(w.ctx, w.db, actor, id, o, "sold")))
 			w.must(w.claimOne(w.session("a"), fleet.ProcessOperation).Fail(w.ctx, bmdb.Failure{Cause: "another key", Backoff: growing},
 				bmdb.RefuseHostKey("ssh-ed25519 CCCC", "SHA256:C")))
 			w.must(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 CCCC", "SHA256:C", "seen on the console"))
@@ -167,7 +167,7 @@ var releaseTests = []test{
 		if q := w.record(id).OpenOperation(); q == nil || q.Number != 2 || q.Actor != actor || q.Reason != "why not" {
 			w.Fatalf("asked for: %+v", q)
 		}
-		if n, err := w.db.RequestOperation(w.ctx, "bob", id, fleet.OperationReplace, "it hums"); n != 2 || err != nil {
+		if n, err := Operate(w.ctx, w.db, "bob", id, fleet.OperationReplace, "it hums"); n != 2 || err != nil {
 			w.Fatalf("operation %d, %v", n, err)
 		}
 		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(2, ""), bmdb.AcceptOperation(2),
@@ -178,7 +178,7 @@ var releaseTests = []test{
 
 		id = failed("c2")
 		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(1, ""), bmdb.AcceptOperation(1)))
-		if n, err := w.db.RequestOperation(w.ctx, actor, id, fleet.OperationReplace, "bad RAM"); n != 1 || err != nil {
+		if n, err := Operate(w.ctx, w.db, actor, id, fleet.OperationReplace, "bad RAM"); n != 1 || err != nil {
 			w.Fatalf("operation %d, %v", n, err)
 		}
 	}},

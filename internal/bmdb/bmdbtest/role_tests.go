@@ -147,7 +147,7 @@ var roleTests = []test{
 			if w.wantKind(err, fleet.KindConflict); !strings.Contains(err.Error(), want) {
 				w.Fatalf("refused with %q, want %q", err, want)
 			}
-			err = w.db.Forget(w.ctx, actor, id, "sold")
+			err = Forget(w.ctx, w.db, actor, id, "sold")
 			if w.wantKind(err, fleet.KindConflict); !strings.Contains(err.Error(), cmp.Or(machine, want)) {
 				w.Fatalf("the machine is refused with %q, want %q", err, cmp.Or(machine, want))
 			}

@@ -232,8 +232,8 @@ var silenceTests = []test{
 			w.shift.Advance(2 * time.Minute)
 			w.watch("")
 		}
-		late(func() { w.must(w.db.BeginMaintenance(w.ctx, actor, id, nil, "a new fan")) })
-		late(func() { w.must(w.db.EndMaintenance(w.ctx, actor, id, "it turns")) })
+		late(func() { w.must(BeginMaintenance(w.ctx, w.db, actor, id, nil, "a new fan")) })
+		late(func() { w.must(EndMaintenance(w.ctx, w.db, actor, id, "it turns")) })
 		late(func() {
 			number := w.ask(a, fleet.OperationReboot)
 			w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.BeginOperation(number, ""),

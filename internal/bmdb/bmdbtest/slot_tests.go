@@ -126,7 +126,7 @@ var slotTests = []test{
 			func(work *bmdb.Work, _ *bmdb.Session) { w.must(work.Cancel(w.ctx, "x")) },
 			func(_ *bmdb.Work, s *bmdb.Session) { w.must(s.Close(w.ctx, "x")) },
 			func(work *bmdb.Work, _ *bmdb.Session) {
-				w.must(w.db.Quarantine(w.ctx, actor, work.Subject.Machine, "x"))
+				w.must(Quarantine(w.ctx, w.db, actor, work.Subject.Machine, "x"))
 			},
 			func(work *bmdb.Work, _ *bmdb.Session) {
 				_, err := w.db.RequestInstall(w.ctx, actor, work.Subject.Machine, fleet.InstallRequest{Image: image}, false)
@@ -218,7 +218,7 @@ var slotTests = []test{
 				return work.Fail(w.ctx, bmdb.Failure{Cause: "x", Backoff: hours})
 			},
 			func(work *bmdb.Work) error {
-				return w.db.Quarantine(w.ctx, actor, work.Subject.Machine, "x")
+				return Quarantine(w.ctx, w.db, actor, work.Subject.Machine, "x")
 			},
 		} {
 			work := w.recover(a, 2, 1)[0]
@@ -365,7 +365,7 @@ var slotTests = []test{
 		w.shift.Advance(time.Hour)
 		s := w.lasting("recoverer")
 		w.must(w.recover(s, 1, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
-		w.must(w.db.BeginMaintenance(w.ctx, actor, a.Machine, new(w.now().Add(20*time.Hour)), "a new fan"))
+		w.must(BeginMaintenance(w.ctx, w.db, actor, a.Machine, new(w.now().Add(20*time.Hour)), "a new fan"))
 		w.broken("c2")
 		w.shift.Advance(p.RecoveryStepTimeout)
 		w.judgeAgain()

@@ -230,7 +230,7 @@ var workTests = []test{
 		work := w.claimOne(s, fleet.ProcessAgentStart)
 		guarded, cancel := work.Guard(w.ctx)
 		defer cancel()
-		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "smells odd"))
 		if guarded.Err() != nil {
 			w.Fatal("cancelled before anybody could know")
 		}
@@ -250,8 +250,8 @@ var workTests = []test{
 		id := w.machine("c1")
 		s := w.session("a")
 		old := w.claimOne(s, fleet.ProcessAgentStart)
-		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd"))
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "it was the coffee"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "smells odd"))
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "it was the coffee"))
 		work := w.claimOne(s, fleet.ProcessAgentStart)
 		guarded, cancel := work.Guard(w.ctx)
 		defer cancel()
@@ -260,10 +260,10 @@ var workTests = []test{
 			w.Fatal("the newer lease was given up with the older one")
 		}
 		w.wantKind(old.Finish(w.ctx), fleet.KindLeaseLost)
-		w.must(w.db.Quarantine(w.ctx, actor, id, "smells odd again"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "smells odd again"))
 		w.must(s.Extend(w.ctx))
 		<-guarded.Done()
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "nothing"))
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "nothing"))
 		w.claimOne(s, fleet.ProcessAgentStart)
 		w.must(s.Close(w.ctx, "done"))
 		w.claimOne(w.session("b"), fleet.ProcessAgentStart) // it was freed, and is due at once
@@ -282,8 +282,8 @@ var workTests = []test{
 		id := w.machine("c1")
 		s := w.session("a")
 		old := w.claimOne(s, fleet.ProcessAgentStart)
-		w.must(w.db.Quarantine(w.ctx, actor, id, "for a moment"))
-		w.must(w.db.Unquarantine(w.ctx, actor, id, "over"))
+		w.must(Quarantine(w.ctx, w.db, actor, id, "for a moment"))
+		w.must(Unquarantine(w.ctx, w.db, actor, id, "over"))
 		w.claimOne(s, fleet.ProcessAgentStart)
 		w.wantKind(old.Note(w.ctx, bmdb.RecordHistory("late", "")), fleet.KindLeaseLost)
 		w.wantKind(old.Cancel(w.ctx, "late"), fleet.KindLeaseLost)
@@ -446,7 +446,7 @@ var workTests = []test{
 			w.must(work.Fail(w.ctx, failure, shown...))
 		}
 		want(2, min(ids[0], ids[1]), 1)
-		w.must(w.db.Quarantine(w.ctx, actor, min(ids[0], ids[1]), "an intruder?")) // its state says more
+		w.must(Quarantine(w.ctx, w.db, actor, min(ids[0], ids[1]), "an intruder?")) // its state says more
 		want(1, max(ids[0], ids[1]), 1)
 		w.must(w.db.AcceptHostKey(w.ctx, actor, max(ids[0], ids[1]), "ssh-ed25519 CCCC", "SHA256:C", "seen on the console"))
 		want(0, "", 1)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/test/pgserver"
@@ -121,7 +122,7 @@ func TestWritersMissNobody(t *testing.T) {
 			stop := a.pause.next()
 			defer stop.goOn()
 			wg.Go(func() {
-				if err := a.Quarantine(t.Context(), "op", ids[0], "smells"); err != nil {
+				if err := bmdbtest.Quarantine(t.Context(), a.DB, "op", ids[0], "smells"); err != nil {
 					t.Error(err)
 				}
 			})
@@ -396,8 +397,8 @@ func TestNoDeadlocks(t *testing.T) {
 		wg.Go(func() {
 			for n := range 15 {
 				id := ids[(n*7+i)%len(ids)]
-				try("quarantine", p.Quarantine(ctx, "op", id, "x"))
-				try("unquarantine", p.Unquarantine(ctx, "op", id, "x"))
+				try("quarantine", bmdbtest.Quarantine(ctx, p.DB, "op", id, "x"))
+				try("unquarantine", bmdbtest.Unquarantine(ctx, p.DB, "op", id, "x"))
 				try("listener", p.ListenerAlive(ctx, time.Minute, time.Duration(n+1)*time.Minute))
 				_, err := p.RecomputeAgenda(ctx, 10)
 				try("recompute", err)

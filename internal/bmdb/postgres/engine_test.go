@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -354,8 +355,8 @@ func TestCountsAreFolded(t *testing.T) {
 	a, url, ids := stocked(t, 5, postgres.Options{Silent: true})
 	b := join(t, url, postgres.Options{Silent: true})
 	for n := range 110 {
-		a.must(a.Quarantine(t.Context(), "op", ids[n%5], "x"))
-		a.must(a.Unquarantine(t.Context(), "op", ids[n%5], "x"))
+		a.must(bmdbtest.Quarantine(t.Context(), a.DB, "op", ids[n%5], "x"))
+		a.must(bmdbtest.Unquarantine(t.Context(), a.DB, "op", ids[n%5], "x"))
 	}
 	const count = "SELECT count(*) FROM state_count"
 	if n := query[int](t, url, count); n < 200 {
@@ -386,7 +387,7 @@ func TestCountsAreFolded(t *testing.T) {
 func TestForeignText(t *testing.T) {
 	t.Parallel()
 	p, _, ids := stocked(t, 1, postgres.Options{Silent: true})
-	p.must(p.Quarantine(t.Context(), "op\x00", ids[0], "nul \x00 and \xff, '\\u0000'"))
+	p.must(bmdbtest.Quarantine(t.Context(), p.DB, "op\x00", ids[0], "nul \x00 and \xff, '\\u0000'"))
 	r, err := p.Machine(t.Context(), ids[0])
 	p.must(err)
 	if want := "nul \uFFFD and \uFFFD, '\\u0000'"; r.Quarantine == nil || r.Quarantine.Reason != want {

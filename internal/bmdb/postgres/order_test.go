@@ -41,7 +41,7 @@ func TestAnOlderPolicyOverwritesNothing(t *testing.T) {
 			for name, write := range map[string]func() error{
 				"a fact":       func() error { return a.RecordSpoken(t.Context(), agent, "boot1") },
 				"another fact": func() error { return a.RecordHardware(t.Context(), agent, []byte(time.Now().String()), nil) },
-				"a person":     func() error { return a.Quarantine(t.Context(), "op", ids[0], "x") },
+				"a person":     func() error { return bmdbtest.Quarantine(t.Context(), a.DB, "op", ids[0], "x") },
 			} {
 				set := fleet.Policy{}
 				a.pause.beforeLock(func() {
@@ -64,7 +64,7 @@ func TestAnOlderPolicyOverwritesNothing(t *testing.T) {
 					t.Errorf("%s: judged under policy %d, and the newest is %d", name, number, set.Number)
 				}
 				if name == "a person" {
-					a.must(a.Unquarantine(t.Context(), "op", ids[0], "x"))
+					a.must(bmdbtest.Unquarantine(t.Context(), a.DB, "op", ids[0], "x"))
 				}
 				due := time.UnixMicro(query[int64](t, url, "SELECT due_agent_start FROM machine WHERE id = $1", string(ids[0])))
 				if due.Before(began.Add(patience - time.Minute)) {

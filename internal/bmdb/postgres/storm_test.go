@@ -147,9 +147,9 @@ func TestStorm(t *testing.T) {
 				for range s.ended {
 					n++
 					revoked := s.revoke(ids[n%len(ids)])
-					s.try("quarantine", a.Quarantine(t.Context(), "op", ids[n%len(ids)], "x"))
+					s.try("quarantine", bmdbtest.Quarantine(t.Context(), a.DB, "op", ids[n%len(ids)], "x"))
 					revoked()
-					s.try("unquarantine", a.Unquarantine(t.Context(), "op", ids[n%len(ids)], "x"))
+					s.try("unquarantine", bmdbtest.Unquarantine(t.Context(), a.DB, "op", ids[n%len(ids)], "x"))
 					// Whoever comes back has to fall silent again before it is recovered.
 					s.try("policy and silence", bmdbtest.Silence(t.Context(), a.DB, "p2", 1+n%3))
 				}

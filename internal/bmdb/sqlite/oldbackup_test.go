@@ -38,7 +38,7 @@ func TestOldBackup(t *testing.T) {
 					must(t, db.RecordSpoken(ctx, a, ""))
 				}
 				until := time.Now().Add(48 * time.Hour)
-				must(t, db.BeginMaintenance(ctx, "operator", agents[0].Machine, &until, "nobody knows what it does"))
+				must(t, bmdbtest.BeginMaintenance(ctx, db, "operator", agents[0].Machine, &until, "nobody knows what it does"))
 				time.Sleep(time.Hour)
 				closed(t, db)
 

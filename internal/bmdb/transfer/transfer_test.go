@@ -121,7 +121,7 @@ func lived(t *testing.T, d engines.Database) bmdb.AgentIdentity {
 	o, err = db.HandOutInstall(ctx, agents[1], 0, 0)
 	must(err)
 	must(db.RecordInstallReport(ctx, agents[1], fleet.InstallReport{Generation: 1, Attempt: o.Attempt, Error: "no disk"}))
-	must(db.Quarantine(ctx, "op", ids[100], "smells"))
+	must(bmdbtest.Quarantine(ctx, db, "op", ids[100], "smells"))
 	// An install without first-boot data, as most are.
 	_, err = db.RequestInstall(ctx, "op", ids[100], fleet.InstallRequest{Image: fleet.Image{URL: "http://x/z"}}, false)
 	must(err)

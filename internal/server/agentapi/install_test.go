@@ -18,6 +18,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -302,7 +303,7 @@ func TestCalledOffInstallIsTold(t *testing.T) {
 	if off := h.heartbeat(client, working()).GetCancelInstall(); off != nil {
 		t.Errorf("called off by nobody: %v", off)
 	}
-	handedOut, err := h.db.CancelInstall(t.Context(), "op", m.id, "the wrong image")
+	handedOut, err := bmdbtest.CancelInstall(t.Context(), h.db, "op", m.id, "the wrong image")
 	if err != nil || !handedOut {
 		t.Fatalf("handed out %t, %v", handedOut, err)
 	}
@@ -352,7 +353,7 @@ func TestCalledOffAfterItsTime(t *testing.T) {
 	if off := h.heartbeat(client, req).GetCancelInstall(); off != nil {
 		t.Errorf("called off by nobody: %v", off)
 	}
-	_, err = h.db.CancelInstall(t.Context(), "op", m.id, "the wrong image")
+	_, err = bmdbtest.CancelInstall(t.Context(), h.db, "op", m.id, "the wrong image")
 	h.must(err)
 	if off := h.heartbeat(client, req).GetCancelInstall(); off.GetInstallGeneration() != 1 || off.GetAttempt() != 1 {
 		t.Errorf("told %v", off)

@@ -5,6 +5,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -51,7 +52,7 @@ func TestLeaveAfterACancelledReinstall(t *testing.T) {
 	if first.GetInstallRequest() == nil || first.GetLeaveMachine() != nil {
 		t.Fatalf("answer %v", first)
 	}
-	_, err := h.db.CancelInstall(t.Context(), "ada", m.id, "the wrong image")
+	_, err := bmdbtest.CancelInstall(t.Context(), h.db, "ada", m.id, "the wrong image")
 	h.must(err)
 	beat := last(m.inMemory(), first.GetInstallRequest())
 	if order := h.heartbeat(client, beat).GetLeaveMachine(); order != nil {
@@ -90,7 +91,7 @@ func TestLeaveAHostThatIsReleased(t *testing.T) {
 			_, err := h.db.RecomputeAgenda(t.Context(), 100)
 			h.must(err)
 			if quarantined {
-				h.must(h.db.Quarantine(t.Context(), "ada", m.id, "its fan is loud"))
+				h.must(bmdbtest.Quarantine(t.Context(), h.db, "ada", m.id, "its fan is loud"))
 			}
 			client := h.dial(m.key)
 			beat := m.beat()
@@ -100,7 +101,7 @@ func TestLeaveAHostThatIsReleased(t *testing.T) {
 					t.Fatalf("told %v", order)
 				}
 			}
-			_, err = h.db.RequestOperation(t.Context(), "ada", m.id, fleet.OperationRelease, "sold")
+			_, err = bmdbtest.Operate(t.Context(), h.db, "ada", m.id, fleet.OperationRelease, "sold")
 			h.must(err)
 			works := h.claim(h.session(), fleet.ProcessOperation)
 			h.must(works[0].Note(t.Context(), bmdb.BeginOperation(1, "boot-1")))

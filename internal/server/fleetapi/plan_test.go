@@ -10,6 +10,7 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -63,7 +64,7 @@ func TestEveryVerb(t *testing.T) {
 		fleet.VerbReplace:    {done: operating(fleet.OperationReplace), fact: "operation", who: "ironherd", needs: true},
 		fleet.VerbWithdraw: {
 			prepare: func(o *fixture, id fleet.MachineID) {
-				_, err := o.db.RequestOperation(o.t.Context(), "token operator", id, fleet.OperationReboot, "b")
+				_, err := bmdbtest.Operate(o.t.Context(), o.db, "token operator", id, fleet.OperationReboot, "b")
 				o.must(err)
 			},
 			done: func(r fleet.Record) bool { return r.OperationReport != nil && !r.OperationReport.OK }, fact: "operation report", who: "nobody",
@@ -80,7 +81,7 @@ func TestEveryVerb(t *testing.T) {
 			done: func(r fleet.Record) bool { return r.Quarantine != nil }, fact: "quarantine", who: "operator", command: "ironherd machine unquarantine ",
 		},
 		fleet.VerbUnquarantine: {
-			prepare: func(o *fixture, id fleet.MachineID) { o.must(o.db.Quarantine(o.t.Context(), "a", id, "b")) },
+			prepare: func(o *fixture, id fleet.MachineID) { o.must(bmdbtest.Quarantine(o.t.Context(), o.db, "a", id, "b")) },
 			done:    func(r fleet.Record) bool { return r.Quarantine == nil }, who: "nobody",
 		},
 		fleet.VerbBeginMaintenance: {
@@ -88,8 +89,10 @@ func TestEveryVerb(t *testing.T) {
 			command: "ironherd machine maintenance end ",
 		},
 		fleet.VerbEndMaintenance: {
-			prepare: func(o *fixture, id fleet.MachineID) { o.must(o.db.BeginMaintenance(o.t.Context(), "a", id, nil, "b")) },
-			done:    func(r fleet.Record) bool { return r.Maintenance != nil && r.Maintenance.Over }, fact: "maintenance", who: "nobody",
+			prepare: func(o *fixture, id fleet.MachineID) {
+				o.must(bmdbtest.BeginMaintenance(o.t.Context(), o.db, "a", id, nil, "b"))
+			},
+			done: func(r fleet.Record) bool { return r.Maintenance != nil && r.Maintenance.Over }, fact: "maintenance", who: "nobody",
 		},
 		fleet.VerbMarkInstalled: {
 			fresh: true,
@@ -466,11 +469,11 @@ func TestAReinstallWaits(t *testing.T) {
 	if got := does(); !strings.HasSuffix(got, " is installed") {
 		t.Errorf("%q", got)
 	}
-	o.must(o.db.BeginMaintenance(t.Context(), "op", id, nil, "a fan"))
+	o.must(bmdbtest.BeginMaintenance(t.Context(), o.db, "op", id, nil, "a fan"))
 	if got := does(); !strings.HasSuffix(got, " is installed when its maintenance ends") {
 		t.Errorf("%q", got)
 	}
-	o.must(o.db.Quarantine(t.Context(), "op", id, "smells"))
+	o.must(bmdbtest.Quarantine(t.Context(), o.db, "op", id, "smells"))
 	if got := does(); !strings.HasSuffix(got, " is installed when its quarantine ends") {
 		t.Errorf("%q", got)
 	}

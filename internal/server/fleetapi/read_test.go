@@ -15,6 +15,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -402,7 +403,7 @@ func TestExplainNamesTheDay(t *testing.T) {
 	o := newFixture(t)
 	id := o.machines(1)[0]
 	until := time.Now().Add(100*24*time.Hour + time.Minute)
-	o.must(o.db.BeginMaintenance(t.Context(), "op", id, &until, "move"))
+	o.must(bmdbtest.BeginMaintenance(t.Context(), o.db, "op", id, &until, "move"))
 	a := o.explained()
 	if want := until.UTC().Format("comes at 2006-01-02 15:04:05 UTC") + " (in 100 days): "; !strings.Contains(a.GetSummary(), want) {
 		t.Errorf("%q, want %q", a.GetSummary(), want)

@@ -10,6 +10,7 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -21,7 +22,7 @@ func TestRetryOfReleasedCapacity(t *testing.T) {
 	o := newFixture(t)
 	o.levered()
 	for _, id := range o.machines(2) {
-		number, err := o.db.RequestOperation(t.Context(), "op", id, fleet.OperationRelease, "sold")
+		number, err := bmdbtest.Operate(t.Context(), o.db, "op", id, fleet.OperationRelease, "sold")
 		o.must(err)
 		o.must(o.claim(fleet.ProcessOperation)[0].Finish(t.Context(), bmdb.BeginOperation(number, ""), bmdb.AcceptOperation(number),
 			bmdb.EndOperation(number, true, "gone", time.Hour)))

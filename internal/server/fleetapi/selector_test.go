@@ -7,6 +7,7 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/token"
 )
@@ -76,7 +77,7 @@ func TestWhatChangesAfterItWasSelectedIsLeftAlone(t *testing.T) {
 	ids := o.machines(2)
 	slices.Sort(ids)
 	name := o.record(ids[0]).Name()
-	meanwhile.do = func() { o.must(o.db.BeginMaintenance(t.Context(), "ada", ids[0], nil, "a disk is swapped")) }
+	meanwhile.do = func() { o.must(bmdbtest.BeginMaintenance(t.Context(), o.db, "ada", ids[0], nil, "a disk is swapped")) }
 	a, err := o.client(token.Operator).CreatePlan(t.Context(), &fleetv1.CreatePlanRequest{
 		Verb: "quarantine", States: []string{"provided"}, Limit: 1000, Reason: "the rack moves", Confirm: true,
 	})

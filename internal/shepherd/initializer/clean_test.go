@@ -16,6 +16,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -84,7 +85,7 @@ func (b *bench) release() *bmdb.Work {
 	b.t.Helper()
 	ctx := b.t.Context()
 	check(b.t, b.db.SetLevers(ctx, source, []fleet.Lever{fleet.LeverRelease}))
-	_, err := b.db.RequestOperation(ctx, "ada", b.machine, fleet.OperationRelease, "sold")
+	_, err := bmdbtest.Operate(ctx, b.db, "ada", b.machine, fleet.OperationRelease, "sold")
 	check(b.t, err)
 	session, err := b.db.StartSession(ctx, bmdb.SessionOptions{Component: "operations", Host: "test", Lease: time.Minute})
 	check(b.t, err)
@@ -232,6 +233,6 @@ func (b *bench) callOff() {
 	_, err = b.db.RequestInstall(ctx, "ada", b.machine, request, true)
 	check(b.t, err)
 	speaks(start())
-	_, err = b.db.CancelInstall(ctx, "ada", b.machine, "the wrong image")
+	_, err = bmdbtest.CancelInstall(ctx, b.db, "ada", b.machine, "the wrong image")
 	check(b.t, err)
 }

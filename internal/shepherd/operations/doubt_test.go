@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -106,7 +107,7 @@ func TestUnclearReplies(t *testing.T) {
 				}
 				herd.Fake.RestartLag = c.lag
 				replies(herd, c.at, c.replies...)
-				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, c.ask, "new firmware")
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, c.ask, "new firmware")
 				check(t, err)
 				time.Sleep(80 * time.Minute)
 				if got := levers(herd); got != c.levers {
@@ -168,7 +169,7 @@ func TestAReleaseMeanwhile(t *testing.T) {
 					}
 					return nil
 				}
-				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationRelease, "sold")
 				check(t, err)
 				time.Sleep(80 * time.Minute)
 				if got := levers(herd); got != c.levers {
@@ -202,7 +203,7 @@ func TestADeadProcessHasCalled(t *testing.T) {
 				stop := herd.Start()
 				time.Sleep(5 * time.Minute)
 				herd.Install(id)()
-				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 				check(t, err)
 				loop, err := shepherd.New(herd.DB, handler, shepherd.DefaultConfig(), shepherd.Options{Host: "dies"})
 				check(t, err)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
@@ -34,7 +35,7 @@ func TestEvidenceBeforeARepeatedReboot(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 		check(t, err)
 		time.Sleep(time.Hour)
 		if got := levers(herd); got != "reboot" || !strings.Contains(ended(t, herd, id), "operation done: reboot") {
@@ -59,7 +60,7 @@ func TestAProviderThatHangsIsLeft(t *testing.T) {
 		id := herd.Machines()[0]
 		defer herd.Start(handler)()
 		time.Sleep(5 * time.Minute)
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 		check(t, err)
 		time.Sleep(31 * time.Second)
 		if b := herd.Record(id).Backoffs[fleet.ProcessOperation]; !strings.Contains(b.Cause, "provider metal did not answer within 30s") || levers(herd) != "" {
@@ -91,7 +92,7 @@ func TestOnItsWayIsNotOff(t *testing.T) {
 			return nil
 		}
 		becomes(fleet.ProviderStatusPowering)
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationPowerOff, "a new disk")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationPowerOff, "a new disk")
 		check(t, err)
 		time.Sleep(4 * time.Minute)
 		if got := ended(t, herd, id); got != "not ended" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
@@ -60,7 +61,7 @@ func calledOff(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID, try fu
 		try(claim.Works[0])
 		check(t, session.Close(t.Context(), "done"))
 	}
-	_, err = herd.DB.CancelInstall(t.Context(), "ada", id, "the wrong image")
+	_, err = bmdbtest.CancelInstall(t.Context(), herd.DB, "ada", id, "the wrong image")
 	check(t, err)
 }
 
@@ -113,7 +114,7 @@ func TestHostsOfAList(t *testing.T) {
 				if stop(); c.prepare != nil {
 					c.prepare(t, herd, id)
 				}
-				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationRelease, "sold")
 				check(t, err)
 				defer herd.Start(handler)()
 				time.Sleep(70 * time.Minute)

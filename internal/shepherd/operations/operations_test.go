@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -270,7 +271,7 @@ func TestOperations(t *testing.T) {
 				}
 				herd.Fake.Hook = c.hook
 				for i, o := range c.ask {
-					_, err := herd.DB.RequestOperation(t.Context(), "ada", id, o, "new firmware")
+					_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, o, "new firmware")
 					check(t, err)
 					if i < len(c.ask)-1 {
 						time.Sleep(10 * time.Minute)
@@ -319,7 +320,7 @@ func TestCrashes(t *testing.T) {
 					id := herd.Machines()[0]
 					stop := herd.Start()
 					time.Sleep(5 * time.Minute)
-					_, err := herd.DB.RequestOperation(t.Context(), "ada", id, o, "new firmware")
+					_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, o, "new firmware")
 					check(t, err)
 					loop, err := shepherd.New(herd.DB, handler, shepherd.DefaultConfig(), shepherd.Options{Host: "dies"})
 					check(t, err)
@@ -372,7 +373,7 @@ func TestAPersonReplaces(t *testing.T) {
 		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
 		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact))
 		for _, id := range all {
-			_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReplace, "the outage of rack 4")
+			_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReplace, "the outage of rack 4")
 			check(t, err)
 		}
 		time.Sleep(10 * time.Minute)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
@@ -19,11 +20,11 @@ func TestPolicy(t *testing.T) {
 		herd, handler := bench(t, 4, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
 		all := herd.Machines()
 		defer herd.Start(handler)()
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", all[3], fleet.OperationPowerOff, "hands are inside")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", all[3], fleet.OperationPowerOff, "hands are inside")
 		check(t, err)
 		time.Sleep(5 * time.Minute)
 		until := time.Now().Add(30 * time.Minute)
-		check(t, herd.DB.BeginMaintenance(t.Context(), "ada", all[1], &until, "a new fan"))
+		check(t, bmdbtest.BeginMaintenance(t.Context(), herd.DB, "ada", all[1], &until, "a new fan"))
 		fact := *herd.Record(all[0]).Provided
 		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
 		for _, broken := range []fleet.MachineID{all[0], all[3]} {

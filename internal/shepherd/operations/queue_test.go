@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -92,7 +93,7 @@ func TestManyOperationsWaitForTheirTurn(t *testing.T) {
 		}
 		all := herd.Machines()
 		for _, id := range all {
-			_, err := db.RequestOperation(t.Context(), "test", id, fleet.OperationReboot, "test")
+			_, err := bmdbtest.Operate(t.Context(), db, "test", id, fleet.OperationReboot, "test")
 			check(t, err)
 		}
 		// The time of each begins with its first call, which fails; the next one waits behind others.
@@ -137,7 +138,7 @@ func TestALateFirstFailureEndsNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				herd, handler := bench(t, 1, operations.Options{}, nil, nil)
 				id := herd.Machines()[0]
-				_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "it hangs")
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "it hangs")
 				check(t, err)
 				time.Sleep(3 * time.Hour) // no control plane carries operations out
 				back := time.Now().Add(away)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -29,13 +30,13 @@ func TestAWithdrawnRestartMayStillCome(t *testing.T) {
 		}
 		defer herd.Start(handler)()
 		time.Sleep(2 * time.Minute)
-		_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReboot, "new firmware")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 		check(t, err)
 		time.Sleep(15 * time.Second)
 		if a := herd.Record(id).OperationAttempt; a == nil || a.AcceptedAt != nil {
 			t.Fatalf("attempt %+v", a)
 		}
-		check(t, herd.DB.WithdrawOperation(t.Context(), "ada", id, "not today"))
+		check(t, bmdbtest.Withdraw(t.Context(), herd.DB, "ada", id, "not today"))
 		_, err = herd.DB.RequestInstall(t.Context(), "ada", id, fleet.InstallRequest{Image: fleet.Image{
 			URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
 		}}, false)
@@ -79,7 +80,7 @@ func TestARepairedMachineIsKept(t *testing.T) {
 					if tries++; tries == 2 {
 						becomes(fleet.ProviderStatusActive)
 						if c.person {
-							_, err := herd.DB.RequestOperation(t.Context(), "ada", id, fleet.OperationReplace, "bad RAM")
+							_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReplace, "bad RAM")
 							check(t, err)
 						}
 					}

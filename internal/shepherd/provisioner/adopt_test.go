@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
@@ -31,7 +32,7 @@ func (b *bench) release(capacity fleet.CapacityID) provider.Entry {
 			id = m.ID
 		}
 	}
-	number, err := b.db.RequestOperation(b.t.Context(), "ada", id, fleet.OperationRelease, "sold")
+	number, err := bmdbtest.Operate(b.t.Context(), b.db, "ada", id, fleet.OperationRelease, "sold")
 	check(err)
 	s, err := b.db.StartSession(b.t.Context(), bmdb.SessionOptions{Component: "operations", Host: "test", Lease: 5 * time.Second})
 	check(err)

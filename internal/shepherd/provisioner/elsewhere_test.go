@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/provider/static"
@@ -145,7 +146,7 @@ func TestAHostThatMovesToAnotherList(t *testing.T) {
 			if want := "`ironherd machine forget " + string(m.ID) + " --reason WHY`"; !strings.Contains(found[0].Remedy, want) {
 				t.Errorf("the remedy is %q, want %s in it", found[0].Remedy, want)
 			}
-			if err := b.db.Forget(t.Context(), "ada", m.ID, "it has moved"); err != nil {
+			if err := bmdbtest.Forget(t.Context(), b.db, "ada", m.ID, "it has moved"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -280,7 +281,7 @@ func TestAHostWhoseIDChanges(t *testing.T) {
 				if after == 0 {
 					return
 				}
-				if err := b.db.Forget(t.Context(), "ada", machine, "it is managed anew"); err != nil {
+				if err := bmdbtest.Forget(t.Context(), b.db, "ada", machine, "it is managed anew"); err != nil {
 					t.Fatal(err)
 				}
 				b.manage(2, changed)

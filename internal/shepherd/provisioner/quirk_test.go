@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/provider/equinix"
@@ -141,7 +142,7 @@ func TestReplacedWhereWhatIsGoneLingers(t *testing.T) {
 		t.Helper()
 		before := b.whole(w, 3)
 		for id := range before {
-			if _, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationReplace, "anew"); err != nil {
+			if _, err := bmdbtest.Operate(t.Context(), b.db, "ada", id, fleet.OperationReplace, "anew"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -59,7 +60,7 @@ func TestTheRemedyOfAMissingMachine(t *testing.T) {
 			t.Fatalf("discrepancies %+v", found)
 		}
 		id, _ := b.status(lost[0])
-		if err := b.db.Forget(t.Context(), "ada", id, "sold"); err != nil {
+		if err := bmdbtest.Forget(t.Context(), b.db, "ada", id, "sold"); err != nil {
 			t.Fatal(err)
 		}
 		b.passes(2)
@@ -131,10 +132,10 @@ func TestTheRemedyOfAListLoss(t *testing.T) {
 		}
 		for _, device := range lost {
 			id, _ := b.status(device)
-			if err := b.db.Forget(t.Context(), "ada", id, "lost"); fleet.KindOf(err) != fleet.KindConflict {
+			if err := bmdbtest.Forget(t.Context(), b.db, "ada", id, "lost"); fleet.KindOf(err) != fleet.KindConflict {
 				t.Errorf("forgotten on the word of a list that is doubted: %v", err)
 			}
-			if _, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "lost"); err != nil {
+			if _, err := bmdbtest.Operate(t.Context(), b.db, "ada", id, fleet.OperationRelease, "lost"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,7 +178,7 @@ func TestTheRemedyOfMachinesDeletedElsewhere(t *testing.T) {
 			if d.Kind != fleet.DiscrepancyMissingMachine || !strings.Contains(d.Remedy, "`ironherd discrepancy forget "+string(source)+" "+string(d.ProviderID)+" --reason WHY`") {
 				t.Errorf("discrepancy %+v", d)
 			}
-			if err := b.db.Forget(t.Context(), "ada", d.Machine, "deleted by hand"); err != nil {
+			if err := bmdbtest.Forget(t.Context(), b.db, "ada", d.Machine, "deleted by hand"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -259,7 +260,7 @@ func TestMachinesThatAreReleasedWhileTheListWaits(t *testing.T) {
 		leaving := b.fake.Devices()[:4]
 		for _, device := range leaving {
 			id, _ := b.status(device)
-			if _, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold"); err != nil {
+			if _, err := bmdbtest.Operate(t.Context(), b.db, "ada", id, fleet.OperationRelease, "sold"); err != nil {
 				t.Fatal(err)
 			}
 		}

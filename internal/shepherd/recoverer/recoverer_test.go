@@ -442,7 +442,7 @@ func TestPeopleWin(t *testing.T) {
 					if !c.interferes(herd, id, kind) {
 						return false
 					}
-					check(t, herd.DB.BeginMaintenance(t.Context(), "someone", id, nil, "a new board"))
+					check(t, bmdbtest.BeginMaintenance(t.Context(), herd.DB, "someone", id, nil, "a new board"))
 					return true
 				})
 				herd.Change(id, c.breaks)

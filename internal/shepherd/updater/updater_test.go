@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -309,7 +310,7 @@ func TestDeletedElsewhere(t *testing.T) {
 					t.Errorf("%d machines are missing, %v", len(rows), err)
 				}
 				for i := range 3 {
-					if err := b.db.Forget(t.Context(), "ada", b.ids[i], "deleted by hand"); err != nil {
+					if err := bmdbtest.Forget(t.Context(), b.db, "ada", b.ids[i], "deleted by hand"); err != nil {
 						t.Error(err)
 					}
 				}
@@ -368,7 +369,7 @@ func releaseBesideThePass(t *testing.T, meanwhile bool) {
 	}
 	check(t, b.db.SetLevers(t.Context(), source, []fleet.Lever{fleet.LeverRelease}))
 	for _, id := range b.ids[:4] {
-		_, err := b.db.RequestOperation(t.Context(), "ada", id, fleet.OperationRelease, "sold")
+		_, err := bmdbtest.Operate(t.Context(), b.db, "ada", id, fleet.OperationRelease, "sold")
 		check(t, err)
 	}
 	s, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "operations", Host: "test", Lease: time.Hour})

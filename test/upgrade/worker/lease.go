@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -200,7 +201,7 @@ func (w *worker) operate(ctx context.Context) {
 		case 0:
 			_, err = w.db.Retry(ctx, actor, machine, "")
 		case 1:
-			err = w.db.Quarantine(ctx, actor, machine, "for a moment")
+			err = bmdbtest.Quarantine(ctx, w.db, actor, machine, "for a moment")
 		case 2:
 			_, err = w.db.ListMachines(ctx, bmdb.MachineFilter{})
 		}
@@ -208,7 +209,7 @@ func (w *worker) operate(ctx context.Context) {
 		if kind := fleet.KindOf(err); kind != fleet.KindConflict && kind != fleet.KindInvalid {
 			w.failed(ctx, "operator", err)
 		}
-		if err := w.db.Unquarantine(ctx, actor, machine, "over"); fleet.KindOf(err) != fleet.KindConflict {
+		if err := bmdbtest.Unquarantine(ctx, w.db, actor, machine, "over"); fleet.KindOf(err) != fleet.KindConflict {
 			w.failed(ctx, "operator", err)
 		}
 	}

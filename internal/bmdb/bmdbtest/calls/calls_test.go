@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest/engines"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -208,7 +209,7 @@ func (x *machine) steps() func(yield func(string, func() error) bool) {
 		{"installed", func() error {
 			return errorOf(x.db.RecordInstalled(x.ctx, x.id, 1, x.order.Attempt, x.order.Secret, "b2"))
 		}},
-		{"quarantine", func() error { return x.db.Quarantine(x.ctx, "op", x.id, "q") }},
+		{"quarantine", func() error { return bmdbtest.Quarantine(x.ctx, x.db, "op", x.id, "q") }},
 		{"collect", func() error { _, err := x.db.CollectSessions(x.ctx); return err }},
 		{"close", func() error { return x.session.Close(x.ctx, "done") }},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest/engines"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest/model"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -210,13 +211,15 @@ func (x *run) takeOver() {
 func (x *run) quarantine() {
 	i := x.machine()
 	x.model.Quarantine(i)
-	x.want(true, 0, func(s *system) string { return s.ok(s.db.Quarantine(s.ctx, actor, s.machines[i], "drawn"), 0) })
+	x.want(true, 0, func(s *system) string {
+		return s.ok(bmdbtest.Quarantine(s.ctx, s.db, actor, s.machines[i], "drawn"), 0)
+	})
 }
 
 func (x *run) unquarantine() {
 	i := x.machine()
 	x.want(x.model.Unquarantine(i), fleet.KindConflict, func(s *system) string {
-		return s.ok(s.db.Unquarantine(s.ctx, actor, s.machines[i], "drawn"), fleet.KindConflict)
+		return s.ok(bmdbtest.Unquarantine(s.ctx, s.db, actor, s.machines[i], "drawn"), fleet.KindConflict)
 	})
 }
 
