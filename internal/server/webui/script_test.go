@@ -139,6 +139,23 @@ func TestScriptSwaps(t *testing.T) {
 	b.want("reloads", "0")
 }
 
+// TestScriptShowsATableThatIsAsItWas: a row that changed alone, and was back while the page had no
+// stream, is shown as it is. The table then is the one that the page began with.
+func TestScriptShowsATableThatIsAsItWas(t *testing.T) {
+	t.Parallel()
+	b := browse(t, `const { row } = Object.assign(elements, { row: element("row") });
+		row.parentElement = { ...element("scroll"), parentElement: fleet }; fleet.dataset.mark = "m1"; fleet.innerHTML = "row: installed"`)
+	greet := `stream().open(); stream().send("hello", { build: "b1" })`
+	table := `stream().send("swap", { title: "x", swaps: [{ id: "fleet", mark: "m1", html: "row: installed" }] })`
+	b.do(greet + `; fleet.innerHTML = "as it is"; ` + table)
+	b.want("fleet.innerHTML", "as it is") // it has what is sent
+
+	b.do(`stream().send("swap", { title: "x", swaps: [{ id: "row", mark: "r2", html: "operation is under way" }] })`)
+	b.want("row.innerHTML", "operation is under way")
+	b.do("show(false); pass(60000); show(true); " + greet + "; " + table)
+	b.want("fleet.innerHTML + fleet.dataset.mark", "row: installedm1")
+}
+
 // TestScriptLoadsThePageAnew where it lacks an element or is of another build: once a minute, and
 // neither without a stream, nor while somebody fills in the form.
 func TestScriptLoadsThePageAnew(t *testing.T) {

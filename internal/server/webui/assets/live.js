@@ -37,6 +37,8 @@
     const lefts = new Map([...element.querySelectorAll(".scroll")].map(s => [s.getAttribute("aria-label"), s.scrollLeft]));
     element.innerHTML = change.html;
     element.dataset.mark = change.mark;
+    // What contains it is not as its mark says any more.
+    for (let outer = element.parentElement; outer; outer = outer.parentElement) delete outer.dataset.mark;
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const s of element.querySelectorAll(".scroll")) {
       s.scrollLeft = lefts.get(s.getAttribute("aria-label")) ?? 0;
