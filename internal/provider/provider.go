@@ -18,7 +18,6 @@ package provider
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 
@@ -227,31 +226,4 @@ func MayHaveCreated(err error) bool {
 		return false
 	}
 	return true
-}
-
-// capacityError is an error about one piece of capacity.
-type capacityError struct{ error }
-
-// Unwrap returns the error itself.
-func (e *capacityError) Unwrap() error { return e.error }
-
-// OfCapacity marks an error of Create as one about the piece of capacity that was asked for: with
-// another one, Create may succeed. Nil stays nil.
-func OfCapacity(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &capacityError{err}
-}
-
-// ConcernsCapacity reports whether a failed Create failed by the piece of capacity that was asked
-// for. Without the mark of OfCapacity it did not: the configuration, the whole list or the provider
-// failed, and any other piece of capacity would have had the same answer. The kinds RaceLost and
-// NoCapacity say by themselves what they are about.
-func ConcernsCapacity(err error) bool {
-	if _, marked := errors.AsType[*capacityError](err); marked {
-		return true
-	}
-	kind := fleet.KindOf(err)
-	return kind == fleet.KindRaceLost || kind == fleet.KindNoCapacity
 }

@@ -167,18 +167,18 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 		defer func() { <-t.slots }()
 	case <-ctx.Done():
 		t.behind.Add(-1)
-		return nil, queued(attempt, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx)))
+		return nil, first(attempt, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx)), errUnsent, errQueued)
 	}
 	if err := t.pacer.wait(ctx); err != nil {
 		err = fmt.Errorf("wait for its turn: %w", err)
 		if fleet.KindOf(err) == fleet.KindThrottled { // the provider wants a pause
-			return nil, unsent(attempt, err)
+			return nil, first(attempt, err, errUnsent)
 		}
-		return nil, queued(attempt, err)
+		return nil, first(attempt, err, errUnsent, errQueued)
 	}
 	if before, ok := ctx.Value(beforeSendKey{}).(func(context.Context) error); ok {
 		if err := before(ctx); err != nil {
-			return nil, unsent(attempt, fmt.Errorf("before the call: %w", err))
+			return nil, first(attempt, fmt.Errorf("before the call: %w", err), errUnsent)
 		}
 	}
 	sending, cancel := context.WithTimeout(ctx, t.limits.AttemptTimeout)
@@ -320,20 +320,13 @@ func (f *failure) once() error {
 	return err
 }
 
-// queued marks an error of a call that ran out of time before its first attempt had its turn.
-func queued(attempt int, err error) error {
+// first marks an error from before an attempt was sent. Of a later one it does not: an earlier one
+// was sent.
+func first(attempt int, err error, marks ...error) error {
 	if attempt > 1 {
 		return err
 	}
-	return Queued(BeforeSending(err))
-}
-
-// unsent marks an error from before the first attempt was sent.
-func unsent(attempt int, err error) error {
-	if attempt > 1 {
-		return err
-	}
-	return BeforeSending(err)
+	return mark(err, marks...)
 }
 
 // exhausted is the error of a call that is not tried again.
