@@ -142,31 +142,41 @@ func (p *pass) compared(ctx context.Context, entries []provider.Entry) (map[neti
 }
 
 // compareHosts adds to found those of the hosts that are this machine of another provider, whose
-// address they have. Of those that are not it notes so.
+// address they have. Of those that are not it notes so. A host is free, or a machine of this list:
+//
+//	the machine of the other provider             the free host    the machine of this list
+//	was bought, and is gone                       is another one   is another one
+//	is reached in another way                     is another one   is another one
+//	is on its list no more                        may be it        needs more than that
+//	is reached in a way that it does not say      is it            needs more than that
+//	is reached in this way, as far as is known    is it            is it, and is two machines
 func (p *pass) compareHosts(
 	ctx context.Context, name fleet.ProviderName, m bmdb.ProviderMachine, hosts []comparedHost, found map[fleet.CapacityID]elsewhere,
 ) {
-	gone := m.Provided.Status == fleet.ProviderStatusGone
-	_, configured := p.sources[name]
+	_, asked := p.sources[name]
+	unlisted := m.Provided.Status == fleet.ProviderStatusGone
+	gone := unlisted && p.bought(name)
 	access, known := provider.Access{}, false
-	if !gone || !p.bought(name) {
+	if !gone {
 		access, known = p.accessOf(ctx, name, m.ProviderID)
 	}
+	unsaid := asked && !known
 	for _, h := range hosts {
 		says := func(is string) string {
 			return fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s", h.ID, h.Address, is, m.ID, nameOf(m), name)
 		}
+		another := gone || known && !sameAccess(h.Access, access)
+		free := h.machine == ""
 		switch {
-		case gone && p.bought(name), known && !sameAccess(h.Access, access):
+		case another:
 			p.apart[h.Capacity] = append(p.apart[h.Capacity], m.ID)
-		case h.machine != "" && (gone || !known && configured): // two machines need more than that
-		case h.machine != "":
+		case free && unlisted: // how it was reached is not known any more
+			found[h.Capacity] = elsewhere{h.Entry, says("may be") + ", which does not list it any more", movedRemedy(m.ID), ""}
+		case free:
+			found[h.Capacity] = elsewhere{h.Entry, says("is"), elsewhereRemedy(m.ID), ""}
+		case !unlisted && !unsaid:
 			evidence := says("is") + ", and machine " + string(h.machine) + " of this one"
 			found[h.Capacity] = elsewhere{h.Entry, evidence, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
-		case gone: // how it was reached is not known any more
-			found[h.Capacity] = elsewhere{h.Entry, says("may be") + ", which does not list it any more", movedRemedy(m.ID), ""}
-		default:
-			found[h.Capacity] = elsewhere{h.Entry, says("is"), elsewhereRemedy(m.ID), ""}
 		}
 	}
 }
