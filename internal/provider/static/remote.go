@@ -31,9 +31,10 @@ const (
 // remote is a list behind a URL. At most one reading is under way; all who ask meanwhile wait for
 // it.
 //
-// A server may serve half of a file that is being written. So what is new in a list counts when it
-// was fetched again, a moment later (pause), and says the same. A later reading may be the one that
-// fetches it again: the next turn may come long after the pause.
+// A server may serve half of a file that is being written. So the rule is: what says the same as
+// the list that counted before counts at once, and what is new counts when a second fetch, a moment
+// after the first one (pause), says the same. The second may be one of a later reading: the next
+// turn may come long after the pause.
 type remote struct {
 	name  string
 	fetch func(context.Context) ([]byte, error)
@@ -42,24 +43,25 @@ type remote struct {
 	spacing time.Duration
 
 	mu sync.Mutex
-	// counts is the last list that counted, when it was fetched last.
-	counts fetched
-	// doubt is what was fetched last where that does not count yet, when it was first fetched.
-	doubt fetched
+	// counted is the last list that counted, when it was fetched last.
+	counted dated
+	// first is what was fetched last where that does not count yet, when it was first fetched: a
+	// second fetch has to say the same.
+	first dated
 	// against is what was fetched since the last list that counted and could be read last. It speaks
 	// against hosts also where it confirms nothing any more.
 	against *list
 	// fault is how the last reading failed; nil when it did not.
 	fault  error
 	failed time.Time
-	// fetched is when the last fetch ended that was sent, whatever came of it.
-	fetched time.Time
+	// lastFetch is when the last fetch ended that was sent, whatever came of it.
+	lastFetch time.Time
 	// under is the reading that is under way; nil: none is.
 	under *flight
 }
 
-// fetched is a list and when it was fetched. No list: there was none.
-type fetched struct {
+// dated is a list and when it was fetched. No list: there was none.
+type dated struct {
 	says *list
 	at   time.Time
 }
@@ -69,11 +71,11 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 	r.mu.Lock()
 	failing := r.fault != nil && time.Since(r.failed) < failureAge
 	slow := r.under != nil && r.under.slow
-	early := failing || slow || time.Since(r.fetched) < r.spacing
+	early := failing || slow || time.Since(r.lastFetch) < r.spacing
 	switch {
-	case recent && r.counts.says != nil && time.Since(r.counts.at) < fetchAge:
+	case recent && r.counted.says != nil && time.Since(r.counted.at) < fetchAge:
 		defer r.mu.Unlock()
-		return r.counts.says, nil
+		return r.counted.says, nil
 	case recent && early && r.mayStandIn():
 		defer r.mu.Unlock()
 		return r.standIn(), nil
@@ -112,16 +114,16 @@ func (r *remote) read(ctx context.Context, recent bool) (*list, error) {
 // mayStandIn reports whether the list that counted last may answer a question about one host where
 // nothing newer can be had. The caller has the lock.
 func (r *remote) mayStandIn() bool {
-	return r.counts.says != nil && time.Since(r.counts.at) < standsFor*r.spacing
+	return r.counted.says != nil && time.Since(r.counted.at) < standsFor*r.spacing
 }
 
 // standIn returns the list that counted last, as one that may be out of date. The caller has the
 // lock.
 func (r *remote) standIn() *list {
-	l := *r.counts.says
+	l := *r.counted.says
 	l.doubt = r.against
-	if time.Since(r.counts.at) >= r.spacing {
-		l.asOf = r.counts.at
+	if time.Since(r.counted.at) >= r.spacing {
+		l.asOf = r.counted.at
 	}
 	return &l
 }
@@ -131,10 +133,10 @@ func (r *remote) begin(ctx context.Context) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &flight{cancel: cancel, done: make(chan struct{})}
 	r.under = f
-	was, doubt := r.counts.says, r.doubt
+	counted, first := r.counted.says, r.first
 	go func() {
 		defer cancel()
-		got, err := r.look(own, f, was, doubt)
+		got, err := r.look(own, f, counted, first)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		f.says, f.fault = got.says, err
@@ -144,59 +146,59 @@ func (r *remote) begin(ctx context.Context) {
 		}
 		r.under, r.fault = nil, err
 		if err == nil {
-			r.counts, r.doubt, r.against = got, fetched{}, nil
+			r.counted, r.first, r.against = got, dated{}, nil
 		} else {
 			r.failed = time.Now()
 		}
 	}()
 }
 
-// look fetches the list until it says what counted before, or twice the same that is new.
-func (r *remote) look(ctx context.Context, f *flight, was *list, doubt fetched) (fetched, error) {
+// look fetches the list until what it says counts.
+func (r *remote) look(ctx context.Context, f *flight, counted *list, first dated) (dated, error) {
 	for i := range fetches {
 		if i > 0 {
 			select {
 			case <-time.After(r.pause):
 			case <-ctx.Done():
-				return fetched{}, fleet.ContextError(ctx)
+				return dated{}, fleet.ContextError(ctx)
 			}
 		}
 		begin := time.Now()
 		data, err := r.once(ctx)
-		if doubt.says != nil && provider.WasQueued(err) && ctx.Err() == nil {
+		if first.says != nil && provider.WasQueued(err) && ctx.Err() == nil {
 			// Not wrapped: nobody is in front of this one, it is too early.
 			err = fleet.Errorf(fleet.KindTemporary, "host list %s says something new, which counts when it was fetched again and says the same: %s", r.name, err.Error())
 		}
 		if err != nil {
-			return fetched{}, err
+			return dated{}, err
 		}
-		says, err := newList(r.name, data, was, doubt.says)
-		got := fetched{says: says, at: time.Now()}
+		says, err := newList(r.name, data, counted, first.says)
+		second := dated{says: says, at: time.Now()}
 		switch {
 		case err != nil:
-			r.keep(f, fetched{})
-			return fetched{}, err
-		case says.same(was):
-			return got, nil
-		case !says.same(doubt.says):
-			doubt = got
-			r.keep(f, doubt)
-		case begin.Sub(doubt.at) >= r.pause:
-			return got, nil
+			r.keep(f, dated{})
+			return dated{}, err
+		case says.same(counted):
+			return second, nil
+		case !says.same(first.says): // it is a first one itself
+			first = second
+			r.keep(f, first)
+		case begin.Sub(first.at) >= r.pause:
+			return second, nil
 		}
 	}
-	return fetched{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something else each time that it is fetched", r.name)
+	return dated{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something else each time that it is fetched", r.name)
 }
 
 // keep keeps what a reading has fetched, and does not count yet, for the readings after it. No
 // list: it cannot be read, which takes nothing back that speaks against a host.
-func (r *remote) keep(f *flight, doubt fetched) {
+func (r *remote) keep(f *flight, first dated) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.under == f { // else a newer reading may know better
-		r.doubt = doubt
-		if doubt.says != nil {
-			r.against = doubt.says
+		r.first = first
+		if first.says != nil {
+			r.against = first.says
 		}
 	}
 }
@@ -209,7 +211,7 @@ func (r *remote) once(ctx context.Context) ([]byte, error) {
 	if !provider.WasQueued(err) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.fetched = time.Now()
+		r.lastFetch = time.Now()
 	}
 	return data, err
 }
