@@ -19,7 +19,7 @@ type about struct {
 }
 
 // what the host answers to ask.
-var answer = regexp.MustCompile(`^([A-Za-z0-9_.-]{1,64})\n([0-9]{1,10})\n$`)
+var aboutAnswer = regexp.MustCompile(`^([A-Za-z0-9_.-]{1,64})\n([0-9]{1,10})\n$`)
 
 // ask asks the host what it is, before anything is written to it, and remembers the answer.
 // Whatever keeps commands from running there, or their output from being read, shows in it.
@@ -37,7 +37,7 @@ func (h *Host) ask(ctx context.Context) (about, error) {
 	if err != nil {
 		return about{}, err
 	}
-	found := answer.FindSubmatch(output)
+	found := aboutAnswer.FindSubmatch(output)
 	if found == nil {
 		return about{}, fleet.Errorf(fleet.KindInvalid, "%s: it answered %s (%s)", what, Quote(string(output)), hintOtherCommand)
 	}

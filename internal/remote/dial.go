@@ -65,7 +65,7 @@ func NewDialer(key *Key, options Options) *Dialer {
 func (d *Dialer) Dial(ctx context.Context, target Target) (*Host, error) {
 	host, err := d.login(ctx, target)
 	if err == nil && target.Silence > 0 {
-		if err = host.answers(ctx, target.Silence); err != nil {
+		if err = host.tryCommand(ctx, target.Silence); err != nil {
 			_ = host.Close()
 		}
 	}
@@ -96,8 +96,8 @@ func (d *Dialer) login(ctx context.Context, target Target) (*Host, error) {
 	return host, nil
 }
 
-// answers returns when the host has done a command that does nothing, however it ended.
-func (h *Host) answers(ctx context.Context, limit time.Duration) error {
+// tryCommand returns when the host has done a command that does nothing, however it ended.
+func (h *Host) tryCommand(ctx context.Context, limit time.Duration) error {
 	_, err := h.Run(ctx, Command{Args: []string{"true"}, Timeout: limit, OnStderr: func(string) {}})
 	_, exited := errors.AsType[*ExitError](err)
 	_, noise := errors.AsType[*noiseError](err)
@@ -121,7 +121,7 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 	case err == nil:
 		return connection, nil
 	case ctx.Err() != nil:
-		return nil, ended(ctx, "connect to "+target.Address.String())
+		return nil, endedError(ctx, "connect to "+target.Address.String())
 	case connecting.Err() != nil, isTimeout(err) && !errors.Is(err, syscall.EAGAIN): // which is ours
 		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not accept a connection within %s", target.Address, d.options.ConnectTimeout)
 	}
@@ -204,7 +204,7 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	case verifier.refused != nil:
 		return nil, verifier.refused
 	case ctx.Err() != nil:
-		return nil, ended(ctx, "SSH handshake with "+target.Address.String())
+		return nil, endedError(ctx, "SSH handshake with "+target.Address.String())
 	case shaking.Err() != nil:
 		return nil, context.Cause(shaking)
 	}

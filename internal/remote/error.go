@@ -90,9 +90,9 @@ func (e *DirectoryError) Unwrap() error { return e.Err }
 // notFound is the exit status with which a shell says that it has no such command.
 const notFound = 127
 
-// ended returns the error for what was given up because ctx ended. It is a timeout even if ctx was
-// cancelled, because in both cases the host may have done what it was asked for.
-func ended(ctx context.Context, what string) error {
+// endedError returns the error for what was given up because ctx ended. It is a timeout even if ctx
+// was cancelled, because in both cases the host may have done what it was asked for.
+func endedError(ctx context.Context, what string) error {
 	return &fleet.Error{Kind: fleet.KindTimeout, Message: what + " was given up", Err: fleet.ContextError(ctx)}
 }
 

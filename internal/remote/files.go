@@ -19,8 +19,8 @@ type errNoFiles struct{ error }
 // Unwrap returns the reason.
 func (e errNoFiles) Unwrap() error { return e.error }
 
-// disk returns the files of the host: over SFTP, or else by commands.
-func (h *Host) disk(ctx context.Context) (disk, error) {
+// openDisk returns the files of the host: over SFTP, or else by commands.
+func (h *Host) openDisk(ctx context.Context) (disk, error) {
 	files, err := h.fileClient(ctx)
 	if reason, without := errors.AsType[errNoFiles](err); without {
 		h.logger.InfoContext(ctx, "host has no SFTP that works, and gets files through its shell",

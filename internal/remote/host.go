@@ -80,7 +80,7 @@ const grace = time.Second
 // the caller must not read what do writes.
 func (h *Host) bounded(ctx context.Context, what string, do func() error) error {
 	if ctx.Err() != nil {
-		return ended(ctx, what)
+		return endedError(ctx, what)
 	}
 	select {
 	case <-h.over:
@@ -102,7 +102,7 @@ func (h *Host) bounded(ctx context.Context, what string, do func() error) error 
 	case <-ctx.Done():
 		_ = h.end()
 		settled(done)
-		return ended(ctx, what)
+		return endedError(ctx, what)
 	}
 	err := <-outcome
 	if isEnding(err) {

@@ -122,7 +122,7 @@ func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
 		defer func() { <-host.slots }()
 	case <-waiting.Done():
 		if ctx.Err() != nil {
-			return nil, ended(ctx, "log in to "+via.Address.String())
+			return nil, endedError(ctx, "log in to "+via.Address.String())
 		}
 		if last := host.failed.Load(); last != nil {
 			return nil, &TurnMissedError{Last: *last, Err: fleet.Errorf(fleet.KindTemporary,

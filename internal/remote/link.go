@@ -53,13 +53,13 @@ func (l *link) Read(p []byte) (int, error) {
 
 // Write writes. After the end it fails with the error of the read, which the library would report.
 func (l *link) Write(p []byte) (int, error) {
-	if err := l.ended(); err != nil {
+	if err := l.endCause(); err != nil {
 		return 0, err
 	}
 	n, err := l.Conn.Write(p)
 	if err != nil {
 		l.failed() // before the library gives up and closes, which may be before the read fails
-		if cause := l.ended(); cause != nil {
+		if cause := l.endCause(); cause != nil {
 			return n, cause
 		}
 	}
@@ -79,7 +79,7 @@ func (l *link) failed() {
 	}
 }
 
-func (l *link) ended() error {
+func (l *link) endCause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err

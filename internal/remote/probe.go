@@ -45,7 +45,7 @@ func (d *Dialer) Probe(ctx context.Context, target Target) (HostKey, error) {
 	defer stop()
 
 	verified := false
-	_, _, _, err = ssh.NewClientConn(&bounded{Conn: connection, rest: probeLimit}, target.Address.String(), &ssh.ClientConfig{
+	_, _, _, err = ssh.NewClientConn(&probeConn{Conn: connection, rest: probeLimit}, target.Address.String(), &ssh.ClientConfig{
 		HostKeyCallback: func(name string, address net.Addr, key ssh.PublicKey) error {
 			if err := verifier.check(name, address, key); err != nil {
 				return err
@@ -64,7 +64,7 @@ func (d *Dialer) Probe(ctx context.Context, target Target) (HostKey, error) {
 	case verifier.refused != nil:
 		return HostKey{}, verifier.refused
 	case ctx.Err() != nil:
-		return HostKey{}, ended(ctx, "SSH key exchange with "+target.Address.String())
+		return HostKey{}, endedError(ctx, "SSH key exchange with "+target.Address.String())
 	case shaking.Err() != nil:
 		return HostKey{}, context.Cause(shaking)
 	case errors.As(err, &negotiation):
@@ -73,14 +73,14 @@ func (d *Dialer) Probe(ctx context.Context, target Target) (HostKey, error) {
 	return HostKey{}, fleet.Errorf(fleet.KindTemporary, "SSH key exchange with %s: %w", target.Address, said{err})
 }
 
-// bounded ends what is read of a connection after so many bytes.
-type bounded struct {
+// probeConn ends what is read of a connection after so many bytes.
+type probeConn struct {
 	net.Conn
 	rest int
 }
 
 // Read implements net.Conn.
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *probeConn) Read(p []byte) (int, error) {
 	if b.rest <= 0 {
 		return 0, io.ErrUnexpectedEOF
 	}

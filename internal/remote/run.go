@@ -63,7 +63,7 @@ func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 	}
 	what := "run " + shown(command.Args[0])
 	// The shell gives its place to the command, so that a signal which ends the command is told.
-	output, err := h.line(ctx, what, "exec "+quote(command.Args), command)
+	output, err := h.line(ctx, what, "exec "+shellLine(command.Args), command)
 	var exit *ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err
@@ -165,8 +165,8 @@ func exitError(err error, lastLine, output string) error {
 	return err
 }
 
-// quote renders arguments as one line for a POSIX shell.
-func quote(args []string) string {
+// shellLine renders arguments as one line for a POSIX shell.
+func shellLine(args []string) string {
 	words := make([]string, len(args))
 	for i, arg := range args {
 		words[i] = shell.Word(arg)

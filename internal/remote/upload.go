@@ -78,7 +78,7 @@ func (h *Host) Upload(ctx context.Context, content *Content, base string, mode f
 		return Uploaded{}, err
 	}
 	u := &upload{host: h, content: content, mode: mode, uid: about.uid}
-	if u.disk, err = h.disk(ctx); err != nil {
+	if u.disk, err = h.openDisk(ctx); err != nil {
 		return Uploaded{}, err
 	}
 	if err := u.run(ctx, base); err != nil {
