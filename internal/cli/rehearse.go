@@ -154,7 +154,7 @@ func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
 		if err != nil {
 			return rehearsal.Setup{}, err
 		}
-		rehearsed := rehearsal.Provider{Name: fleet.ProviderName(p.Name), List: kind.IsList(), Provisioner: p.Provisioner, Updater: p.Updater}
+		rehearsed := rehearsal.Provider{Name: fleet.ProviderName(p.Name), List: kind.IsList, Provisioner: p.Provisioner, Updater: p.Updater}
 		if p.Install != nil {
 			rehearsed.Provisioner.Install, err = p.Install.Request(fleet.ConfigurationOf(fleet.ProviderName(p.Name)), c.Catalogue())
 			if err != nil {

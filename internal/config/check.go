@@ -117,7 +117,7 @@ func (d *document) checkSource(section string, number int, p Provider, first map
 	if err != nil {
 		return // reported
 	}
-	key, source := kind.Source(p.Sections)
+	key, source := kind.Section(p.Sections).Source()
 	if source == "" {
 		return
 	}
@@ -126,7 +126,7 @@ func (d *document) checkSource(section string, number int, p Provider, first map
 	switch key = join(join(section, p.Kind), key); {
 	case !twice:
 		first[source] = number
-	case kind.IsList():
+	case kind.IsList:
 		d.keyFault(key, "is the list of providers[%d] too: a host has one provider, so put the hosts of each into a list of its own", j)
 	default:
 		d.keyFault(key, "is that of providers[%d] too, at the same api_url: a machine has one provider, so give each a project of its own, "+
@@ -240,7 +240,7 @@ func (d *document) checkReach(key, endpoint string, providers []Provider) {
 		if err != nil {
 			continue // reported
 		}
-		if elsewhere := kind.Elsewhere(p.Sections); elsewhere != "" {
+		if elsewhere := kind.Section(p.Sections).Elsewhere(); elsewhere != "" {
 			d.keyFault(key, "must be an address that machines can reach, not %q, where each machine finds itself: providers[%d] has %s", endpoint, i, elsewhere)
 			return
 		}
@@ -359,17 +359,17 @@ func (d *document) checkKind(section string, p Provider) {
 		d.keyFault(section+".kind", "%s", err)
 	}
 	for _, kind := range builtin.Kinds() {
-		key := join(section, kind.Name())
+		key := join(section, kind.Name)
 		switch {
 		case err != nil && !d.isSet(key):
 			continue // it may be of another kind
-		case err == nil && kind.Name() != own.Name():
+		case err == nil && kind.Name != own.Name:
 			if d.isSet(key) {
-				d.keyFault(key, "is for providers of kind %s, and this one is of kind %s: remove it", kind.Name(), own.Name())
+				d.keyFault(key, "is for providers of kind %s, and this one is of kind %s: remove it", kind.Name, own.Name)
 			}
 			continue
 		}
-		d.faultsOf(key, kind.Validate(p.Sections))
+		d.faultsOf(key, kind.Section(p.Sections).Validate())
 		for _, file := range kind.Files(&p.Sections) {
 			d.checkFileBy(join(key, file.Key), *file.Path, file.Check)
 			d.checkContent(join(key, file.Key), *file.Path, file.CheckContent)

@@ -241,7 +241,7 @@ func (c Config) Catalogue() []fleet.Image {
 // relative to the section provisioner.
 func (p *Provider) setKindDefaults(isSet func(key string) bool) {
 	kind, err := builtin.Find(p.Kind)
-	if err != nil || !kind.IsList() {
+	if err != nil || !kind.IsList {
 		return
 	}
 	defaults := provisioner.ListConfig()
@@ -398,7 +398,7 @@ func (c *Config) fileKeys() []fileKey {
 		section := fmt.Sprintf("providers[%d]", i)
 		for _, kind := range builtin.Kinds() {
 			for _, file := range kind.Files(&p.Sections) {
-				keys = append(keys, fileKey{join(join(section, kind.Name()), file.Key), file.Path})
+				keys = append(keys, fileKey{join(join(section, kind.Name), file.Key), file.Path})
 			}
 		}
 		if p.Install != nil {

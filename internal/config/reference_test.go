@@ -57,7 +57,7 @@ func TestRequiredKeysAreMarked(t *testing.T) {
 	file := program + ".yaml"
 	content := "images: [{}]\nproviders: [{}"
 	for _, kind := range builtin.Kinds() {
-		content += ", {name: " + kind.Name() + ", kind: " + kind.Name() + "}"
+		content += ", {name: " + kind.Name + ", kind: " + kind.Name + "}"
 	}
 	for path, text := range map[string]string{file: content + "]\n", filepath.Join(filepath.Dir(program), config.AgentName): ""} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -48,7 +48,7 @@ func (i instance) forOperations() operations.ProviderConfig {
 
 func (i instance) forProber() prober.ProviderConfig {
 	kind, err := builtin.Find(i.config.Kind)
-	return prober.ProviderConfig{List: err == nil && kind.IsList()}
+	return prober.ProviderConfig{List: err == nil && kind.IsList}
 }
 
 // sources returns the providers as a loop sees them. configOf picks what concerns the loop.

@@ -37,30 +37,26 @@ const (
 // table has a row for each kind, in the order in which people are shown them.
 var table = []Kind{
 	{
-		name:     Equinix,
+		Name:     Equinix,
 		defaults: func(s *Sections) { s.Equinix = equinix.DefaultConfig() },
-		files: func(s *Sections) []File {
+		Files: func(s *Sections) []File {
 			return []File{{Key: "token_file", Path: &s.Equinix.TokenFile, Check: equinix.CheckToken}}
 		},
-		validate:  func(s Sections) error { return s.Equinix.Validate() },
-		source:    func(s Sections) (string, string) { return s.Equinix.Source() },
-		elsewhere: func(s Sections) string { return s.Equinix.Elsewhere() },
-		open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
+		Section: func(s Sections) Section { return s.Equinix },
+		Open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
 			s.Equinix.SSHPublicKey = key
 			return equinix.New(s.Equinix, options)
 		},
 	},
 	{
-		name:     Static,
-		list:     true,
+		Name:     Static,
+		IsList:   true,
 		defaults: func(s *Sections) { s.Static = static.DefaultConfig() },
-		files: func(s *Sections) []File {
+		Files: func(s *Sections) []File {
 			return []File{{Key: "path", Path: &s.Static.Path, CheckContent: static.CheckList}}
 		},
-		validate:  func(s Sections) error { return s.Static.Validate() },
-		elsewhere: func(s Sections) string { return s.Static.Elsewhere() },
-		source:    func(s Sections) (string, string) { return s.Static.Source() },
-		open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
+		Section: func(s Sections) Section { return s.Static },
+		Open: func(s Sections, _ string, options provider.Options) (provider.Provider, error) {
 			return static.New(s.Static, options)
 		},
 	},
@@ -68,14 +64,35 @@ var table = []Kind{
 
 // Kind is one kind of provider: a row of the table.
 type Kind struct {
-	name      string
-	list      bool
-	defaults  func(*Sections)
-	files     func(*Sections) []File
-	validate  func(Sections) error
-	elsewhere func(Sections) string
-	source    func(Sections) (key, source string)
-	open      func(sections Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
+	// Name is what the kind is called in configurations and in the BMDB.
+	Name string
+	// IsList says that providers of this kind are lists of hosts that are there already: a machine
+	// costs nothing, and making one calls nobody.
+	IsList bool
+	// Files returns the file names in the section of this kind.
+	Files func(*Sections) []File
+	// Section returns the section of this kind.
+	Section func(Sections) Section
+	// Open makes a provider of this kind from its section, which is valid. It asks the provider
+	// nothing. sshPublicKey is the key that machines are reached with, in authorized_keys form.
+	Open func(s Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
+
+	defaults func(*Sections)
+}
+
+// Section is what every kind's section tells of a provider.
+type Section interface {
+	// Validate reports every fault of the section. Each is of kind Invalid and begins with its key,
+	// relative to the section.
+	Validate() error
+	// Source returns what the machines of a provider are listed in (a list of hosts, a project of an
+	// API), and the key that names it, relative to the section: two providers with one source would
+	// both manage every machine of it. Both are empty where none is named.
+	Source() (key, source string)
+	// Elsewhere names something that shows that machines of this provider are not on this host: where
+	// its API is, or one of its hosts. Empty: nothing does, as far as can be told without asking
+	// anybody.
+	Elsewhere() string
 }
 
 // File is a key of a section whose value is a file name.
@@ -96,12 +113,12 @@ func Kinds() []Kind { return slices.Clone(table) }
 
 // Find returns the kind of that name. The error is of kind Invalid and lists the names.
 func Find(name string) (Kind, error) {
-	if i := slices.IndexFunc(table, func(k Kind) bool { return k.name == name }); i >= 0 {
+	if i := slices.IndexFunc(table, func(k Kind) bool { return k.Name == name }); i >= 0 {
 		return table[i], nil
 	}
 	names := make([]string, len(table))
 	for i, k := range table {
-		names[i] = k.name
+		names[i] = k.Name
 	}
 	return Kind{}, fleet.Errorf(fleet.KindInvalid, "%q is no kind of provider: use one of %s", name, strings.Join(names, ", "))
 }
@@ -113,34 +130,4 @@ func Defaults() Sections {
 		k.defaults(&s)
 	}
 	return s
-}
-
-// Name returns what the kind is called in configurations and in the BMDB.
-func (k Kind) Name() string { return k.name }
-
-// IsList reports whether providers of this kind are lists of hosts that are there already: a
-// machine costs nothing, and making one calls nobody.
-func (k Kind) IsList() bool { return k.list }
-
-// Files returns the file names in the section of this kind.
-func (k Kind) Files(s *Sections) []File { return k.files(s) }
-
-// Source returns what the machines of a provider are listed in (a list of hosts, a project of an
-// API), and the key that names it, relative to the section: two providers with one source would
-// both manage every machine of it. Both are empty where none is named.
-func (k Kind) Source(s Sections) (key, source string) { return k.source(s) }
-
-// Validate reports every fault of the section of this kind. Each is of kind Invalid and begins with
-// its key, relative to the section.
-func (k Kind) Validate(s Sections) error { return k.validate(s) }
-
-// Elsewhere names something that shows that machines of this provider are not on this host: where
-// its API is, or one of its hosts. Empty: nothing does, as far as can be told without asking
-// anybody.
-func (k Kind) Elsewhere(s Sections) string { return k.elsewhere(s) }
-
-// Open makes a provider of this kind from its section, which is valid. It asks the provider
-// nothing. sshPublicKey is the key that machines are reached with, in authorized_keys form.
-func (k Kind) Open(s Sections, sshPublicKey string, options provider.Options) (provider.Provider, error) {
-	return k.open(s, sshPublicKey, options)
 }

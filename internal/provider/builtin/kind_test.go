@@ -21,8 +21,8 @@ func TestSectionsAndTable(t *testing.T) {
 		key := sections.Field(i).Tag.Get("yaml")
 		keys = append(keys, key)
 		kind, err := builtin.Find(key)
-		if err != nil || kind.Name() != key {
-			t.Errorf("section %s: kind %q, %v", key, kind.Name(), err)
+		if err != nil || kind.Name != key {
+			t.Errorf("section %s: kind %q, %v", key, kind.Name, err)
 		}
 		if defaults := reflect.ValueOf(builtin.Defaults()).Field(i); defaults.IsZero() {
 			t.Errorf("section %s has no defaults", key)
@@ -30,7 +30,7 @@ func TestSectionsAndTable(t *testing.T) {
 	}
 	var kinds []string
 	for _, kind := range builtin.Kinds() {
-		kinds = append(kinds, kind.Name())
+		kinds = append(kinds, kind.Name)
 	}
 	if !slices.Equal(kinds, keys) {
 		t.Errorf("kinds %s, sections %s", kinds, keys)
@@ -59,8 +59,8 @@ func TestEveryKind(t *testing.T) {
 	complete.Equinix.Project = "7b1d6e0a-5f2c-4c7e-9a51-0c8f4a6f7d11"
 	complete.Equinix.SSHKeyLabel, complete.Equinix.DevicePrefix, complete.Equinix.OperatingSystem = "herd", "herd-", "debian_12"
 	for _, kind := range builtin.Kinds() {
-		name := kind.Name()
-		if err := kind.Validate(builtin.Defaults()); fleet.KindOf(err) != fleet.KindInvalid {
+		name := kind.Name
+		if err := kind.Section(builtin.Defaults()).Validate(); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%s: the defaults are valid: %v", name, err)
 		}
 		sections := complete
@@ -70,7 +70,7 @@ func TestEveryKind(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := kind.Validate(sections); err != nil {
+		if err := kind.Section(sections).Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
