@@ -58,9 +58,9 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		return nil, err
 	}
 	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
-		missing(summary), refused(summary), refusing(summary), unasked(summary))
+		missing(summary), refusedHostKeys(summary), refusingHosts(summary), unaskedSystems(summary))
 	for _, p := range providers {
-		all = slices.Concat(all, unserved(p), failing(p))
+		all = slices.Concat(all, unservedProvider(p), failingProvider(p))
 	}
 	for _, state := range fleet.States() {
 		switch n := summary.States[state]; {
@@ -188,35 +188,36 @@ func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
 		if p := summary.OfRole(role); p.Due > 0 {
 			count, effect = p.Due, fmt.Sprintf(": %s is due %s", p.Process, countedUp(p.Due, "time", "times"))
 		}
-		all = append(all, concern(concernRole, string(role), count, "%s", nobody(role, effect))...)
+		all = append(all, concern(concernRole, string(role), count, "%s", nobodyHas(role, effect))...)
 	}
 	return all
 }
 
-// nobody says that a role is missing, what comes of that, and what ends it.
-func nobody(role fleet.Role, effect string) string {
+// nobodyHas says that a role is missing, what comes of that, and what ends it.
+func nobodyHas(role fleet.Role, effect string) string {
 	return fmt.Sprintf("%s%s; start an `ironherd serve` whose `roles` has it", lifecycle.Nobody(role), effect)
 }
 
-// refused returns a concern while hosts show keys that are not the known ones: the states of their
-// machines do not show it until they are late.
-func refused(summary bmdb.Summary) []*fleetv1.Concern {
+// refusedHostKeys returns a concern while hosts show keys that are not the known ones: the states
+// of their machines do not show it until they are late.
+func refusedHostKeys(summary bmdb.Summary) []*fleetv1.Concern {
 	return ofMachines(concernHostKey, summary.RefusedHostKeys, summary.FirstRefused,
 		"a machine shows a host key that is not the known one, so no agent is started on it",
 		"machines show host keys that are not the known ones, so no agent is started on them", "`ironherd machine explain %s` tells what accepts it")
 }
 
-// refusing returns a concern while hosts do not let us in, as where nobody has put our SSH key into
-// their authorized_keys. The states of their machines do not show it until they are late, either.
-func refusing(summary bmdb.Summary) []*fleetv1.Concern {
+// refusingHosts returns a concern while hosts do not let us in, as where nobody has put our SSH key
+// into their authorized_keys. The states of their machines do not show it until they are late,
+// either.
+func refusingHosts(summary bmdb.Summary) []*fleetv1.Concern {
 	return ofMachines(concernRefusal, summary.Refusing, summary.FirstRefusing,
 		"a host does not let the control plane in, so no agent is started on it",
 		"hosts do not let the control plane in, so no agent is started on them", "`ironherd machine explain %s` tells what it says")
 }
 
-// unasked returns a concern while installed systems cannot be asked whether they are up. That says
-// nothing of them, so their states stay as they were found.
-func unasked(summary bmdb.Summary) []*fleetv1.Concern {
+// unaskedSystems returns a concern while installed systems cannot be asked whether they are up.
+// That says nothing of them, so their states stay as they were found.
+func unaskedSystems(summary bmdb.Summary) []*fleetv1.Concern {
 	since := " since " + clock(summary.UnaskedSince, summary.At)
 	return ofMachines(concernUnasked, summary.Unasked, summary.FirstUnasked,
 		"an installed system cannot be asked whether it is up"+since,
@@ -279,9 +280,9 @@ func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 	return s.neverDone[p.Process]
 }
 
-// unserved returns a concern for a provider that nobody serves in a role that somebody has, as when
-// it has left the configuration: what is due there is not overdue anywhere else.
-func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
+// unservedProvider returns a concern for a provider that nobody serves in a role that somebody has,
+// as when it has left the configuration: what is due there is not overdue anywhere else.
+func unservedProvider(p bmdb.ProviderRow) []*fleetv1.Concern {
 	if len(p.Unserved) == 0 {
 		return nil
 	}
@@ -302,8 +303,8 @@ func unserved(p bmdb.ProviderRow) []*fleetv1.Concern {
 	return concern(concernProvider, string(p.Name), 1, "%s", text)
 }
 
-// failing returns a concern for a provider whose calls fail, until one succeeds.
-func failing(p bmdb.ProviderRow) []*fleetv1.Concern {
+// failingProvider returns a concern for a provider whose calls fail, until one succeeds.
+func failingProvider(p bmdb.ProviderRow) []*fleetv1.Concern {
 	for _, d := range p.Decisions {
 		if b := p.Failing(d.Process); b.Failures > 0 {
 			return concern(concernProvider, string(p.Name), 1, "provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause)

@@ -17,7 +17,7 @@ import (
 // AdoptMachine implements fleetv1connect.FleetServiceHandler.
 func (s *Service) AdoptMachine(ctx context.Context, req *fleetv1.AdoptMachineRequest) (*fleetv1.AdoptMachineResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceAdoptMachineProcedure, func(ctx context.Context, actor string) (*fleetv1.AdoptMachineResponse, error) {
-		name, err := s.providerOf(ctx, req.GetProvider())
+		name, err := s.namedProvider(ctx, req.GetProvider())
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +50,7 @@ func (s *Service) toProvider(ctx context.Context, actor string, asked interface 
 },
 	do func(ctx context.Context, actor string, name fleet.ProviderName, reason string) error,
 ) error {
-	name, err := s.providerOf(ctx, asked.GetProvider())
+	name, err := s.namedProvider(ctx, asked.GetProvider())
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Service) ForgetProvider(ctx context.Context, req *fleetv1.ForgetProvide
 // RetryProvider implements fleetv1connect.FleetServiceHandler.
 func (s *Service) RetryProvider(ctx context.Context, req *fleetv1.RetryProviderRequest) (*fleetv1.RetryProviderResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceRetryProviderProcedure, func(ctx context.Context, actor string) (*fleetv1.RetryProviderResponse, error) {
-		name, err := s.providerOf(ctx, req.GetProvider())
+		name, err := s.namedProvider(ctx, req.GetProvider())
 		if err != nil {
 			return nil, err
 		}
@@ -128,8 +128,9 @@ func (s *Service) retryCapacity(ctx context.Context, actor string, name fleet.Pr
 	return &fleetv1.RetryProviderResponse{Penalties: int64(len(named))}, nil
 }
 
-// providerOf returns the provider that a person named. KindNotFound, with the names that there are.
-func (s *Service) providerOf(ctx context.Context, name string) (fleet.ProviderName, error) {
+// namedProvider returns the provider that a person named. KindNotFound, with the names that there
+// are.
+func (s *Service) namedProvider(ctx context.Context, name string) (fleet.ProviderName, error) {
 	parsed, err := fleet.ParseProviderName(name)
 	if err != nil {
 		return "", err

@@ -24,11 +24,11 @@ const (
 func (j judged) nextStep() *fleetv1.NextStep {
 	command, what := j.operators()
 	if role := j.unserved(command, what); role != "" {
-		nobody := lifecycle.NobodyServes(j.record.Provider, role)
+		what = lifecycle.NobodyServes(j.record.Provider, role)
 		if j.env.Abandoned {
-			nobody = lifecycle.NobodyServes(j.record.Provider)
+			what = lifecycle.NobodyServes(j.record.Provider)
 		}
-		what := nobody + ": start the control plane that has it in its configuration, or put it back there"
+		what += ": start the control plane that has it in its configuration, or put it back there"
 		if j.env.Abandoned {
 			what += fmt.Sprintf("; where it is given up for good, `ironherd machine forget %s --reason WHY` removes the machine here", j.record.ID)
 		}
@@ -53,7 +53,7 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	case d.Deadline && d.Verdict == lifecycle.Later:
 		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
 	case slices.Contains(j.env.Missing, role) && (d.Verdict != lifecycle.Running || !d.DueAt.After(j.now)):
-		return &fleetv1.NextStep{Who: whoOperator, What: nobody(role, "")}
+		return &fleetv1.NextStep{Who: whoOperator, What: nobodyHas(role, "")}
 	case d.Verdict == lifecycle.Waiting:
 		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
 	case d.Process == fleet.ProcessInstall && r.InstallAttempt != nil && d.Verdict != lifecycle.Running:
@@ -68,7 +68,7 @@ func (j judged) unserved(command, what string) fleet.Role {
 	d, wanted := j.plan.Next()
 	role := j.needed(d)
 	switch {
-	case j.plan.State == fleet.StateMaintenance && j.record.Maintenance.Until != nil, operation(command):
+	case j.plan.State == fleet.StateMaintenance && j.record.Maintenance.Until != nil, asksForOperation(command):
 		role = fleet.RoleOperations
 	case what != "" || !wanted:
 		return ""
@@ -79,9 +79,9 @@ func (j judged) unserved(command, what string) fleet.Role {
 	return role
 }
 
-// operation reports whether a command asks for an operation of a machine, which somebody who has
-// the role operations carries out.
-func operation(command string) bool {
+// asksForOperation reports whether a command asks for an operation of a machine, which somebody who
+// has the role operations carries out.
+func asksForOperation(command string) bool {
 	return slices.ContainsFunc(fleet.Verbs(), func(v fleet.Verb) bool {
 		_, is := v.Operation()
 		return is && strings.HasPrefix(command, "ironherd machine "+strings.ReplaceAll(string(v), "-", " ")+" ")
@@ -150,14 +150,14 @@ func (j judged) refusedHostKey() fleet.Process {
 	scheduled := func(process fleet.Process) bool { return j.plan.For(process).Verdict.Scheduled() }
 	// The host may have failed in another way since it showed that key: the cause of the last failure
 	// then does not name its fingerprint.
-	refused := func(cause string) bool { return j.hostKey != "" && strings.Contains(cause, j.hostKey) }
+	named := func(cause string) bool { return j.hostKey != "" && strings.Contains(cause, j.hostKey) }
 	switch r := j.record; {
 	case scheduled(fleet.ProcessRecovery):
-	case scheduled(fleet.ProcessAgentStart) && refused(r.Backoffs[fleet.ProcessAgentStart].Cause):
+	case scheduled(fleet.ProcessAgentStart) && named(r.Backoffs[fleet.ProcessAgentStart].Cause):
 		return fleet.ProcessAgentStart
-	case scheduled(fleet.ProcessProbe) && r.Probe != nil && !r.Probe.Answered() && refused(r.Probe.Detail):
+	case scheduled(fleet.ProcessProbe) && r.Probe != nil && !r.Probe.Answered() && named(r.Probe.Detail):
 		return fleet.ProcessProbe
-	case scheduled(fleet.ProcessOperation) && refused(r.Backoffs[fleet.ProcessOperation].Cause):
+	case scheduled(fleet.ProcessOperation) && named(r.Backoffs[fleet.ProcessOperation].Cause):
 		return fleet.ProcessOperation
 	}
 	return ""
