@@ -20,6 +20,7 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/agent/clock"
+	"github.com/ironherd/ironherd/internal/agent/install"
 	"github.com/ironherd/ironherd/internal/agent/inventory"
 	"github.com/ironherd/ironherd/internal/agent/kexec"
 	"github.com/ironherd/ironherd/internal/agent/network"
@@ -85,7 +86,7 @@ func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings
 	} else {
 		warnings = append(warnings, "the machine has no hardware clock; the clock goes on from now")
 	}
-	files := []kexec.File{{Path: seedPath, Mode: 0o600, Data: pid1.NewSeed()}}
+	files := append(marks("/"), kexec.File{Path: seedPath, Mode: 0o600, Data: pid1.NewSeed()})
 	roots, warning, err := publicRoots("/", state.GetInit())
 	if err != nil {
 		return nil, err
@@ -114,6 +115,14 @@ func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings
 	}
 	files = append(files, kexec.File{Path: systemPath, Mode: 0o600, Data: described}, kexec.File{Path: statePath, Mode: 0o600, Data: kept})
 	return warnings, plan.Load(files)
+}
+
+// marks are files that say of the host below root what a kernel in memory may not show.
+func marks(root string) (files []kexec.File) {
+	if _, err := os.Stat(filepath.Join(root, "sys/firmware/efi")); err == nil {
+		files = append(files, kexec.File{Path: "/" + install.EFIMark, Mode: 0o644})
+	}
+	return files
 }
 
 // residentState is what an agent in memory goes on with. After a jump for an install nobody has

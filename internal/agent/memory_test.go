@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/inventory"
 	"github.com/ironherd/ironherd/internal/agent/kexec"
 	"github.com/ironherd/ironherd/internal/agent/takeover"
 )
@@ -169,6 +170,27 @@ func TestLastWordsThatHang(t *testing.T) {
 		}
 		close(forever)
 	})
+}
+
+// A system in memory knows that the machine boots by EFI, whatever its own kernel shows.
+func TestEFIIsMarked(t *testing.T) {
+	t.Parallel()
+	old, now := t.TempDir(), t.TempDir()
+	if files := marks(old); len(files) > 0 || inventory.Collect(now).GetSystem().GetEfi() {
+		t.Errorf("a machine that boots by BIOS: %v", files)
+	}
+	if err := os.MkdirAll(filepath.Join(old, "sys/firmware/efi"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range marks(old) {
+		path := filepath.Join(now, file.Path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, file.Data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !inventory.Collect(now).GetSystem().GetEfi() {
+		t.Error("a machine that boots by EFI is taken for one that boots by BIOS")
+	}
 }
 
 // Without root certificates there is no jump from which the agent could not connect.

@@ -16,11 +16,19 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
+// EFIMark is a file by which a system in memory knows that firmware has started the machine by
+// EFI. Its own kernel may show nothing of that.
+const EFIMark = "ironherd/efi"
+
 // bootedByEFI says whether firmware has started the machine by EFI. Where it has not, that may be
 // BIOS, or EFI of which the kernel was told to make no use.
 func bootedByEFI(root string) bool {
-	_, err := os.Stat(filepath.Join(root, "sys/firmware/efi"))
-	return err == nil
+	for _, path := range []string{"sys/firmware/efi", EFIMark} {
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // checkBoot fails when the machine cannot boot an image with that first MiB. It returns the EFI

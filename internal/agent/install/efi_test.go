@@ -146,6 +146,29 @@ func TestNoBootEntryWithoutEFI(t *testing.T) {
 	}
 }
 
+// A kernel in memory may show nothing of EFI, although the machine boots by it. The old system has
+// left word then: the image needs an EFI system partition, and that no boot entry was made is told.
+func TestEFIThatTheKernelDoesNotShow(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	mark := filepath.Join(root, EFIMark)
+	if err := os.MkdirAll(filepath.Dir(mark), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	head := make([]byte, mebibyte)
+	copy(head, "\xeb\x63\x90") // a boot loader for BIOS
+	head[510], head[511] = 0x55, 0xaa
+	if _, _, err := checkBoot(root, head); err == nil {
+		t.Error("an image without an EFI system partition is taken")
+	}
+	if entry, doubt := bootByEFI(root, theESP); entry || doubt == nil {
+		t.Errorf("a boot entry was made (%t), or that none was is not told: %v", entry, doubt)
+	}
+}
+
 // TestWarningsAreReported: a disk is installed, although the firmware takes no boot entry, and the
 // report says both.
 func TestWarningsAreReported(t *testing.T) {

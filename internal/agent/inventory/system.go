@@ -14,7 +14,7 @@ import (
 // system describes the machine as a whole.
 func (p *probe) system(tables *smbiosTables) *agentv1.System {
 	system := &agentv1.System{
-		Efi:          p.exists("sys/firmware/efi"),
+		Efi:          p.exists("sys/firmware/efi") || p.exists("ironherd/efi"), // install.EFIMark
 		Kernel:       p.text("proc/sys/kernel/osrelease"),
 		Architecture: runtime.GOARCH,
 		SecureBoot:   p.secureBoot(),

@@ -1,6 +1,8 @@
 package kexec
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -57,10 +59,45 @@ func Survey(root string, kinds []string) (*Plan, error) {
 		p.warn("no hardware watchdog is here, or its driver is not loaded: a kernel in memory that hangs stays so until somebody restarts the machine")
 	}
 	p.CommandLine = commandLine(p.text("proc/cmdline"))
+	note(p.acpi(runtime.GOARCH))
 	if len(against) > 0 {
 		return nil, errors.New(strings.Join(against, "; "))
 	}
 	return p, nil
+}
+
+// acpi has the kernel in memory find the tables of ACPI. One of x86 that makes no use of EFI's
+// runtime services (efi=noruntime, or a real-time kernel) hands nothing of EFI to the next one
+// (setup_efi_state of arch/x86/kernel/kexec-bzimage64.c), but the place of the tables where its own
+// boot parameters have it, as before Linux 6.6.
+func (p *Plan) acpi(goarch string) error {
+	if _, err := os.Stat(p.path("sys/firmware/efi")); err != nil || goarch != "amd64" {
+		return nil
+	}
+	if _, err := os.Stat(p.path("sys/firmware/efi/runtime-map")); err == nil {
+		return nil
+	}
+	p.warn("the kernel makes no use of EFI's runtime services: in memory no boot entry can be made, and no last words be left")
+	const place = 0x70 // acpi_rsdp_addr of struct boot_params
+	if told, _ := os.ReadFile(p.path("sys/kernel/boot_params/data")); len(told) >= place+8 && binary.LittleEndian.Uint64(told[place:]) != 0 {
+		return nil
+	}
+	tables := "\n" + p.text("sys/firmware/efi/systab") + "\n"
+	address := cmp.Or(between(tables, "\nACPI20=", "\n"), between(tables, "\nACPI=", "\n"))
+	if address == "" || p.lockdown() != "" { // one that is locked down is not told of tables
+		return errors.New("the kernel in memory would not find the tables of ACPI, because this one makes no use of EFI's runtime services: " +
+			"start one that does (efi=runtime on the kernel's command line)")
+	}
+	p.CommandLine += " acpi_rsdp=" + address
+	return nil
+}
+
+// lockdown says how the kernel is locked down; "": it is not.
+func (p *Plan) lockdown() string {
+	if mode := between(p.text("sys/kernel/security/lockdown"), "[", "]"); mode != "none" {
+		return mode
+	}
+	return ""
 }
 
 func (p *Plan) path(name string) string { return filepath.Join(p.root, name) }
@@ -111,7 +148,7 @@ func (p *Plan) permitted() error {
 	if p.text("sys/kernel/kexec_loaded") == "1" {
 		p.warn("another kernel was loaded for kexec already; it is replaced")
 	}
-	if mode := between(p.text("sys/kernel/security/lockdown"), "[", "]"); mode != "" && mode != "none" {
+	if mode := p.lockdown(); mode != "" {
 		p.warn("the kernel is locked down (%s): it starts only a kernel whose signature it trusts", mode)
 	}
 	return nil
