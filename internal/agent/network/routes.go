@@ -39,8 +39,8 @@ func waysTo(ctx context.Context, host string) (links []int) {
 }
 
 // leadsWithout says what leads would say if there was nothing of the lease. The kernel cannot be
-// asked that, so this looks whether there is such a route. Those over an interface without a link do
-// not count for the kernel either.
+// asked that, so this looks whether there is such a route. Those over an interface without a link
+// do not count for the kernel either.
 func leadsWithout(ctx context.Context, host string, lease *net.IPNet) bool {
 	for _, address := range addressesOf(ctx, host) {
 		routes, err := netlink.RouteListFiltered(family(address), &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
