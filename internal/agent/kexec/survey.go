@@ -58,7 +58,12 @@ func Survey(root string, kinds []string) (*Plan, error) {
 	if !p.hasWatchdog() {
 		p.warn("no hardware watchdog is here, or its driver is not loaded: a kernel in memory that hangs stays so until somebody restarts the machine")
 	}
-	p.CommandLine = commandLine(p.text("proc/cmdline"))
+	options := p.options()
+	p.CommandLine = p.commandLine(options)
+	if len(options) > 0 && len(p.CommandLine) > maxCommandLine {
+		p.warn("the parameters of modules in /etc/modprobe.d and the like are not carried over, because the kernel's command line would be too long")
+		p.CommandLine = p.commandLine(nil)
+	}
 	note(p.acpi(runtime.GOARCH))
 	if len(against) > 0 {
 		return nil, errors.New(strings.Join(against, "; "))
@@ -207,12 +212,14 @@ var carried = []string{
 	"tp_printk", "lpj", "notsc", "no_timer_check", "x2apic", "nox2apic",
 }
 
-// commandLine returns the parameters for the system in memory, out of those of the running one.
-func commandLine(running string) string {
-	var parts []string
-	for _, word := range strings.Fields(running) {
+// commandLine returns the parameters for the system in memory: the options, and those of the
+// running kernel that are carried, or are of a module that is.
+func (p *Plan) commandLine(options []string) string {
+	parts := slices.Clone(options)
+	for _, word := range strings.Fields(p.text("proc/cmdline")) {
 		key, _, _ := strings.Cut(word, "=")
-		if slices.ContainsFunc(carried, func(c string) bool { return key == c || strings.HasSuffix(c, ".") && strings.HasPrefix(key, c) }) {
+		module, _, ofModule := strings.Cut(key, ".")
+		if ofModule && p.takesParameters(normal(module)) || slices.ContainsFunc(carried, func(c string) bool { return key == c || strings.HasSuffix(c, ".") && strings.HasPrefix(key, c) }) {
 			parts = append(parts, word)
 		}
 	}
