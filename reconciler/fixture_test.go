@@ -14,7 +14,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
@@ -32,22 +31,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "reconciler")
-	if err == nil {
-		shared, err = etcdtest.Start(context.Background(), dir, 1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	shared.Close()
-	_ = os.RemoveAll(dir)
-	if err := goleak.Find(membersLeave()...); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(etcdtest.Main(context.Background(), m, &shared, etcdtest.MembersLeave()...))
 }
 
 // quiet discards logs, unless they are asked for.
@@ -268,13 +252,3 @@ var errBroken = errors.New("the API server does not answer")
 func joined(lines []string) string { return strings.Join(lines, ", ") }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
-
-// membersLeave is what members of etcd that talked to each other leave running for a while.
-func membersLeave() (all []goleak.Option) {
-	for _, name := range []string{
-		"net/http.(*persistConn).readLoop", "net/http.(*persistConn).writeLoop", "net/http.(*connReader).backgroundRead", "net/http.(*conn).serve",
-	} {
-		all = append(all, goleak.IgnoreAnyFunction(name))
-	}
-	return all
-}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
@@ -30,22 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEndpoint) != "" {
 		os.Exit(child())
 	}
-	dir, err := os.MkdirTemp("", "election")
-	if err == nil {
-		shared, err = etcdtest.Start(context.Background(), dir, 1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	shared.Close()
-	_ = os.RemoveAll(dir)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(etcdtest.Main(context.Background(), m, &shared))
 }
 
 func config(client *clientv3.Client, prefix, name string, ttl time.Duration) election.Config {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -29,32 +28,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "etcd")
-	if err == nil {
-		shared, err = etcdtest.Start(context.Background(), dir, 1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	shared.Close()
-	_ = os.RemoveAll(dir)
-	if err := goleak.Find(membersLeave()...); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// membersLeave is what members of etcd that talked to each other leave running for a while.
-func membersLeave() (all []goleak.Option) {
-	for _, name := range []string{
-		"net/http.(*persistConn).readLoop", "net/http.(*persistConn).writeLoop", "net/http.(*connReader).backgroundRead", "net/http.(*conn).serve",
-	} {
-		all = append(all, goleak.IgnoreAnyFunction(name))
-	}
-	return all
+	os.Exit(etcdtest.Main(context.Background(), m, &shared, etcdtest.MembersLeave()...))
 }
 
 func ownKey() string { return fmt.Sprintf("/test/%d/", keys.Add(1)) }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
@@ -29,24 +28,7 @@ var (
 	v      = release.MustParse
 )
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "node")
-	if err == nil {
-		shared, err = etcdtest.Start(context.Background(), dir, 1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	shared.Close()
-	_ = os.RemoveAll(dir)
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(etcdtest.Main(context.Background(), m, &shared)) }
 
 func setup(t *testing.T) (*clientv3.Client, etcd.Layout, *node.Registry) {
 	t.Helper()

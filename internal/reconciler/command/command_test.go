@@ -31,18 +31,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "command")
-	if err == nil {
-		shared, err = etcdtest.Start(context.Background(), dir, 1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	shared.Close()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(etcdtest.Main(context.Background(), m, &shared, etcdtest.MembersLeave()...))
 }
 
 // buffer is a writer for several.
