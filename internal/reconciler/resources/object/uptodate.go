@@ -22,7 +22,7 @@ func (o *Object) LastApplied(live metav1.Object) bool {
 // owned reports whether each field of the object is ours.
 func (o *Object) owned(live metav1.Object) bool {
 	ours, err := applied(live)
-	return err == nil && ours != nil && o.each(*ours, covers, all)
+	return err == nil && ours != nil && !o.some(*ours, misses)
 }
 
 // applied returns what we own by server-side apply; nil: nothing.
@@ -44,7 +44,7 @@ func (o *Object) DeclaredBy(live metav1.Object) string {
 			continue
 		}
 		theirs, err := parseFields(entry.FieldsV1)
-		if err != nil || o.each(*theirs, touches, some) {
+		if err != nil || o.some(*theirs, touches) {
 			return entry.Manager
 		}
 	}
@@ -104,17 +104,9 @@ func (f fields) items() iter.Seq[fieldpath.PathElement] {
 	}
 }
 
-// quantifier says when a question about parts is answered: at the first part that answers like
-// this.
-type quantifier bool
-
-const (
-	all  quantifier = false // one "no" is the answer
-	some quantifier = true  // one "yes" is the answer
-)
-
-// each asks about every top-level field that is compared; those that nobody owns are left out.
-func (o *Object) each(f fields, ask func(any, fields) bool, until quantifier) bool {
+// some reports whether the answer is yes for any top-level field that is compared; those that
+// nobody owns are left out.
+func (o *Object) some(f fields, ask func(any, fields) bool) bool {
 	for name, content := range o.compared {
 		switch name {
 		case "apiVersion", "kind":
@@ -128,52 +120,56 @@ func (o *Object) each(f fields, ask func(any, fields) bool, until quantifier) bo
 				if empty, ok := content.(map[string]any); ok && len(empty) == 0 {
 					continue
 				}
-				if ask(content, owned.field(name)) == bool(until) {
-					return bool(until)
+				if ask(content, owned.field(name)) {
+					return true
 				}
 			}
 		default:
-			if ask(content, f.field(name)) == bool(until) {
-				return bool(until)
+			if ask(content, f.field(name)) {
+				return true
 			}
 		}
 	}
-	return !bool(until)
+	return false
 }
 
-// covers reports whether all of a value is owned.
-func covers(content any, f fields) bool {
-	return f.any() && (f.whole() || parts(content, f, covers, all))
+// misses reports whether any of a value is not owned.
+func misses(content any, f fields) bool {
+	if f.whole() || !f.any() {
+		return !f.whole()
+	}
+	// two items may look alike to item, when a key of theirs is defaulted
+	if list, ok := content.([]any); ok && f.owned() < len(list) {
+		return true
+	}
+	return somePart(content, f, misses)
 }
 
 // touches reports whether any of a value is owned.
 func touches(content any, f fields) bool {
-	return f.any() && (f.whole() || parts(content, f, touches, some))
+	return f.whole() || f.any() && somePart(content, f, touches)
 }
 
-// parts asks about the parts of a value.
-func parts(content any, f fields, ask func(any, fields) bool, until quantifier) bool {
+// somePart reports whether the answer is yes for any part of a value. A value that has no parts is
+// asked about itself.
+func somePart(content any, f fields, ask func(any, fields) bool) bool {
 	switch v := content.(type) {
 	case map[string]any:
 		for name, field := range v {
-			if ask(field, f.field(name)) == bool(until) {
-				return bool(until)
+			if ask(field, f.field(name)) {
+				return true
 			}
 		}
 	case []any:
-		// two items may look alike to item, when a key of theirs is defaulted
-		if until == all && f.owned() < len(v) {
-			return false
-		}
 		for _, item := range v {
-			if ask(item, f.item(item)) == bool(until) {
-				return bool(until)
+			if ask(item, f.item(item)) {
+				return true
 			}
 		}
 	default:
-		return f.itself
+		return ask(content, fields{itself: f.itself})
 	}
-	return !bool(until)
+	return false
 }
 
 // owned returns of how many items of a list anything is owned.
