@@ -145,10 +145,23 @@ The file is the one of --config, else of IRONHERD_RECONCILER_CONFIG, else /etc/i
 	for _, s := range settings() {
 		flags.Var(settingFlag{a, s}, s.flag(), s.usage)
 	}
-	root.AddCommand(a.runCommand(), a.waitReadyCommand(), a.exposeCommand(), a.statusCommand(), a.planCommand(), a.pruneCommand(), a.pauseCommand(), a.resumeCommand(),
-		a.forceCommand(), a.unforceCommand(), a.nodeCommand(), a.configCommand(), a.versionCommand())
+	root.AddCommand(
+		a.runCommand(), a.waitReadyCommand(), a.exposeCommand(), a.statusCommand(), a.planCommand(),
+		group("prune", "The deletion of what is no longer in the manifests", a.pruneApproveCommand(), a.pruneWithdrawCommand()),
+		a.pauseCommand(), a.resumeCommand(), a.forceCommand(), a.unforceCommand(),
+		group("node", "The registry of control-plane nodes", a.nodeListCommand(), a.nodeRegisterCommand(), a.nodeRemoveCommand()),
+		group("config", "The configuration", a.configCheckCommand()),
+		a.versionCommand(),
+	)
 	a.wrap(root)
 	return root
+}
+
+// group returns a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(commands...)
+	return cmd
 }
 
 // wrap makes every command record that it was called. An error before that is one of usage.

@@ -83,6 +83,14 @@ func settings() []setting {
 			return nil
 		}
 	}
+	yes := func(into func(*config) *bool) func(*config, string) error {
+		return func(c *config, value string) (err error) {
+			if *into(c), err = strconv.ParseBool(value); err != nil {
+				return fmt.Errorf("must be true or false, not %q", value)
+			}
+			return nil
+		}
+	}
 	version := func(into func(*config) *release.Release) func(*config, string) error {
 		return func(c *config, value string) (err error) {
 			*into(c), err = release.Parse(value)
@@ -98,7 +106,7 @@ func settings() []setting {
 		{"root", "path of the keys in etcd (default " + etcd.DefaultRoot + ")", text(func(c *config) *string { return &c.layout.Root })},
 		{"kubeconfig", "kubeconfig file for this node's API server", text(func(c *config) *string { return &c.kubeconfig })},
 		{"manifests", "directory of manifests that are kept beside the release's own", text(func(c *config) *string { return &c.manifests })},
-		{"force_conflicts", "take fields over from other managers (default false)", setForce},
+		{"force_conflicts", "take fields over from other managers (default false)", yes(func(c *config) *bool { return &c.force })},
 		{"max_prune", "most objects to delete at once because they are no longer in the manifests (default: any number that others agree to)", setMaxPrune},
 		{"built_in", "parts of the release's own set to keep, separated by commas, or all, or none (default " +
 			strings.Join(builtin.Default(), ",") + ")", setBuiltIn},
@@ -106,7 +114,7 @@ func settings() []setting {
 			"default_storage_class", "storage class of ours to make the default while no other is: local or local-strict (default: none)",
 			text(func(c *config) *string { return &c.selection.DefaultClass }),
 		},
-		{"storage_capacity", "have the scheduler ask for the capacity that the driver publishes (default false)", setCapacity},
+		{"storage_capacity", "have the scheduler ask for the capacity that the driver publishes (default false)", yes(func(c *config) *bool { return &c.selection.Capacity })},
 		{"listen", "address of /metrics, /healthz, /readyz, /servez (default 127.0.0.1:9479)", text(func(c *config) *string { return &c.listen })},
 		{"expose", "address at which expose lets clients reach the API server", text(func(c *config) *string { return &c.expose })},
 		{"election_ttl", "after which a leader that is gone is replaced (default 10s)", span(func(c *config) *time.Duration { return &c.ttl })},
@@ -147,20 +155,6 @@ func setBuiltIn(c *config, value string) error {
 	}
 	if c.selection.Names == nil { // which would mean the default
 		return errors.New("names no part: write none to keep none, or leave the key out for the default")
-	}
-	return nil
-}
-
-func setCapacity(c *config, value string) (err error) {
-	if c.selection.Capacity, err = strconv.ParseBool(value); err != nil {
-		return fmt.Errorf("must be true or false, not %q", value)
-	}
-	return nil
-}
-
-func setForce(c *config, value string) (err error) {
-	if c.force, err = strconv.ParseBool(value); err != nil {
-		return fmt.Errorf("must be true or false, not %q", value)
 	}
 	return nil
 }

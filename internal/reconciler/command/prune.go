@@ -16,15 +16,6 @@ import (
 	"github.com/ironherd/ironherd/reconciler/node"
 )
 
-func (a *app) pruneCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "prune", Short: "The deletion of what is no longer in the manifests", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.pruneApproveCommand(), a.pruneWithdrawCommand())
-	return cmd
-}
-
 func (a *app) pruneApproveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve DIGEST",

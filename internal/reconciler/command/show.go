@@ -246,15 +246,6 @@ func (a *app) diffText(w io.Writer, diff reconciler.Diff, alone bool) {
 	_, _ = fmt.Fprintln(w)
 }
 
-func (a *app) nodeCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "node", Short: "The registry of control-plane nodes", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.nodeListCommand(), a.nodeRegisterCommand(), a.nodeRemoveCommand())
-	return cmd
-}
-
 func (a *app) nodeListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the nodes and their releases", Args: cobra.NoArgs}
 	output := outputFlag(cmd)
@@ -327,15 +318,6 @@ reckons with it any more. A node that comes back registers itself again.`,
 			return nil
 		})
 	}
-	return cmd
-}
-
-func (a *app) configCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "config", Short: "The configuration", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.configCheckCommand())
 	return cmd
 }
 
