@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
@@ -20,11 +19,11 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 		return PlannedMachine{}, nil, err
 	}
 	r := m.record
-	goesOn := unstopped(r, lifecycle.MayStillCome(r, *t.env, t.Now()))
+	v := verbOf(p.Verb)
+	x := target{t: t, plan: p, m: m, r: r, state: judged.State, goesOn: unstopped(r, lifecycle.MayStillCome(r, *t.env, t.Now()))}
 	planned = PlannedMachine{
-		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: doing(p, r, goesOn) + heldBack(p, judged.State),
-		Destroys: destroying(p, r), Marked: marked(r), Unstopped: p.Verb == fleet.VerbBeginMaintenance && openAttempt(r) != nil,
-		Overrules: overrules(p, r),
+		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: v.does(x), Marked: marked(r),
+		Unstopped: p.Verb == fleet.VerbBeginMaintenance && openAttempt(r) != nil, Overrules: overrules(p, r),
 	}
 	if r.Provided != nil {
 		planned.Name = r.Provided.Hostname
@@ -34,47 +33,35 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	if r.Operation != nil {
 		planned.Operation, planned.Operating = r.Operation.Number, r.OpenOperation() != nil
 	}
-	if role := doer(p.Verb); role != "" {
+	if v.doer != "" {
 		parts, err := t.attendance(ctx)
 		if err != nil {
 			return PlannedMachine{}, nil, err
 		}
-		if slices.Contains(parts.unserved(r.Provider), role) {
-			planned.Does += fmt.Sprintf(", when a control plane that has the role %s serves %s", role, r.Provider)
+		if slices.Contains(parts.unserved(r.Provider), v.doer) {
+			planned.Does += fmt.Sprintf(", when a control plane that has the role %s serves %s", v.doer, r.Provider)
 		}
 	}
-	switch refused = possible(p, r, t.Now()); {
-	case refused != nil:
-	case p.Verb == fleet.VerbBeginMaintenance:
-		refused = t.checkEnd("maintenance", p.Until)
-	case p.Verb == fleet.VerbMarkInstalled:
-		refused = t.markable(r)
-	case p.Verb == fleet.VerbForget:
+	if v.destroys != nil {
+		planned.Destroys = v.destroys(r)
+	}
+	if v.possible != nil {
+		refused = v.possible(x)
+	}
+	if p.Verb == fleet.VerbForget {
 		var unserved bool
-		if unserved, refused, err = t.forgettable(ctx, r); unserved {
+		if unserved, refused, err = t.forgettable(ctx, r); err != nil {
+			return PlannedMachine{}, nil, err
+		}
+		if unserved {
 			planned.Destroys = fmt.Sprintf("our hold on it: no control plane serves %s, which may have it still; it is not given back, and what runs on it "+
 				"goes on, unless another provider lists that host and takes it in anew", r.Provider)
 		}
-	}
-	if err != nil {
-		return PlannedMachine{}, nil, err
 	}
 	if refused != nil {
 		planned.Refused = refused.Error()
 	}
 	return planned, refused, nil
-}
-
-// doer is the role that does what the verb asks for; "" where nothing is left to do.
-func doer(verb fleet.Verb) fleet.Role {
-	if _, is := verb.Operation(); is {
-		return fleet.RoleOperations
-	}
-	switch verb {
-	case fleet.VerbReinstall, fleet.VerbUnquarantine, fleet.VerbEndMaintenance: // begins with an agent
-		return fleet.RoleInitializer
-	}
-	return ""
 }
 
 // marked changes with every maintenance, quarantine and cancel.
@@ -108,18 +95,6 @@ func inUse(r fleet.Record) string {
 	return fmt.Sprintf("installed (generation %d)", r.Installed.Generation)
 }
 
-// doing says what happens to the machine, with what goes on, and what it takes the place of.
-func doing(p Plan, r fleet.Record, goesOn string) string {
-	does, instead := done(p, r, goesOn)+callsOff(p.Verb, r), "; it takes the place of the %s by %s: %s"
-	switch q, m := r.Quarantine, r.Maintenance; {
-	case p.Verb == fleet.VerbQuarantine && q != nil && q.Reason != p.Reason:
-		does += fmt.Sprintf(instead, "quarantine", fleet.ShownActor(q.Actor), q.Reason)
-	case p.Verb == fleet.VerbBeginMaintenance && m != nil && !m.Over && m.Reason != p.Reason:
-		does += fmt.Sprintf(instead, "maintenance", fleet.ShownActor(m.Actor), m.Reason)
-	}
-	return does
-}
-
 // overrules reports whether the verb undoes what another person has asked for: an operation that is
 // under way, or that the machine is switched off. A quarantine may: it is there for what must stop
 // at once.
@@ -138,67 +113,6 @@ func callsOff(verb fleet.Verb, r fleet.Record) string {
 	asked, is := verb.Operation()
 	if open := r.OpenOperation(); is && open != nil && open.Operation != asked {
 		return fmt.Sprintf(", and the %s that %s asked for is called off%s", open.Operation, open.Actor, unlessCarriedOut(r))
-	}
-	return ""
-}
-
-// done says what the verb itself does to the machine, with what goes on all the same.
-func done(p Plan, r fleet.Record, goesOn string) string {
-	switch p.Verb {
-	case fleet.VerbReboot:
-		return fmt.Sprintf("%s reboots it", r.Provider)
-	case fleet.VerbPowerOn:
-		if off := lifecycle.SwitchedOff(r); off != "" {
-			return fmt.Sprintf("%s switches it on, which was %s", r.Provider, off)
-		}
-		return fmt.Sprintf("%s switches it on", r.Provider)
-	case fleet.VerbPowerOff:
-		return fmt.Sprintf("%s switches it off", r.Provider)
-	case fleet.VerbPowerCycle:
-		return fmt.Sprintf("%s switches it off and on", r.Provider)
-	case fleet.VerbRelease, fleet.VerbReplace:
-		return fmt.Sprintf("it is given back to %s%s", r.Provider, afterGivenBack(p.Verb, r))
-	case fleet.VerbWithdraw:
-		if open := r.OpenOperation(); open != nil {
-			return fmt.Sprintf("the %s that %s asked for is called off%s", open.Operation, open.Actor, afterCallOff(r))
-		}
-		return "the operation that was asked for is called off"
-	case fleet.VerbReinstall:
-		if eraseToo(r) != "" && !p.Install.RootDisk.Erase {
-			return fmt.Sprintf("what runs on it ends, and %s is installed, unless its disk holds what no install of Ironherd has put there: that needs --erase",
-				p.Install.Image.Label())
-		}
-		return fmt.Sprintf("%s is installed", p.Install.Image.Label())
-	case fleet.VerbCancelInstall:
-		return "the install is called off"
-	case fleet.VerbQuarantine:
-		if open := r.OpenOperation(); open != nil && withdrawable(r) == nil {
-			return fmt.Sprintf("all work is kept away from it, and the %s that %s asked for is called off%s%s", open.Operation, open.Actor, mayStayOff(r), goesOn)
-		}
-		return "all work is kept away from it" + goesOn
-	case fleet.VerbUnquarantine:
-		if q := r.Quarantine; q != nil {
-			return fmt.Sprintf("the quarantine by %s ends (%s), and work comes back to it", fleet.ShownActor(q.Actor), q.Reason)
-		}
-		return "work comes back to it"
-	case fleet.VerbBeginMaintenance:
-		if p.Until != nil {
-			return fmt.Sprintf("nothing touches its host until %s%s", fleet.Instant(*p.Until), goesOn)
-		}
-		return fmt.Sprintf("nothing touches its host until `ironherd machine maintenance end %s --reason WHY`%s", r.ID, goesOn)
-	case fleet.VerbEndMaintenance:
-		if m := r.Maintenance; maintained(r) == nil {
-			return fmt.Sprintf("the maintenance by %s ends (%s), and its host is looked after again", fleet.ShownActor(m.Actor), m.Reason)
-		}
-		return "its host is looked after again"
-	case fleet.VerbMarkInstalled:
-		return "an operating system runs there, and is left alone" + answersRequest(r)
-	case fleet.VerbForget:
-		const does = "what is known of it is removed here, but for its history"
-		if open := r.OpenOperation(); open != nil && open.Operation == fleet.OperationRelease {
-			return does + afterGivenBack(fleet.VerbRelease, r)
-		}
-		return does
 	}
 	return ""
 }
@@ -224,85 +138,24 @@ func unstopped(r fleet.Record, mayCome string) string {
 	return ", but " + strings.Join(all, ", and ")
 }
 
-// afterGivenBack says what follows where the machine is given back: keepOut, in words.
-func afterGivenBack(verb fleet.Verb, r fleet.Record) string {
-	known := r.Provided != nil && r.Provided.Capacity != ""
-	switch {
-	case verb == fleet.VerbRelease && known:
-		return fmt.Sprintf("; its capacity %s is not used again until `ironherd provider retry %s --capacity ID --reason WHY`",
-			r.Provided.Capacity, r.Provider)
-	case verb == fleet.VerbRelease:
+// afterRelease says what follows from a release: keepOut, in words.
+func afterRelease(r fleet.Record) string {
+	if r.Provided == nil || r.Provided.Capacity == "" {
 		return ""
-	case known && givenUp(r):
+	}
+	return fmt.Sprintf("; its capacity %s is not used again until `ironherd provider retry %s --capacity ID --reason WHY`",
+		r.Provided.Capacity, r.Provider)
+}
+
+// afterReplacement says what follows from a replacement: keepOut, in words.
+func afterReplacement(r fleet.Record) string {
+	switch {
+	case r.Provided != nil && r.Provided.Capacity != "" && givenUp(r):
 		return "; its capacity sits out `provisioner.penalty`, and then may be used again"
 	case lifecycle.Listed(r):
 		return "; the next pass may take the same host in again (quarantine the machine first if it is broken)"
 	}
 	return "; another one may be created at once, on the same hardware, too (quarantine this one first if it is broken)"
-}
-
-// heldBack says for what an install waits that is asked for in that state; "" for nothing.
-func heldBack(p Plan, state fleet.State) string {
-	switch {
-	case p.Verb != fleet.VerbReinstall:
-	case state == fleet.StateQuarantined:
-		return " when its quarantine ends"
-	case state == fleet.StateMaintenance:
-		return " when its maintenance ends"
-	}
-	return ""
-}
-
-// destroying says what is lost; "" when nothing is.
-func destroying(p Plan, r fleet.Record) string {
-	use := inUse(r)
-	switch p.Verb {
-	case fleet.VerbRelease, fleet.VerbReplace:
-		return "the machine is not ours any more, and what is on it is lost"
-	case fleet.VerbReinstall:
-		return "what is on the disk"
-	case fleet.VerbCancelInstall:
-		if a := r.InstallAttempt; a != nil && r.InstallRequest != nil && a.Generation == r.InstallRequest.Generation {
-			return "what the disk holds is undefined, unless nothing was written yet"
-		}
-	case fleet.VerbForget:
-		if use != "" && lifecycle.Listed(r) {
-			return "our hold on it: if a list has its host, under whatever id, the host is taken in anew, and what runs on it ends"
-		}
-	case fleet.VerbReboot, fleet.VerbPowerOff, fleet.VerbPowerCycle:
-		switch {
-		case openAttempt(r) != nil:
-			return "the install ends half-written"
-		case use != "":
-			return "the system that runs is interrupted"
-		}
-	}
-	return ""
-}
-
-// possible returns why it cannot be done; nil: it can.
-func possible(p Plan, r fleet.Record, now time.Time) error {
-	if o, is := p.Verb.Operation(); is {
-		_, err := askable(r, o)
-		return err
-	}
-	switch p.Verb {
-	case fleet.VerbWithdraw:
-		return withdrawable(r)
-	case fleet.VerbReinstall, fleet.VerbMarkInstalled:
-		return kept(r)
-	case fleet.VerbCancelInstall:
-		return cancellable(r)
-	case fleet.VerbQuarantine:
-		return quarantinable(r, p.Actor)
-	case fleet.VerbUnquarantine:
-		return quarantined(r)
-	case fleet.VerbBeginMaintenance:
-		return maintainable(r, p.Actor, p.Until, now)
-	case fleet.VerbEndMaintenance:
-		return maintained(r)
-	}
-	return nil
 }
 
 // unlessCarriedOut says of an operation that is called off that the provider may do it all the
@@ -367,62 +220,12 @@ func (planned *PlannedMachine) differs(now PlannedMachine) string {
 // apply does to a locked machine what planned has just found possible, and what it said happens.
 func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machineRecord, does string, outcome *PlanOutcome) error {
 	t.under = p.mark()
-	changed, err := t.applyVerb(ctx, actor, p, m, does, outcome)
-	if err != nil {
+	outcome.Outcome, outcome.Detail = OutcomeDone, does
+	changed, err := verbOf(p.Verb).apply(ctx, target{t: t, plan: p, m: m, r: m.record}, actor, outcome)
+	if err != nil || !changed || p.Verb == fleet.VerbForget {
 		return err
 	}
-	outcome.Outcome = OutcomeDone
-	if !changed || p.Verb == fleet.VerbForget {
-		return nil
-	}
 	return t.rewriteSubjects(ctx, []fleet.Subject{{Machine: m.record.ID}})
-}
-
-func (t *transaction) applyVerb(ctx context.Context, actor string, p Plan, m *machineRecord, does string, outcome *PlanOutcome) (changed bool, err error) {
-	if o, is := p.Verb.Operation(); is {
-		outcome.Operation, changed, err = t.wantOperation(ctx, m, actor, o, p.Reason)
-		outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)%s", o, outcome.Operation, callsOff(p.Verb, m.record))
-		if !changed {
-			outcome.Detail = fmt.Sprintf("%s was asked for already (operation %d)", o, outcome.Operation)
-		}
-		return changed, err
-	}
-	switch p.Verb {
-	case fleet.VerbWithdraw:
-		outcome.Detail = does
-		return true, t.callOff(ctx, m, actor, p.Reason)
-	case fleet.VerbReinstall:
-		t.under = fmt.Sprintf("; %s%s", p.Reason, p.mark())
-		outcome.Generation, changed, err = t.wantInstall(ctx, m, actor, *p.Install, true)
-		outcome.Detail = fmt.Sprintf("install generation %d is wanted", outcome.Generation)
-		return changed, err
-	case fleet.VerbCancelInstall:
-		handedOut, changed, err := t.cancelInstall(ctx, m, actor, p.Reason)
-		outcome.Detail = "the install is called off before anything was handed to an agent"
-		if handedOut {
-			outcome.Detail = "the install is called off; its agent is told with its next heartbeat, and says whether anything was written"
-		}
-		return changed, err
-	case fleet.VerbQuarantine:
-		outcome.Detail = "it is in quarantine; " + does
-		return true, t.quarantine(ctx, m, actor, p.Reason)
-	case fleet.VerbUnquarantine:
-		outcome.Detail = does
-		return true, t.unquarantine(ctx, m, actor, p.Reason)
-	case fleet.VerbBeginMaintenance:
-		outcome.Detail = "it is in maintenance; " + does
-		return true, t.beginMaintenance(ctx, m, actor, p.Until, p.Reason)
-	case fleet.VerbEndMaintenance:
-		outcome.Detail = does
-		return true, t.endMaintenance(ctx, m, actor, p.Reason)
-	case fleet.VerbMarkInstalled:
-		outcome.Detail = "it is installed"
-		return true, t.markInstalled(ctx, m, actor, p.Reason)
-	case fleet.VerbForget:
-		outcome.Detail = "it is forgotten"
-		return true, t.forget(ctx, m, actor, p.Reason)
-	}
-	return false, fleet.Errorf(fleet.KindInvalid, "no verb is named %q", p.Verb)
 }
 
 // number fills in the numbers of what was asked for under the plan before: those that follow what
