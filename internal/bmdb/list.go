@@ -94,11 +94,7 @@ func (f MachineFilter) missing(labels []string) (fleet.LabelSelector, bool) {
 }
 
 func anyOf[T ~string](names []T, format string) string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = fmt.Sprintf(format, name)
-	}
-	return strings.Join(all, " or ")
+	return strings.Join(each(names, func(name T) string { return fmt.Sprintf(format, name) }), " or ")
 }
 
 // ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs
@@ -115,9 +111,7 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, 
 			return nil, err
 		}
 		rows, err := t.many.ListMachines(ctx, ids)
-		for _, r := range rows {
-			page = append(page, machineRow(r))
-		}
+		page = each(rows, machineRow)
 		slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
 		return page, err
 	})

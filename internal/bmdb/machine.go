@@ -71,10 +71,7 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 // Where something is to be written upon it, their rows must have been locked by an earlier
 // statement.
 func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[fleet.MachineID]*machineRecord, error) {
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = machineSubject(id)
-	}
+	keys := each(ids, machineSubject)
 	if err := t.flushOf(ctx, keys...); err != nil {
 		return nil, err
 	}

@@ -395,16 +395,12 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 		if err != nil {
 			return v, err
 		}
-		for _, i := range intents {
-			v.Intents = append(v.Intents, intentOf(i))
-		}
+		v.Intents = each(intents, intentOf)
 		discrepancies, err := t.q.ListProviderDiscrepancies(ctx, string(name))
 		if err != nil {
 			return v, err
 		}
-		for _, d := range discrepancies {
-			v.Discrepancies = append(v.Discrepancies, discrepancyOf(d))
-		}
+		v.Discrepancies = each(discrepancies, discrepancyOf)
 		adoptions, err := t.q.ListAdoptions(ctx, string(name))
 		v.Adoptions = make(map[fleet.ProviderID]string, len(adoptions))
 		for _, a := range adoptions {

@@ -52,10 +52,7 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 	if err != nil {
 		return nil, nil, err
 	}
-	machines := make([]fleet.MachineID, len(ids))
-	for i, id := range ids {
-		machines[i] = fleet.MachineID(id)
-	}
+	machines := each(ids, func(id string) fleet.MachineID { return fleet.MachineID(id) })
 	records, err := t.loadAll(ctx, machines)
 	if err != nil {
 		return nil, nil, err

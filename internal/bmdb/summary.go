@@ -455,11 +455,10 @@ type DiscrepancyRow struct {
 
 // Discrepancies lists so many, by provider; 0: all.
 func (db *DB) Discrepancies(ctx context.Context, limit int) ([]DiscrepancyRow, error) {
-	return read(ctx, db.view, "list discrepancies", func(ctx context.Context, t *transaction) (list []DiscrepancyRow, err error) {
+	return read(ctx, db.view, "list discrepancies", func(ctx context.Context, t *transaction) ([]DiscrepancyRow, error) {
 		rows, err := t.q.ListDiscrepancies(ctx, cmp.Or(int64(limit), math.MaxInt64))
-		for _, r := range rows {
-			list = append(list, DiscrepancyRow{Provider: fleet.ProviderName(r.Provider), Discrepancy: discrepancyOf(r)})
-		}
-		return list, err
+		return each(rows, func(r statement.Discrepancy) DiscrepancyRow {
+			return DiscrepancyRow{Provider: fleet.ProviderName(r.Provider), Discrepancy: discrepancyOf(r)}
+		}), err
 	})
 }

@@ -219,4 +219,13 @@ func (t *transaction) recordEvent(of fleet.Subject, actor string, process fleet.
 	t.record(history{subject: of, actor: actor, process: process, event: event, detail: detail})
 }
 
+// each converts rows.
+func each[A, B any](rows []A, convert func(A) B) []B {
+	converted := make([]B, len(rows))
+	for i, row := range rows {
+		converted[i] = convert(row)
+	}
+	return converted
+}
+
 func absent(err error) bool { return errors.Is(err, sql.ErrNoRows) }
