@@ -241,12 +241,12 @@ func touchedBefore(r fleet.Record) bool {
 	return !was.Untouched()
 }
 
-// failInstall writes a failed attempt and its backoff; none where the install was called off.
+// failInstall writes a failed attempt and its backoff; none where the install is not wanted.
 func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
 	if err := t.putReport(ctx, m, r, actor, warnings...); err != nil {
 		return err
 	}
-	if calledOff(m.record, r.Generation) {
+	if calledOff(m.record, r.Generation) || notWanted(m.record, r) {
 		t.resetInstall(m.record.ID)
 		return nil
 	}
@@ -273,13 +273,12 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		if was := m.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
 			return false, nil
 		}
-		if !r.OK && !notWanted(m.record, r) && r.HeldGeneration == 0 && !r.NotUnderstood {
+		if !r.OK && r.HeldGeneration == 0 && !r.NotUnderstood {
 			return true, t.failInstall(ctx, m, r, actorAgent, warnings...)
 		}
 		// What the agent before this one refused, and could not tell any more, this one may understand.
 		r.NotUnderstood = r.NotUnderstood && !newest.At.Before(m.record.AgentStarted.At)
-		// A success, the failure of what is not wanted any more, or a refusal, which no time will change:
-		// no reason for the newest request to wait.
+		// A success, or a refusal, which no time will change: no reason for the newest request to wait.
 		if err := t.putReport(ctx, m, r, actorAgent, warnings...); err != nil {
 			return false, err
 		}
@@ -471,10 +470,6 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 			report := fleet.InstallReport{
 				Generation: open.Generation, Attempt: open.Attempt,
 				Error: fmt.Sprintf("no report within %s", t.Now().Sub(open.At).Round(time.Second)), Disk: fleet.DiskUnknown,
-			}
-			if notWanted(m.record, report) {
-				t.resetInstall(m.record.ID)
-				return true, t.putReport(ctx, m, report, actorBMDB)
 			}
 			return true, t.failInstall(ctx, m, report, actorBMDB)
 		})

@@ -3,9 +3,7 @@ package bmdb
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -185,7 +183,7 @@ func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.I
 		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			i, err := t.q.GetIntent(ctx, string(machine))
-			if errors.Is(err, sql.ErrNoRows) || err == nil && !since.IsZero() && instant(cmp.Or(i.ConfiguredAt, i.OpenedAt)).After(since) {
+			if absent(err) || err == nil && !since.IsZero() && instant(cmp.Or(i.ConfiguredAt, i.OpenedAt)).After(since) {
 				return nil
 			}
 			if err != nil {

@@ -151,7 +151,7 @@ func TestOpeningFreesEveryLane(t *testing.T) {
 	if held, err := bmdbtest.Held(ctx, db, s.ID()); err != nil || len(held) != 0 {
 		t.Errorf("%+v are held by a process that is gone, %v", held, err)
 	}
-	rows, err := db.ProviderHistory(ctx, "p", 10)
+	rows, err := db.ProviderHistory(ctx, "p", 10, false)
 	if err != nil || !slices.ContainsFunc(rows, func(r bmdb.HistoryRow) bool {
 		return r.Process == fleet.ProcessUpdate && r.Event == fleet.EventExpired
 	}) {

@@ -278,21 +278,18 @@ func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) (
 	return db.history(ctx, fleet.Subject{Machine: machine}, newest(machineSubject(machine), limit))
 }
 
-// ProviderHistory returns the same for a provider.
-func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, fleet.Subject{Provider: name}, newest(providerSubject(name), limit))
-}
-
-// ProviderEvents is ProviderHistory without the passes that finished, looked for among the newest
-// 100,000 rows.
-func (db *DB) ProviderEvents(ctx context.Context, name fleet.ProviderName, limit int) ([]HistoryRow, error) {
+// ProviderHistory returns the same for a provider. withoutFinished leaves out the passes that
+// finished, and looks among the newest 100,000 rows.
+func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int, withoutFinished bool) ([]HistoryRow, error) {
 	q := newest(providerSubject(name), limit)
-	q.Without, q.MaxRead = string(fleet.EventFinished), eventsAmong
+	if withoutFinished {
+		q.Without, q.MaxRead = string(fleet.EventFinished), eventsAmong
+	}
 	return db.history(ctx, fleet.Subject{Provider: name}, q)
 }
 
-// eventsAmong bounds how many rows ProviderEvents reads. Passes of two kinds, each once a minute,
-// make as many in five weeks.
+// eventsAmong bounds how many rows are read for those that are no passes that finished. Passes of
+// two kinds, each once a minute, make as many in five weeks.
 const eventsAmong = 100_000
 
 // lanesOf reads the lanes of a subject.

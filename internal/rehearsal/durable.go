@@ -201,7 +201,7 @@ func (w *watch) ends(subject fleet.Subject, limit int) (ends map[piece][]fleet.E
 	if subject.Machine != "" {
 		rows, err = w.world.db.History(w.world.ctx, subject.Machine, limit)
 	} else {
-		rows, err = w.world.db.ProviderHistory(w.world.ctx, subject.Provider, limit)
+		rows, err = w.world.db.ProviderHistory(w.world.ctx, subject.Provider, limit, false)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read history: %w", err)

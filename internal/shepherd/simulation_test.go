@@ -282,7 +282,7 @@ func (s *simulation) history() string {
 		s.check(err)
 		write(string(row.ID), history)
 	}
-	history, err := s.db.ProviderHistory(s.t.Context(), source, 10000)
+	history, err := s.db.ProviderHistory(s.t.Context(), source, 10000, false)
 	s.check(err)
 	write(string(source), history)
 	return anonymous(b.String())

@@ -250,7 +250,7 @@ var handsTests = []test{
 		}
 		w.must(w.db.ResumeRecovery(w.ctx, actor, "all is connected"))
 		w.wantKind(w.db.ResumeRecovery(w.ctx, actor, ""), fleet.KindConflict)
-		rows, err := w.db.ProviderHistory(w.ctx, provider, 2)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 2, false)
 		w.must(err)
 		for i, want := range []string{"resumed recovery: all is connected", "paused recovery, until somebody ends it: a network change"} {
 			if got := fmt.Sprintf("%s %s", rows[i].Event, rows[i].Detail); got != want || rows[i].Actor != actor {
@@ -413,7 +413,7 @@ var handsTests = []test{
 		for range 2 {
 			w.must(w.db.RequestAdoption(w.ctx, actor, provider, "id-x", false, "it is ours"))
 		}
-		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100, false)
 		w.must(err)
 		w.wantDetail(rows, fleet.EventAdoptionRequested, "id-x; it is ours")
 		adoptions := func() map[fleet.ProviderID]string {
@@ -458,7 +458,7 @@ var handsTests = []test{
 			}
 			w.shift.Advance(24 * time.Hour)
 		}
-		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100, false)
 		w.must(err)
 		w.wantDetail(rows, fleet.EventAdoptionRequested, "id-x, as installed; it serves the shop")
 		rows, err = w.db.History(w.ctx, id, 100)

@@ -340,7 +340,7 @@ var intentTests = []test{
 				w.Fatalf("discrepancies %+v", list)
 			}
 		})
-		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100, false)
 		w.must(err)
 		if n := len(slices.DeleteFunc(rows, func(r bmdb.HistoryRow) bool { return r.Event != "discrepancy cleared" })); n != 2 {
 			w.Fatalf("%d cleared in history", n)

@@ -381,7 +381,7 @@ var listTests = []test{
 		w.must(w.claimOne(w.session("updater"), fleet.ProcessUpdate).Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: growing}))
 		w.shift.Advance(time.Hour)
 		w.claimOne(w.session("updater"), fleet.ProcessUpdate)
-		rows, err := w.db.ProviderEvents(w.ctx, provider, 3)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 3, true)
 		w.must(err)
 		var got []fleet.Event
 		for _, r := range rows {
@@ -390,7 +390,7 @@ var listTests = []test{
 		if want := []fleet.Event{fleet.EventStarted, fleet.EventFailed, fleet.EventPaused}; !slices.Equal(got, want) {
 			w.Fatalf("the events are %q, want %q", got, want)
 		}
-		if rows, err = w.db.ProviderHistory(w.ctx, provider, 3); err != nil || rows[2].Event != fleet.EventFinished {
+		if rows, err = w.db.ProviderHistory(w.ctx, provider, 3, false); err != nil || rows[2].Event != fleet.EventFinished {
 			w.Fatalf("the history is %+v, %v", rows, err)
 		}
 	}},

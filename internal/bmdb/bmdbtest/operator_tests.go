@@ -440,7 +440,7 @@ var operatorTests = []test{
 		}
 		w.must(w.db.ResumeProvider(w.ctx, "bob", provider, "paid"))
 		w.must(w.db.PauseProvider(w.ctx, "bob", provider, "the contract"))
-		rows, err := w.db.ProviderEvents(w.ctx, provider, 3)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 3, true)
 		w.must(err)
 		if len(rows) != 3 || rows[0].Event != fleet.EventPaused || rows[1].Event != fleet.EventResumed || rows[2].Detail != "the bill" {
 			w.Errorf("history says %+v", rows)

@@ -38,7 +38,7 @@ var releaseTests = []test{
 		if p, there := v.Penalties["c2"]; !there || p.ForEver() {
 			w.Errorf("penalty %+v, %t", p, there)
 		}
-		rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 100, false)
 		w.must(err)
 		told := 0
 		for _, row := range rows {
@@ -208,7 +208,7 @@ var releaseTests = []test{
 			}
 		}
 		told := func() (all []string) {
-			rows, err := w.db.ProviderHistory(w.ctx, provider, 100)
+			rows, err := w.db.ProviderHistory(w.ctx, provider, 100, false)
 			w.must(err)
 			for _, row := range rows {
 				if row.Event == fleet.EventRetryRequested {

@@ -211,7 +211,7 @@ var roleTests = []test{
 		if got := fmt.Sprint(w.serves(fleet.RoleUpdater, "p2", provider).Unregistered()); got != "[p1]" {
 			w.Fatalf("unregistered are %s", got)
 		}
-		rows, err := w.db.ProviderEvents(w.ctx, provider, 1)
+		rows, err := w.db.ProviderHistory(w.ctx, provider, 1, true)
 		if w.must(err); len(rows) != 1 || rows[0].Event != fleet.EventForgotten || rows[0].Detail != "sold" {
 			w.Fatalf("its history ends with %+v", rows)
 		}

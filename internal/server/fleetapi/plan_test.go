@@ -415,7 +415,7 @@ func TestAdopt(t *testing.T) {
 	if !a.GetInstalled() {
 		t.Error("the answer does not say that it is taken in as installed")
 	}
-	rows, err := o.db.ProviderHistory(t.Context(), "lab", 1)
+	rows, err := o.db.ProviderHistory(t.Context(), "lab", 1, false)
 	o.must(err)
 	if rows[0].Event != fleet.EventAdoptionRequested || rows[0].Detail != "dev-9, as installed; it is in use" {
 		t.Errorf("history: %+v", rows)

@@ -184,11 +184,7 @@ func (s *Service) providerHistory(ctx context.Context, req *fleetv1.ListHistoryR
 	if err != nil {
 		return nil, err
 	}
-	if req.GetWithoutFinished() {
-		rows, err = s.db.ProviderEvents(ctx, name, most)
-	} else {
-		rows, err = s.db.ProviderHistory(ctx, name, most)
-	}
+	rows, err = s.db.ProviderHistory(ctx, name, most, req.GetWithoutFinished())
 	if err == nil && len(rows) == 0 {
 		err = s.mustExist(ctx, name)
 	}

@@ -348,7 +348,7 @@ func TestTheLineIsStopped(t *testing.T) {
 		held(false)
 		pass(15*time.Minute, agents[5:]) // five of six are silent
 		held(true)
-		rows, err := db.ProviderHistory(t.Context(), source, 1)
+		rows, err := db.ProviderHistory(t.Context(), source, 1, false)
 		check(t, err)
 		if len(rows) != 1 || rows[0].Event != fleet.EventPaused || !strings.Contains(rows[0].Detail, "5 of 6 machines with an agent are silent") {
 			t.Errorf("history says %+v", rows)
@@ -358,7 +358,7 @@ func TestTheLineIsStopped(t *testing.T) {
 		}
 		pass(time.Minute, agents[1:])
 		held(true) // the sixth has the time of a step
-		rows, err = db.ProviderHistory(t.Context(), source, 1)
+		rows, err = db.ProviderHistory(t.Context(), source, 1, false)
 		check(t, err)
 		if len(rows) != 1 || !strings.HasSuffix(rows[0].Detail, "1 of 6 machines with an agent are silent; the others were heard again, and these still have time") {
 			t.Errorf("history says %+v", rows)

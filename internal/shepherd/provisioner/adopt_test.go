@@ -181,7 +181,7 @@ func TestAnAdoptionOutlivesAListThatLags(t *testing.T) {
 				if adopted := len(v.Machines) == 1 && v.Machines[0].ProviderID == device.ID; adopted != test.adopted || len(v.Adoptions) != 0 || b.kinds() != "" {
 					t.Errorf("machines %+v, adoptions %v, discrepancies %q", v.Machines, v.Adoptions, b.kinds())
 				}
-				history, err := b.db.ProviderHistory(t.Context(), source, 100)
+				history, err := b.db.ProviderHistory(t.Context(), source, 100, false)
 				if err != nil {
 					t.Fatal(err)
 				}

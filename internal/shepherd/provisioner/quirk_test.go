@@ -121,7 +121,7 @@ func (b *bench) whole(w *wire, machines int) (all map[fleet.MachineID]bmdb.Provi
 	if summary := w.api.Summary(); len(all) != machines || summary.States["active"] != machines || len(summary.States) != 1 || summary.Duplicates > 0 {
 		b.t.Errorf("%d machines, devices %+v", len(all), summary)
 	}
-	rows, err := b.db.ProviderHistory(b.t.Context(), source, 1000)
+	rows, err := b.db.ProviderHistory(b.t.Context(), source, 1000, false)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func TestRefusedSteps(t *testing.T) {
 		if got := levers(herd, other); got != "reboot reboot power-cycle" {
 			t.Errorf("pulled %q at the other machine", got)
 		}
-		rows, err := herd.DB.ProviderHistory(t.Context(), herd.Name, 100)
+		rows, err := herd.DB.ProviderHistory(t.Context(), herd.Name, 100, false)
 		check(t, err)
 		for _, row := range rows {
 			if row.Event == fleet.EventPaused {
