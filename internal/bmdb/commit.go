@@ -33,10 +33,9 @@ type commit struct {
 	touched []fleet.Subject
 	// gone: the machine has been given back, and its row goes with the end of the work.
 	gone bool
-	// found is what a probe has found, and quiet says that the one before has found the same, or could
-	// not be made for the same cause.
-	found string
-	quiet bool
+	// found is what a probe has found, and foundSame says that the one before has found the same.
+	found     string
+	foundSame bool
 }
 
 // touch notes that a change wrote a fact of that machine.
@@ -146,7 +145,7 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 // needs adds what a commit is going to write about to what is locked for it.
 func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
 	c.lane, c.machine, c.provider, c.touched, c.gone = nil, nil, nil, nil, false
-	c.found, c.quiet = "", false
+	c.found, c.foundSame = "", false
 	l.add(c.work.Subject)
 	for _, ch := range c.changes {
 		l.machines = append(l.machines, ch.machines...)
@@ -237,13 +236,12 @@ func (t *transaction) endWork(c *commit) {
 	was, backed := backoffs[w.Process]
 	switch {
 	case e.failure != nil:
-		c.quiet = e.failure.repeats(w.Process, was)
 		h.retryAt = t.backOff(backoffs, w.Subject, w.Process, *e.failure, e.jitter)
 	case e.event == fleet.EventFinished && backed:
 		delete(backoffs, w.Process)
 		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
 	}
-	if c.quiet {
+	if c.quiet(was) {
 		t.endQuietly(c.lane, e.event)
 		return
 	}
@@ -303,19 +301,17 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 	if c.ending == nil {
 		return fleet.ErrLeaseLost
 	}
-	if done, err := t.foundBy(ctx, w); done || err != nil {
-		return err
-	}
 	was, err := t.q.GetWorkEnd(ctx, statement.GetWorkEndParams{
 		Subject: subjectKey(w.Subject), NotBefore: w.since - time.Hour.Microseconds(), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
 	})
-	if absent(err) {
-		return t.failedQuietly(ctx, c)
-	}
-	if err != nil {
+	unrecorded := absent(err)
+	if err != nil && !unrecorded {
 		return err
 	}
-	if was.Session != string(w.Session) || was.Event != string(c.ending.event) {
+	if done, err := t.endedBefore(ctx, c, unrecorded); done || err != nil {
+		return err
+	}
+	if unrecorded || was.Session != string(w.Session) || was.Event != string(c.ending.event) {
 		return fleet.ErrLeaseLost
 	}
 	return nil

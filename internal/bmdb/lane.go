@@ -80,14 +80,6 @@ func (t *transaction) end(subject fleet.Subject, l *lane, h history) {
 	l.free()
 }
 
-// endQuietly frees the lane of a probe that has found what the one before found, or that could not
-// be made for the same cause, or whose turn did not come. The fact of the probe, which names the
-// work, or its backoff stands in for its row of history (I4).
-func (t *transaction) endQuietly(l *lane, event fleet.Event) {
-	t.outcomes = append(t.outcomes, observed{l.process, string(event), t.Now().Sub(instant(l.since))})
-	l.free()
-}
-
 // actorBMDB is who history names where the BMDB itself did something.
 const actorBMDB = fleet.ActorBMDB
 

@@ -30,8 +30,7 @@ type ProbeResult struct {
 
 // RecordProbe records what a probe has found. The first answer of a system whose disk was written
 // makes it an installed one. A finding is left out if another install is probed by now. The end of
-// the work has a row of history only if the finding is new: if it says what the one before said,
-// the fact of the probe names the work, and stands in for that row (I4).
+// the work has a row of history only if the finding is new; see commit.quiet.
 func RecordProbe(f ProbeResult) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		return t.recordProbe(ctx, c, f)
@@ -57,7 +56,7 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 		return err
 	}
 	c.found = f.Detail
-	c.quiet = was != nil && was.Answered() == f.Answered && was.Detail == f.Detail
+	c.foundSame = was != nil && was.Answered() == f.Answered && was.Detail == f.Detail
 	if awaited && f.Answered {
 		if await.Unreported {
 			if _, err := t.writtenAfterAll(ctx, c.machine, *r.InstallAttempt); err != nil {
@@ -140,34 +139,6 @@ func (t *transaction) reach(r fleet.Record, next fleet.Probe) (event fleet.Event
 		return fleet.EventReachable, fmt.Sprintf("after %s", next.At.Sub(before.UnansweredSince).Round(time.Second))
 	}
 	return "", ""
-}
-
-// foundBy reports whether a probe whose lease is not its own any more has recorded what it found:
-// it was committed before, with its reply lost.
-func (t *transaction) foundBy(ctx context.Context, w *Work) (bool, error) {
-	if w.Process != fleet.ProcessProbe {
-		return false, nil
-	}
-	m, err := t.row(ctx, w.Subject.Machine)
-	if fleet.KindOf(err) == fleet.KindNotFound {
-		return false, nil
-	}
-	return m.ProbeEpoch == int64(w.Epoch) && m.ProbeSession == string(w.Session), err
-}
-
-// failedQuietly returns nil for a failed probe of which history has no end, and whose lane it does
-// not have any more: it was committed before, with its reply lost, because nobody ends work without
-// a row but its holder (I4). For all else it is ErrLeaseLost.
-func (t *transaction) failedQuietly(ctx context.Context, c *commit) error {
-	if c.work.Process != fleet.ProcessProbe || c.ending.failure == nil {
-		return fleet.ErrLeaseLost
-	}
-	m, err := t.row(ctx, c.work.Subject.Machine)
-	epoch := int64(c.work.Epoch)
-	if fleet.KindOf(err) == fleet.KindNotFound || err == nil && (m.Epoch < epoch || m.Epoch == epoch && m.Session != "") {
-		return fleet.ErrLeaseLost
-	}
-	return err
 }
 
 func probeOfMachine(r statement.MachineRecord) *fleet.Probe {

@@ -86,16 +86,6 @@ type Failure struct {
 	Queued bool
 }
 
-// Repeats reports whether a failure of this work says nothing new, by what was known at the claim:
-// it has no row of history then.
-func (w *Work) Repeats(f Failure) bool { return f.repeats(w.Process, w.Record.Backoffs[w.Process]) }
-
-// repeats reports whether a probe could not be made for the cause that the backoff has already, or
-// was not tried. The backoff then stands in for the row of history (I4).
-func (f Failure) repeats(process fleet.Process, was fleet.BackoffState) bool {
-	return process == fleet.ProcessProbe && (f.Queued || was.Failures > 0 && f.Cause == was.Cause)
-}
-
 // ending is how work ends.
 type ending struct {
 	event   fleet.Event
