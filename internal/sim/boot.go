@@ -35,7 +35,7 @@ func (h *host) runPeriod(ctx context.Context, p *period) {
 	record := h.snapshot()
 	if record.System == systemDead {
 		close(p.booted)
-		<-ctx.Done()
+		h.stayDead(ctx, logger)
 		return
 	}
 	h.runSystem(ctx, p, record, logger)
@@ -73,8 +73,25 @@ func (h *host) runSystem(period context.Context, p *period, record hostRecord, l
 	<-ctx.Done()
 	if period.Err() == nil {
 		h.killProcesses()
-		<-period.Done()
+		h.stayDead(period, logger)
 	}
+}
+
+// stayDead is what a machine does on which nothing runs, until the period ends. It accepts no
+// connection, and refuses none either: with a port on which nobody listens, it would do that.
+func (h *host) stayDead(ctx context.Context, logger *slog.Logger) {
+	listener, err := h.listen(ctx)
+	if err == nil {
+		defer func() { _ = listener.Close() }()
+	} else if ctx.Err() == nil {
+		logger.Error("a dead machine refuses connections", slog.Any("err", err))
+	}
+	<-ctx.Done()
+}
+
+// listen listens on the machine's address.
+func (h *host) listen(ctx context.Context) (net.Listener, error) {
+	return listenAgain(ctx, net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
 }
 
 // breakDown records that the machine is broken: from now on nothing runs on it.
@@ -248,7 +265,7 @@ func (h *host) openSSH(ctx context.Context, p *period, record hostRecord) (net.L
 	if err != nil {
 		return nil, nil, err
 	}
-	listener, err := listenAgain(ctx, net.JoinHostPort(h.address.String(), strconv.Itoa(h.world.self.SSHPort)))
+	listener, err := h.listen(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

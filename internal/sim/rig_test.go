@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -186,6 +187,25 @@ func (r *rig) dialSoon(address string) (client *ssh.Client) {
 	})
 	r.t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// silent waits until none of the machines answers a connection or refuses it.
+func (r *rig) silent(addresses []string) {
+	r.t.Helper()
+	for _, address := range addresses {
+		r.eventually(address+" is silent", func() bool {
+			conn, err := net.Dial("tcp", net.JoinHostPort(address, strconv.Itoa(r.world.SSHPort())))
+			if err != nil {
+				return false
+			}
+			defer func() { _ = conn.Close() }()
+			err = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			if err == nil {
+				_, err = conn.Read(make([]byte, 1))
+			}
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		})
+	}
 }
 
 func (r *rig) hostKey(address string) (key string) {
