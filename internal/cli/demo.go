@@ -93,7 +93,7 @@ Without --until, it goes on when each machine is installed or waits for a person
 		if err := o.Validate(); err != nil {
 			return err
 		}
-		return a.demo(cmd.Context(), o, f)
+		return untilHangup(cmd.Context(), func(ctx context.Context) error { return a.demo(ctx, o, f) })
 	}
 	return cmd
 }

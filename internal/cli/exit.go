@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/service"
 )
 
 // Exit codes.
@@ -58,6 +59,17 @@ type interrupted struct{ error }
 
 // Unwrap returns what is still to be printed.
 func (i interrupted) Unwrap() error { return i.error }
+
+// untilHangup runs what nobody needs any more whose terminal is closed: that interrupts it.
+func untilHangup(ctx context.Context, run func(context.Context) error) error {
+	ctx, stop := service.UntilHangup(ctx)
+	defer stop()
+	err := run(ctx)
+	if ctx.Err() != nil && isCancelled(err) {
+		return interrupted{err}
+	}
+	return err
+}
 
 func exitCode(ctx context.Context, err error) int {
 	var part partly

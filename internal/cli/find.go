@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -69,7 +70,7 @@ func (a *app) findSocket() (string, error) {
 	var found, closed []string
 	for _, path := range a.wellKnownSockets() {
 		switch info, err := os.Stat(path); {
-		case err == nil && info.Mode()&os.ModeSocket != 0:
+		case err == nil && info.Mode()&os.ModeSocket != 0 && !leftByDemo(path):
 			found = append(found, "unix://"+path)
 		case errors.Is(err, fs.ErrPermission):
 			closed = append(closed, filepath.Dir(path))
@@ -89,6 +90,19 @@ func (a *app) findSocket() (string, error) {
 	}
 	return "", fleet.Errorf(fleet.KindTemporary,
 		"no control plane was found on this host: start one (ironherd demo, ironherd serve), or name one with --server or --config")
+}
+
+// leftByDemo reports whether path is the link of a demo that was killed: nobody listens there. Any
+// other control plane may be about to come back.
+func leftByDemo(path string) bool {
+	if filepath.Base(path) != demoSocket {
+		return false
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // wellKnownSockets returns where a control plane with the default directory listens, and where a

@@ -41,10 +41,25 @@ func TestServerIsFound(t *testing.T) {
 	if r := run(t, []string{"HOME=" + home}, "machine", "list"); r.code != 0 || r.stderr != "" {
 		t.Errorf("the user's own: got %d, %q", r.code, r.stderr)
 	}
-	serveAt(t, filepath.Join(home, "s.sock"))
+	// What a demo leaves that was killed: nobody listens where its link leads.
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(home, "s.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Symlink(filepath.Join(home, "s.sock"), filepath.Join(state, "demo.sock")); err != nil {
 		t.Fatal(err)
 	}
+	if r := run(t, []string{"HOME=" + home}, "machine", "list"); r.code != 0 || r.stderr != "" {
+		t.Errorf("the user's own, beside a demo that is gone: got %d, %q", r.code, r.stderr)
+	}
+	if err := os.Remove(filepath.Join(home, "s.sock")); err != nil {
+		t.Fatal(err)
+	}
+	serveAt(t, filepath.Join(home, "s.sock"))
 	r := run(t, []string{"HOME=" + home}, "machine", "list")
 	if r.code != 2 || !strings.Contains(r.stderr, "several control planes were found") {
 		t.Errorf("two: got %d, %q", r.code, r.stderr)

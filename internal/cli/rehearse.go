@@ -51,7 +51,9 @@ Scenarios:
   ironherd rehearse --scenario deploy --machines 200 --hours 6
   ironherd rehearse --scenario provider-throttles --seed 7 -o json`,
 		Args: exactly,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.rehearse(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return untilHangup(cmd.Context(), func(ctx context.Context) error { return a.rehearse(ctx, f) })
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.scenario, "scenario", "", "what happens; the scenarios are listed above")

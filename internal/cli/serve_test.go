@@ -44,8 +44,7 @@ func TestServeBeforeItsFilesAreThere(t *testing.T) {
 
 // TestServeOutlivesAHangup: SIGHUP, which many send to have a configuration read again, ends
 // nothing.
-func TestServeOutlivesAHangup(t *testing.T) {
-	t.Parallel()
+func TestServeOutlivesAHangup(t *testing.T) { //nolint:paralleltest // it hangs up on all of this process
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ironherd.yaml")
 	if err := os.WriteFile(file, []byte("dir: state\nroles: [janitor]\n"), 0o600); err != nil {

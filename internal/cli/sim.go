@@ -83,7 +83,7 @@ The faults of --faults; "ironherd sim faults" says more of them:
 				f.world.Seed = 0
 			}
 		}
-		return a.sim(cmd.Context(), f)
+		return untilHangup(cmd.Context(), func(ctx context.Context) error { return a.sim(ctx, f) })
 	}
 	return cmd
 }
