@@ -51,6 +51,9 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 		return nil
 	}
 	next := nextProbe(was, f, t.Now())
+	if awaited && !f.Answered && was != nil && next.At.Sub(was.At) > longestGap(t.env.Policy) {
+		next.UnansweredSince = next.At
+	}
 	next.Epoch, next.Session = c.work.Epoch, c.work.Session
 	if err := t.putProbe(ctx, r.ID, next); err != nil {
 		return err
@@ -100,6 +103,13 @@ func probeBefore(r fleet.Record, f ProbeResult) *fleet.Probe {
 		return p
 	}
 	return nil
+}
+
+// longestGap is how long nobody may have asked a system that is to come up, for what is found then
+// to go on from what was found before. It may have come up meanwhile, and the first answer that is
+// missing after an outage of ours may be missing because of that.
+func longestGap(policy fleet.Policy) time.Duration {
+	return max(3*policy.ProbeInterval, policy.RecoveryStepTimeout/2)
 }
 
 // nextProbe is the fact that a finding makes of the one before, which may be nil.

@@ -149,6 +149,15 @@ func (c judgement) foundSilent(at time.Time) bool {
 	return p != nil && !p.Answered() && !p.At.Before(at)
 }
 
+// unansweredSince is when the row of probes began that show that a system does not come up; zero:
+// there is none.
+func (c judgement) unansweredSince() time.Time {
+	if p := c.newestProbe(); p != nil && c.awaitingBoot() && c.probed() {
+		return p.UnansweredSince
+	}
+	return time.Time{}
+}
+
 // unreachable reports whether the installed system is watched, and no probe has been answered for
 // so long, in which its provider has said that the machine is on.
 func (c judgement) unreachable() bool {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -36,7 +35,9 @@ import (
 //
 // An installed system that did not come up, and a host that has never answered, climb the same
 // ladder, from the reboot on. The time before the first step is for us: when many of them are found
-// together, the line is stopped before any is restarted.
+// together, the line is stopped before any is restarted. Where it is we who ask, it begins with the
+// first of the questions in a row that had no answer, and one at its end has to show that there is
+// none still: what we did not ask while we were away shows nothing.
 //
 // So an agent that speaks has one entry in the agenda that wakes now and then, that of its start;
 // and while it installs a system that is seen by SSH, that of the probe.
@@ -70,7 +71,7 @@ func (c judgement) trouble() (trouble, bool) {
 		t.at = c.withRoom(t.at)
 	}
 	// also of many that wait for the same room
-	t.step = later(t.at, c.activeSince()).Add(c.env.Policy.RecoveryStepTimeout)
+	t.step = later(later(t.at, c.activeSince()), c.unansweredSince()).Add(c.env.Policy.RecoveryStepTimeout)
 	return t, any
 }
 
@@ -117,9 +118,22 @@ func (c judgement) unanswered() (trouble, bool) {
 	}
 	after := c.env.Policy.NeverSpokeAfter
 	return trouble{
-		kind: neverAnswered, at: c.workedOn(since).Add(after),
+		kind: neverAnswered, at: c.silentSince(since).Add(after),
 		reason: fmt.Sprintf("the host has not answered for %s", after),
 	}, true
+}
+
+// foundSince reports whether somebody has asked in the end, and found what a trouble says, where it
+// is we who ask. Time in which nobody does shows nothing.
+func (c judgement) foundSince(t trouble) bool {
+	switch p := c.r.Provided; {
+	case t.kind == neverAnswered && p != nil && p.Status == fleet.ProviderStatusActive:
+		b := c.r.Backoffs[fleet.ProcessAgentStart]
+		return !b.NotBefore.Add(-b.Interval).Before(t.at) // about when the newest start has failed
+	case c.awaitingBoot() && c.probed():
+		return c.foundSilent(t.step)
+	}
+	return true
 }
 
 // mayRun reports whether an agent of ours, or what it has installed, may run there. Neither does
@@ -220,13 +234,14 @@ func (c judgement) recovery() want {
 		if c.untried() {
 			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, fleet.Instant(r.At))
 		}
-		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(r.At).Add(timeout)) {
+		from := later(c.effectAt(*r), c.unansweredSince())
+		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(from).Add(timeout)) {
 			return waiting("%s was tried at %s; the probes show whether it has helped", r.Rung, fleet.Instant(r.At))
 		}
 		if c.heardAfter(r.At) {
 			return c.notMoved(*r, rung)
 		}
-		return c.stopped(dueAt(c.silentFor(c.effectAt(*r), timeout), "%s was tried at %s; without a sign of life %s later: %s",
+		return c.stopped(dueAt(c.silentFor(from, timeout), "%s was tried at %s; without a sign of life %s later: %s",
 			r.Rung, fleet.Instant(r.At), timeout, c.step(rung)), rung)
 	}
 	if !any && c.awaitingBoot() {
@@ -238,6 +253,8 @@ func (c judgement) recovery() want {
 	rung := c.nextRung(c.stepsBefore(t))
 	failed := c.startFailed()
 	switch {
+	case !t.step.After(c.now) && !c.foundSince(t):
+		return waiting("when %s, and is asked again without an answer: %s", t.reason, c.step(rung))
 	case t.agent && !failed && t.at.After(c.now):
 		return notWanted("the agent is not silent")
 	case t.agent && !failed:
@@ -387,44 +404,6 @@ func (c judgement) nextRung(steps map[fleet.Rung]int) fleet.Rung {
 		}
 	}
 	return fleet.RungQuarantine
-}
-
-// step says in words what a rung does.
-func (c judgement) step(rung fleet.Rung) string {
-	switch rung {
-	case fleet.RungReboot:
-		return fmt.Sprintf("%s reboots it", c.r.Provider)
-	case fleet.RungPowerCycle:
-		return fmt.Sprintf("%s switches it off and on", c.r.Provider)
-	case fleet.RungReinstall:
-		return fmt.Sprintf("%s reinstalls its own operating system, which destroys the disk", c.r.Provider)
-	case fleet.RungAgentStart, fleet.RungQuarantine:
-	}
-	return "it is quarantined for a person to look at"
-}
-
-// StepsTaken says in words how often which steps of the ladder were taken, the quarantine aside; ""
-// when none was. Those of a fleet.Repair are tried ones: the provider may have refused them.
-func StepsTaken(steps map[fleet.Rung]int) string {
-	var words []string
-	for _, s := range []struct {
-		rung      fleet.Rung
-		one, many string
-	}{
-		{fleet.RungAgentStart, "1 agent start", "agent starts"},
-		{fleet.RungReboot, "1 reboot", "reboots"},
-		{fleet.RungPowerCycle, "1 power cycle", "power cycles"},
-		{fleet.RungReinstall, "1 reinstall", "reinstalls"},
-	} {
-		switch n := steps[s.rung]; n {
-		case 0:
-		case 1:
-			words = append(words, s.one)
-		default:
-			words = append(words, fmt.Sprintf("%d %s", n, s.many))
-		}
-	}
-	return strings.Join(words, ", ")
 }
 
 // NextRepair is the repair fact that a step of the ladder leaves behind, when it is taken now.

@@ -12,7 +12,7 @@ import (
 )
 
 // decided is what the rules of number lifecycle.Rules decide of the records that the test draws.
-const decided = "f3424f46e0e343017ef0a5077fb62de013d6250d934b23c5739cb59377693511"
+const decided = "2b75bbcc25223a0085a8c593dae23143896e2ff767f63645a18faac5f9d3576f"
 
 // TestRulesHaveANumber: rules that decide otherwise have another number.
 func TestRulesHaveANumber(t *testing.T) {

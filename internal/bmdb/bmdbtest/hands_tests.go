@@ -130,23 +130,30 @@ var handsTests = []test{
 		w.must(err)
 		w.pulls(fleet.LeverReboot)
 		w.machines(nil, "c1", "c2")
-		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 5) {
-			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		unanswered := func() {
+			for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 5) {
+				w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: fleet.Backoff{Initial: p.SuspectFor}, Answer: fleet.AnswerNone}))
+			}
 		}
-		w.shift.Advance(p.NeverSpokeAfter - time.Minute)
+		unanswered()
+		w.heardFor(p.NeverSpokeAfter - time.Minute)
 		if did, err := w.db.WatchSilence(w.ctx); err != nil || did != "" {
 			w.Fatalf("%q, %v", did, err)
 		}
-		w.shift.Advance(2 * time.Minute)
+		w.heardFor(2 * time.Minute)
 		did, err := w.db.WatchSilence(w.ctx)
 		if w.must(err); did != "2 of 2 machines are silent, of which 2 have never answered: the fault is probably ours (listener, network, certificate, clock)" {
 			w.Fatalf("it did %q", did)
 		}
-		w.shift.Advance(p.SuspectFor + p.RecoveryStepTimeout)
+		w.heardFor(p.SuspectFor + p.RecoveryStepTimeout)
 		s := w.lasting("recoverer")
+		if got := w.claim(s, fleet.ProcessRecovery, 2); len(got) != 0 {
+			w.Fatal("restarted, and nobody has asked them since")
+		}
+		unanswered()
 		w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
 		w.recover(s, 2, 0) // it has its time to answer
-		w.shift.Advance(p.RecoveryStepTimeout + time.Second)
+		w.heardFor(p.RecoveryStepTimeout + time.Second)
 		w.must(w.recover(s, 2, 1)[0].Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
 		for range 2 {
 			// Nobody knows whether they answer now, and until a start of an agent shows it nothing is due.
@@ -154,7 +161,7 @@ var handsTests = []test{
 			if w.must(err); len(c.Works) > 0 || !c.NextDue.IsZero() {
 				w.Fatalf("claimed %d, and more at %s", len(c.Works), c.NextDue)
 			}
-			w.shift.Advance(p.RecoveryStepTimeout + time.Second)
+			w.heardFor(p.RecoveryStepTimeout + time.Second)
 		}
 	}},
 	{"a host key from user data outlives a reinstall", func(w *world) {

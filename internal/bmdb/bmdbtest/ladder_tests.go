@@ -125,13 +125,14 @@ var ladderTests = []test{
 		w.unseenOn("c2", sshWatched)
 		w.pulls(fleet.LeverReboot)
 		w.judgeAgain()
-		probed := func(after time.Duration) {
-			w.heardFor(after)
-			for _, work := range w.claim(w.lasting("prober"), fleet.ProcessProbe, 2) {
-				w.must(work.Finish(w.ctx, answers(false)))
+		probed := func(lasting time.Duration) {
+			for ; lasting > 0; lasting -= time.Minute {
+				w.heardFor(time.Minute)
+				for _, work := range w.claim(w.lasting("prober"), fleet.ProcessProbe, 2) {
+					w.must(work.Finish(w.ctx, answers(false)))
+				}
 			}
 		}
-		probed(0)
 		probed(p.BootTimeout + p.RecoveryStepTimeout + time.Minute)
 		s := w.sessionFor("recoverer", 10*time.Hour)
 		work := w.recover(s, 2, 1)[0]

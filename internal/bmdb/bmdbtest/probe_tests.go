@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // answers is what a probe of the first attempt has found.
@@ -75,6 +76,26 @@ var probeTests = []test{
 			w.Fatalf("known by %+v", keys)
 		}
 		w.wantEvents(a.Machine, "disk written", "finished", "installed", "finished")
+	}},
+	{"after a time in which nobody could ask, a system has to be silent anew before it is restarted", func(w *world) {
+		a, _ := w.unseen(sshWatched)
+		s := w.sessionFor("prober", 10*time.Hour)
+		w.probe(s, time.Minute, false)
+		first := w.record(a.Machine).Probe.UnansweredSince
+		w.probe(s, 4*time.Minute, false)
+		if p := w.record(a.Machine).Probe; !p.UnansweredSince.Equal(first) {
+			w.Fatalf("unanswered since %s, and not %s", p.UnansweredSince, first)
+		}
+		w.probe(s, time.Hour, false)
+		if p := w.record(a.Machine).Probe; !p.UnansweredSince.Equal(p.At) {
+			w.Fatalf("unanswered since %s, and nobody asked before %s", p.UnansweredSince, p.At)
+		}
+		d, err := w.db.MachineDetails(w.ctx, a.Machine)
+		w.must(err)
+		step := lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessRecovery)
+		if want := d.Record.Probe.At.Add(fleet.DefaultPolicy().RecoveryStepTimeout); !step.DueAt.Equal(want) {
+			w.Fatalf("recovery is due at %s, want %s: %s", step.DueAt, want, step.Reason)
+		}
 	}},
 	{"the word of a unit counts for nothing where a probe was asked for", func(w *world) {
 		a, o := w.unseen(fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"})
@@ -391,7 +412,12 @@ var probeTests = []test{
 		if got := w.state(a.Machine); got != fleet.StateSilent {
 			w.Fatalf("state %s", got)
 		}
-		w.shift.Advance(fleet.DefaultPolicy().RecoveryStepTimeout)
+		for range fleet.DefaultPolicy().RecoveryStepTimeout / time.Minute {
+			if got := w.claim(w.sessionFor("recoverer", time.Hour), fleet.ProcessRecovery, 1); len(got) != 0 {
+				w.Fatalf("decision %+v before the time of a step is over", got[0].Decision)
+			}
+			w.probe(s, time.Minute, false)
+		}
 		if work := w.claimOne(w.sessionFor("recoverer", time.Hour), fleet.ProcessRecovery); work.Decision.Rung != fleet.RungReboot {
 			w.Fatalf("decision %+v", work.Decision)
 		}
