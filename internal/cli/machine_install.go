@@ -192,9 +192,13 @@ func (a *app) noteCaveat(caveat string) {
 // pollInterval is how often a waiting command asks.
 const pollInterval = 500 * time.Millisecond
 
-// waitInstalled polls the machine of that ID until that install generation, or a later one, is up.
-// It prints every change, and calls the machine by its name.
-func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine string, generation int64) error {
+// poll asks for the machine of that ID until look is done or fails. What look makes of each answer
+// is told under the machine's name when it changes. Where there is no answer, or ctx ends, ended
+// says what comes of that; last is what was told last.
+func (a *app) poll(
+	ctx context.Context, client fleetClient, id, name string,
+	look func(*fleetv1.GetMachineResponse) (now string, done bool, err error), ended func(last string, err error) error,
+) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	told := ""
@@ -204,37 +208,50 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 			continue
 		}
 		if err != nil {
-			return a.waitEnded(ctx, id, machine, told, err)
+			return ended(told, err)
 		}
+		now, done, err := look(response)
+		if now != "" && now != told {
+			a.note("%s: %s", name, now)
+			told = now
+		}
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ended(told, context.Cause(ctx))
+		}
+	}
+}
+
+// waitInstalled polls the machine of that ID until that install generation, or a later one, is up.
+// It calls the machine by its name.
+func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine string, generation int64) error {
+	look := func(response *fleetv1.GetMachineResponse) (now string, done bool, err error) {
 		m := response.GetMachine()
-		now := m.GetState()
+		now = m.GetState()
 		if p := response.GetInstallProgress(); p != nil {
 			now += ", " + progress(p)
 		} else if m.GetReason() != "" {
 			now += ": " + m.GetReason()
 		}
-		if now != told {
-			a.note("%s: %s", machine, clean(now))
-			told = now
-		}
 		switch fleet.State(m.GetState()) {
 		case fleet.StateInstalled, fleet.StateUnreachable: // it has come up
 			if response.GetInstalledGeneration() >= generation {
-				return nil
+				return now, true, nil
 			}
 		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateRefused, fleet.StateQuarantined, fleet.StateReleasing,
 			fleet.StateOff:
-			return fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
+			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
 		}
 		if off := calledOff(response); off != "" && m.GetInstallGeneration() >= generation {
-			return fleet.Errorf(fleet.KindConflict, "machine %s is not installed: %s", machine, off)
+			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s is not installed: %s", machine, off)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return a.waitEnded(ctx, id, machine, told, context.Cause(ctx))
-		}
+		return now, false, nil
 	}
+	return a.poll(ctx, client, id, machine, look, func(last string, err error) error { return a.waitEnded(ctx, id, machine, last, err) })
 }
 
 // calledOff says that nobody wants the newest install any more; "" while somebody does.

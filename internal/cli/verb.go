@@ -290,55 +290,35 @@ func outcomeError(plan *fleetv1.Plan, done int) error {
 	return allFailed{fleet.Errorf(fleet.KindConflict, "nothing was done to any of the machines")}
 }
 
-// waitOperated polls the machine until the operation has ended. It prints every change.
+// waitOperated polls the machine until the operation has ended.
 func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.PlannedMachine, operation fleet.Operation) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	told := ""
-	tell := func(format string, args ...any) {
-		if now := fmt.Sprintf(format, args...); now != told {
-			a.note("%s: %s", m.GetName(), now)
-			told = now
-		}
-	}
-	for {
-		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: m.GetMachineId()})
-		if kindOf(err) == fleet.KindNotFound && err != nil {
-			if !operation.GivesBack() {
-				return fleet.Errorf(fleet.KindNotFound, "%s is not here any more, and whether its %s was done is not known", m.GetName(), operation)
-			}
-			tell("it is not here any more")
-			return nil
-		}
-		if a.askAgain(ctx, ticker, err) {
-			continue
-		}
-		if err != nil {
-			return a.operationGoesOn(ctx, m, told, err)
-		}
+	look := func(response *fleetv1.GetMachineResponse) (now string, done bool, err error) {
 		o := response.GetOperation()
 		switch {
 		case o.GetNumber() > m.GetOperation():
-			return fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: ironherd machine history %s says what became of operation %d",
+			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: ironherd machine history %s says what became of operation %d",
 				o.GetOperation(), m.GetName(), o.GetActor(), m.GetMachineId(), m.GetOperation())
 		case o.GetEndedAt() != nil && o.GetOk():
-			tell("%s is done: %s", o.GetOperation(), o.GetDetail())
-			return nil
+			return fmt.Sprintf("%s is done: %s", o.GetOperation(), o.GetDetail()), true, nil
 		case o.GetEndedAt() != nil:
-			return fleet.Errorf(fleet.KindConflict, "%s of %s failed: %s", o.GetOperation(), m.GetName(), o.GetDetail())
+			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s failed: %s", o.GetOperation(), m.GetName(), o.GetDetail())
 		case o.GetAcceptedAt() != nil:
-			tell("%s is accepted; waiting for its effect", o.GetOperation())
+			return o.GetOperation() + " is accepted; waiting for its effect", false, nil
 		case o.GetAttempts() > 0:
-			tell("%s is attempted", o.GetOperation())
-		default:
-			tell("%s is asked for", o.GetOperation())
+			return o.GetOperation() + " is attempted", false, nil
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return a.operationGoesOn(ctx, m, told, context.Cause(ctx))
-		}
+		return o.GetOperation() + " is asked for", false, nil
 	}
+	return a.poll(ctx, client, m.GetMachineId(), m.GetName(), look, func(last string, err error) error {
+		switch {
+		case kindOf(err) != fleet.KindNotFound:
+			return a.operationGoesOn(ctx, m, last, err)
+		case !operation.GivesBack():
+			return fleet.Errorf(fleet.KindNotFound, "%s is not here any more, and whether its %s was done is not known", m.GetName(), operation)
+		}
+		a.note("%s: it is not here any more", m.GetName())
+		return nil
+	})
 }
 
 // operationGoesOn is waitEnded for an operation.
