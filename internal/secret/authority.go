@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"os"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -45,4 +46,13 @@ func ReadAuthority(path string) ([]byte, error) {
 func CheckAuthority(path string) error {
 	_, err := ReadAuthority(path)
 	return err
+}
+
+// soon is when the end of a certificate or of a token is worth a word: when a tenth of its life is
+// left, and at most two weeks. Those who renew certificates do so well before.
+const soon = 14 * 24 * time.Hour
+
+// ExpiresSoon reports whether what counts from one time until another expires soon, or has expired.
+func ExpiresSoon(from, until, now time.Time) bool {
+	return until.Sub(now) < min(soon, until.Sub(from)/10)
 }

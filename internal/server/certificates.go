@@ -208,15 +208,10 @@ func verify(pair *tls.Certificate, authority []byte, now time.Time) error {
 	return err
 }
 
-// soon is when a certificate that nobody has renewed is worth a word: when a tenth of its life is
-// left, and at most two weeks. Those who renew certificates do so well before.
-const soon = 14 * 24 * time.Hour
-
 // ExpiresSoon reports whether the certificate expires soon, or has expired.
 func (c *Certificates) ExpiresSoon(now time.Time) bool {
 	pair, _ := c.get(nil)
-	leaf := pair.Leaf
-	return leaf.NotAfter.Sub(now) < min(soon, leaf.NotAfter.Sub(leaf.NotBefore)/10)
+	return secret.ExpiresSoon(pair.Leaf.NotBefore, pair.Leaf.NotAfter, now)
 }
 
 // TLS returns a server configuration of TLS 1.3 that always presents the newest certificate.

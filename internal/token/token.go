@@ -51,13 +51,9 @@ type Token struct {
 // Expired reports whether the token does not count any more.
 func (t Token) Expired(now time.Time) bool { return !now.Before(t.Expires) }
 
-// soon is when the end of a token is worth a word: when a tenth of its life is left, and at most
-// two weeks, as for certificates.
-const soon = 14 * 24 * time.Hour
-
 // ExpiresSoon reports whether the token expires soon, or has expired.
 func (t Token) ExpiresSoon(now time.Time) bool {
-	return t.Expires.Sub(now) < min(soon, t.Expires.Sub(t.Created)/10)
+	return secret.ExpiresSoon(t.Created, t.Expires, now)
 }
 
 const (

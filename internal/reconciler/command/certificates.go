@@ -44,12 +44,3 @@ func (c config) expired(wrong *faults, now time.Time) {
 		}
 	}
 }
-
-// soon is when a certificate that nobody has renewed is worth a word: when a tenth of its life is
-// left, and at most two weeks. Those who renew certificates do so well before.
-const soon = 14 * 24 * time.Hour
-
-// expiresSoon reports whether a certificate expires soon, or has expired.
-func expiresSoon(certificate *x509.Certificate, now time.Time) bool {
-	return certificate.NotAfter.Sub(now) < min(soon, certificate.NotAfter.Sub(certificate.NotBefore)/10)
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/gate"
 )
@@ -153,7 +154,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	flag := map[bool]float64{true: 1}
 	for file, certificate := range c.config.certificates(c.presents) {
 		send(c.expires, float64(certificate.NotAfter.Unix()), file)
-		send(c.soon, flag[expiresSoon(certificate, time.Now())], file)
+		send(c.soon, flag[secret.ExpiresSoon(certificate.NotBefore, certificate.NotAfter, time.Now())], file)
 	}
 	send(c.leading, flag[state.Term > 0])
 	send(c.term, float64(state.Term))
