@@ -22,8 +22,8 @@ const (
 	CompressionLayer Compression = "layer"
 )
 
-// Compressions lists all compressions.
-func Compressions() []Compression {
+// compressions lists all compressions.
+func compressions() []Compression {
 	return []Compression{CompressionNone, CompressionZstd, CompressionGzip, CompressionXZ, CompressionLayer}
 }
 
@@ -203,7 +203,7 @@ func (i Image) Validate() []FieldFault {
 		f.add("url", "%s", problem)
 	}
 	i.checkDigests(&f)
-	if !slices.Contains(Compressions(), i.Compression) {
+	if !slices.Contains(compressions(), i.Compression) {
 		f.add("compression", "must be none, zstd, gzip, xz or layer, not %.80q", i.Compression)
 	} else if i.Compression == CompressionLayer && !i.inRegistry() {
 		f.add("compression", "is layer, which is for oci URLs: the manifest says it there")

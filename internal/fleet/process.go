@@ -90,9 +90,9 @@ func (p Process) OfProvider() bool { return p == ProcessProvision || p == Proces
 func (p Process) Lane() Lane {
 	switch p {
 	case ProcessProvision:
-		return LaneProvision
+		return laneProvision
 	case ProcessUpdate:
-		return LaneUpdate
+		return laneUpdate
 	case ProcessAgentStart, ProcessInstall, ProcessOperation, ProcessRecovery, ProcessProbe:
 		return LaneHost
 	}
@@ -107,11 +107,11 @@ type Lane string
 const (
 	// LaneHost is everything that touches the host of a machine.
 	LaneHost Lane = "host"
-	// LaneProvision is creation and discrepancy checking at one provider.
-	LaneProvision Lane = "provision"
-	// LaneUpdate is refreshing the facts of one provider. It is not LaneProvision, because create_rate
+	// laneProvision is creation and discrepancy checking at one provider.
+	laneProvision Lane = "provision"
+	// laneUpdate is refreshing the facts of one provider. It is not laneProvision, because create_rate
 	// can stretch a pass of creations over minutes.
-	LaneUpdate Lane = "update"
+	laneUpdate Lane = "update"
 )
 
 // Subject is what work is done on: a machine, or a provider. Exactly one field is set.

@@ -14,19 +14,6 @@ type Rate struct {
 	Burst int
 }
 
-// ParseRate reads the text form: a positive duration, a comma, a positive number. The error is of
-// kind Invalid.
-func ParseRate(s string) (Rate, error) {
-	every, burst, _ := strings.Cut(s, ",")
-	d, err := time.ParseDuration(strings.TrimSpace(every))
-	n, errBurst := strconv.Atoi(strings.TrimSpace(burst))
-	r := Rate{Every: d, Burst: n}
-	if err != nil || errBurst != nil || !r.Valid() {
-		return Rate{}, Errorf(KindInvalid, "%q is not a rate: write a positive duration, a comma and a positive number, such as 250ms,8", s)
-	}
-	return r, nil
-}
-
 // Valid says whether both parts are positive.
 func (r Rate) Valid() bool { return r.Every > 0 && r.Burst > 0 }
 
@@ -36,12 +23,16 @@ func (r Rate) String() string { return fmt.Sprintf("%s,%d", r.Every, r.Burst) }
 // MarshalText returns the text form.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText is ParseRate.
+// UnmarshalText reads the text form: a positive duration, a comma, a positive number. The error is
+// of kind Invalid.
 func (r *Rate) UnmarshalText(text []byte) error {
-	parsed, err := ParseRate(string(text))
-	if err != nil {
-		return err
+	every, burst, _ := strings.Cut(string(text), ",")
+	d, err := time.ParseDuration(strings.TrimSpace(every))
+	n, errBurst := strconv.Atoi(strings.TrimSpace(burst))
+	read := Rate{Every: d, Burst: n}
+	if err != nil || errBurst != nil || !read.Valid() {
+		return Errorf(KindInvalid, "%q is not a rate: write a positive duration, a comma and a positive number, such as 250ms,8", text)
 	}
-	*r = parsed
+	*r = read
 	return nil
 }

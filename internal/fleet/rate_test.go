@@ -17,7 +17,7 @@ func TestRateText(t *testing.T) {
 		t.Errorf("written as %q", text)
 	}
 	for _, bad := range []string{"", "1s", "1s,0", "0s,1", "-1s,1", "1,1", "1s,1,1", "1s,x"} {
-		if _, err := fleet.ParseRate(bad); fleet.KindOf(err) != fleet.KindInvalid {
+		if err := new(fleet.Rate).UnmarshalText([]byte(bad)); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%q: got %v, want an error of kind invalid", bad, err)
 		}
 	}
