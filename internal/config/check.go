@@ -391,7 +391,7 @@ func (d *document) checkInstall(section string, i Install, catalogue []fleet.Ima
 	for _, f := range i.RootDisk.Validate() {
 		d.keyFault(section+".root_disk."+f.Field, "%s", f.Problem)
 	}
-	if _, err := i.ReadFirstBootData(); err != nil {
+	if _, err := i.readFirstBootData(); err != nil {
 		d.faultsOf(section, err)
 	}
 	if _, err := i.seenUp(); err != nil {

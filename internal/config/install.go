@@ -49,9 +49,9 @@ type Install struct {
 	Kexec bool `yaml:"kexec"`
 }
 
-// ReadFirstBootData returns the content of the first-boot data file; nil when there is none. An
+// readFirstBootData returns the content of the first-boot data file; nil when there is none. An
 // error is of kind Invalid.
-func (i Install) ReadFirstBootData() ([]byte, error) {
+func (i Install) readFirstBootData() ([]byte, error) {
 	if i.FirstBootDataFile == "" {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallR
 		return nil, err
 	}
 	image.Kexec = i.Kexec
-	data, err := i.ReadFirstBootData()
+	data, err := i.readFirstBootData()
 	if err != nil {
 		return nil, err
 	}
