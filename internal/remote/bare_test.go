@@ -91,7 +91,7 @@ func ourStart(ctx context.Context, p place, content *Content) (output string, er
 // Below the goal it fails.
 func BenchmarkStartBesideBare(b *testing.B) {
 	data := append([]byte("#!/bin/sh\necho started\nexit 0\n"), program(12<<20)...)
-	content := NewContent(data)
+	content := newContent(data)
 	content.gzipped()
 	for name, open := range map[string]func(*testing.B) place{
 		"simulated": func(b *testing.B) place {

@@ -26,8 +26,8 @@ type Content struct {
 	form string
 }
 
-// NewContent returns content with this data, which the caller must not change afterwards.
-func NewContent(data []byte) *Content {
+// newContent returns content with this data, which the caller must not change afterwards.
+func newContent(data []byte) *Content {
 	sum := sha256.Sum256(data)
 	return &Content{data: data, digest: hex.EncodeToString(sum[:])}
 }
@@ -41,7 +41,7 @@ func ReadContent(path string) (*Content, error) {
 	if len(data) == 0 {
 		return nil, fleet.Errorf(fleet.KindInvalid, "%s is empty", path)
 	}
-	return NewContent(data), nil
+	return newContent(data), nil
 }
 
 // Digest returns the SHA-256 in hexadecimal.

@@ -223,12 +223,12 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseKey(private)
+	again, err := parseKey(private)
 	if err != nil || again.Public() != key.Public() || !strings.HasPrefix(key.Public(), "ssh-ed25519 ") {
 		t.Errorf("%v, %v", again, err)
 	}
 	for _, wrong := range []string{"", "nonsense", string(private[:len(private)/2])} {
-		if _, err := ParseKey([]byte(wrong)); fleet.KindOf(err) != fleet.KindInvalid {
+		if _, err := parseKey([]byte(wrong)); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%.20q gives %v", wrong, err)
 		}
 	}
@@ -236,7 +236,7 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseKey(pem.EncodeToMemory(locked)); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "has a passphrase") {
+	if _, err := parseKey(pem.EncodeToMemory(locked)); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "has a passphrase") {
 		t.Errorf("a key with a passphrase gives %v", err)
 	}
 	if _, err := OpenKey(t.TempDir() + "/none"); fleet.KindOf(err) != fleet.KindInvalid {

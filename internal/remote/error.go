@@ -34,7 +34,7 @@ func Unusable(err error) string {
 	switch {
 	case exited && exit.hint() == hintNotRun && exit.words() != "": // only the host knows the reason
 		return "the host did not execute it: " + Quote(exit.words())
-	case exited && (refused || exit.NoExec()):
+	case exited && (refused || exit.noExec()):
 		why = exit.hint()
 	case refused:
 		why = wrong.hint
@@ -45,9 +45,9 @@ func Unusable(err error) string {
 	return why
 }
 
-// NoExec reports whether the host did not execute the command, which another directory may mend, as
+// noExec reports whether the host did not execute the command, which another directory may mend, as
 // where the file system is mounted noexec.
-func (e *ExitError) NoExec() bool { return e.hint() == hintNoExec || e.hint() == hintNotRun }
+func (e *ExitError) noExec() bool { return e.hint() == hintNoExec || e.hint() == hintNotRun }
 
 // Error tells how the command ended, what it said, and what that means where it is known.
 func (e *ExitError) Error() string {

@@ -119,7 +119,7 @@ func TestAHostThatHangsUpEndsACommand(t *testing.T) {
 	if output != nil || fleet.KindOf(err) != fleet.KindTemporary {
 		t.Errorf("%q, %v (%s)", output, err, fleet.KindOf(err))
 	}
-	if _, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/tmp/agent", 0o755); fleet.KindOf(err) != fleet.KindTemporary {
+	if _, err := host.Upload(t.Context(), newContent([]byte("agent")), "/tmp/agent", 0o755); fleet.KindOf(err) != fleet.KindTemporary {
 		t.Errorf("%v (%s)", err, fleet.KindOf(err))
 	}
 }
@@ -168,7 +168,7 @@ func TestAHostThatFreezesDoesNotHangTheCaller(t *testing.T) {
 			return err
 		},
 		"upload": func(ctx context.Context, host *Host) error {
-			_, err := host.Upload(ctx, NewContent(make([]byte, 1<<20)), "/tmp/frozen", 0o755)
+			_, err := host.Upload(ctx, newContent(make([]byte, 1<<20)), "/tmp/frozen", 0o755)
 			return err
 		},
 	} {
@@ -222,7 +222,7 @@ func TestUpload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := startSSHD(t, environment...).dial(t)
-			content := NewContent(program(512 << 10))
+			content := newContent(program(512 << 10))
 			base := filepath.Join(t.TempDir(), "it's an agent")
 			uploaded, err := host.Upload(t.Context(), content, base, 0o755)
 			if err != nil {
@@ -293,7 +293,7 @@ func testUploadAgain(t *testing.T, host *Host, content *Content, base string) {
 func TestUploadFailures(t *testing.T) {
 	t.Parallel()
 	host := startSSHD(t).dial(t)
-	content := NewContent([]byte("agent"))
+	content := newContent([]byte("agent"))
 	for _, base := range []string{"agent", "", "/tmp/a\nb"} {
 		if _, err := host.Upload(t.Context(), content, base, 0o755); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%q: %v", base, err)
@@ -316,7 +316,7 @@ func TestUploadFailures(t *testing.T) {
 func TestManyUploadsOfTheSameContent(t *testing.T) {
 	t.Parallel()
 	s := startSSHD(t)
-	content := NewContent(program(256 << 10))
+	content := newContent(program(256 << 10))
 	base := filepath.Join(t.TempDir(), "agent")
 	var uploads sync.WaitGroup
 	for range 8 {
@@ -361,7 +361,7 @@ func BenchmarkUpload(b *testing.B) {
 	for name, environment := range map[string][]string{"compressed": nil, "plain": {"PATH=/nowhere"}} {
 		b.Run(name, func(b *testing.B) {
 			host := startSSHD(b, environment...).dial(b)
-			content := NewContent(program(12 << 20))
+			content := newContent(program(12 << 20))
 			content.gzipped()
 			base := filepath.Join(b.TempDir(), "agent")
 			b.SetBytes(content.Size())

@@ -47,7 +47,7 @@ func TestDerivedHostKeys(t *testing.T) {
 		for _, label := range []string{"machine-1", "machine-2"} {
 			var publics []string
 			for _, file := range files {
-				key, err := ParseKey(file)
+				key, err := parseKey(file)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,7 +55,7 @@ func TestDerivedHostKeys(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				again, err := ParseKey([]byte(private))
+				again, err := parseKey([]byte(private))
 				if err != nil || again.Public() != public || !strings.HasPrefix(public, "ssh-ed25519 ") {
 					t.Errorf("%s: the halves do not fit: %v", name, err)
 				}
@@ -82,7 +82,7 @@ func TestDerivedHostKeysStay(t *testing.T) {
 MC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f
 -----END PRIVATE KEY-----
 `
-	key, err := ParseKey([]byte(file))
+	key, err := parseKey([]byte(file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func TestAHostThatWritesWithoutEnd(t *testing.T) {
 				t.Errorf("%d lines are told", n)
 			}
 			host = s.dial(t)
-			_, err = host.Upload(t.Context(), NewContent([]byte("agent")), filepath.Join(t.TempDir(), "agent"), 0o700)
+			_, err = host.Upload(t.Context(), newContent([]byte("agent")), filepath.Join(t.TempDir(), "agent"), 0o700)
 			if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "ForceCommand") {
 				t.Errorf("an upload gives %v (%s)", err, fleet.KindOf(err))
 			}
@@ -59,7 +59,7 @@ func TestEveryStepHasATimeLimit(t *testing.T) {
 			return err
 		},
 		"upload": func(host *Host) error {
-			_, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/tmp/agent", 0o700)
+			_, err := host.Upload(t.Context(), newContent([]byte("agent")), "/tmp/agent", 0o700)
 			return err
 		},
 	} {
@@ -99,7 +99,7 @@ func TestNoiseBeforeTheAnswer(t *testing.T) {
 		t.Errorf("%q, %v", output, err)
 	}
 	base := filepath.Join(t.TempDir(), "agent")
-	if _, err := host.Upload(t.Context(), NewContent([]byte("agent")), base, 0o700); err != nil {
+	if _, err := host.Upload(t.Context(), newContent([]byte("agent")), base, 0o700); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(s.home, ".bashrc"), []byte("head -c 3000000 /dev/zero | tr '\\0' x\n"), 0o600); err != nil {
@@ -144,7 +144,7 @@ func TestWhatAHostSaysIsQuotedAndExplained(t *testing.T) {
 			t.Parallel()
 			s := startSSHD(t, test.configuration)
 			base := filepath.Join(t.TempDir(), "dir/agent")
-			_, err := s.dial(t).Upload(t.Context(), NewContent([]byte("agent")), base, 0o700)
+			_, err := s.dial(t).Upload(t.Context(), newContent([]byte("agent")), base, 0o700)
 			if err == nil || !strings.Contains(err.Error(), test.words) || !strings.Contains(err.Error(), test.hint) || len(err.Error()) > 500 {
 				t.Errorf("%v", err)
 			}
@@ -297,8 +297,8 @@ func TestAHostSaysInItsOwnLanguageThatItExecutesNothing(t *testing.T) {
 		{ExitError{Status: 127, Stderr: "sh: 1: /root/agent: Permission denied"}, ""},
 		{ExitError{Status: 1, Stderr: "open /root/state: permission denied"}, ""},
 	} {
-		if got := Unusable(&test.exit); got != test.want || test.exit.NoExec() != (test.want != "") {
-			t.Errorf("%v: %t, %q", &test.exit, test.exit.NoExec(), got)
+		if got := Unusable(&test.exit); got != test.want || test.exit.noExec() != (test.want != "") {
+			t.Errorf("%v: %t, %q", &test.exit, test.exit.noExec(), got)
 		}
 	}
 }

@@ -36,15 +36,15 @@ func OpenKey(path string) (*Key, error) {
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "read SSH key: %w", err)
 	}
-	key, err := ParseKey(data)
+	key, err := parseKey(data)
 	if err != nil {
 		return nil, fleet.Errorf(fleet.KindInvalid, "SSH key %s: %w", path, err)
 	}
 	return key, nil
 }
 
-// ParseKey is OpenKey for a key in memory.
-func ParseKey(data []byte) (*Key, error) {
+// parseKey is OpenKey for a key in memory.
+func parseKey(data []byte) (*Key, error) {
 	private, err := ssh.ParseRawPrivateKey(data)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
 		return nil, fleet.Errorf(fleet.KindInvalid, "the private key has a passphrase: use one without")

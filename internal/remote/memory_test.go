@@ -86,7 +86,7 @@ func startAnswering(t *testing.T, answer func(line string) (text string, answers
 func TestAnUploadDoesNotFailByWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		content := NewContent([]byte("agent"))
+		content := newContent([]byte("agent"))
 		host := startAnswering(t, func(line string) (string, bool) {
 			switch {
 			case strings.Contains(line, "uname -m"):
@@ -124,7 +124,7 @@ func TestWhoHasNotRootsRightsIsNamed(t *testing.T) {
 					}
 					return "/a\ndrwxrwxrwx 2 0 0 60 Jan 1 00:00 /a\ndrwxr-xr-x 2 0 0 60 Jan 1 00:00 /\n", true
 				})
-				_, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/a/agent", 0o700)
+				_, err := host.Upload(t.Context(), newContent([]byte("agent")), "/a/agent", 0o700)
 				if wrong, ok := errors.AsType[*DirectoryError](err); !ok || wrong.NotRoot != want {
 					t.Errorf("%v: %+v", err, wrong)
 				}

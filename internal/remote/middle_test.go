@@ -129,7 +129,7 @@ func TestTenThousandStartsAndAManInTheMiddle(t *testing.T) {
 	}})
 	secret := make([]byte, 64<<10)
 	_, _ = rand.Read(secret)
-	content := NewContent(secret)
+	content := newContent(secret)
 	var refused, started atomic.Int64
 	var group sync.WaitGroup
 	work := make(chan int)

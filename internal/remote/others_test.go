@@ -93,7 +93,7 @@ func TestOtherVersionsAreRemoved(t *testing.T) {
 			end := func() { _ = process.Process.Kill(); _ = process.Wait() }
 			defer end()
 
-			content := NewContent([]byte("#!the next version\n"))
+			content := newContent([]byte("#!the next version\n"))
 			uploaded, err := host.Upload(t.Context(), content, base, 0o700)
 			if err != nil {
 				t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/ironherd/ironherd/internal/shell"
 )
 
-// DefaultOutputLimit is how much a command may write to its standard output, in bytes.
-const DefaultOutputLimit = 1 << 20
+// defaultOutputLimit is how much a command may write to its standard output, in bytes.
+const defaultOutputLimit = 1 << 20
 
 // stderrLineLimit is where a line on standard error is cut, in bytes.
 const stderrLineLimit = 4 << 10
@@ -34,7 +34,7 @@ type Command struct {
 	Args []string
 	// Stdin is what the command reads. Nil: nothing. Run may return while it still reads from Stdin.
 	Stdin io.Reader
-	// OutputLimit bounds standard output, in bytes. Zero: DefaultOutputLimit. Run fails when a command
+	// OutputLimit bounds standard output, in bytes. Zero: one MiB. Run fails when a command
 	// writes more.
 	OutputLimit int
 	// OnStderr is called with each line on standard error, without its end and cut at 4 KiB, from one
@@ -98,7 +98,7 @@ func (h *Host) execute(line string, command Command) ([]byte, error) {
 
 	limit := command.OutputLimit
 	if limit <= 0 {
-		limit = DefaultOutputLimit
+		limit = defaultOutputLimit
 	}
 	// The host may go on writing, whatever happens to the session: only the end of the connection
 	// ends that.

@@ -81,7 +81,7 @@ func TestASimulatedHostIsLikeARealOne(t *testing.T) {
 	t.Parallel()
 	key := newTestKey(t)
 	target, root := startSimulated(t, key)
-	content := NewContent(program(1 << 20))
+	content := newContent(program(1 << 20))
 	for _, sent := range []bool{true, false} {
 		uploaded, output, err := start(t.Context(), NewDialer(key, Options{}), target, content)
 		if err != nil || output != "1048576 bytes, [takeover], " {
@@ -102,7 +102,7 @@ func BenchmarkStart(b *testing.B) {
 	key := newTestKey(b)
 	target, root := startSimulated(b, key)
 	dialer := NewDialer(key, Options{})
-	content := NewContent(program(12 << 20))
+	content := newContent(program(12 << 20))
 	content.gzipped()
 	for name, present := range map[string]bool{"sent": false, "present": true} {
 		b.Run(name, func(b *testing.B) {

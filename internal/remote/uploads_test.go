@@ -65,7 +65,7 @@ func TestUploadsAreCheckedAndResumed(t *testing.T) {
 func testATamperedFileIsSentAnew(t *testing.T, s *sshd) {
 	t.Helper()
 	host := s.dial(t)
-	content := NewContent(program(128 << 10))
+	content := newContent(program(128 << 10))
 	base := filepath.Join(t.TempDir(), "agent")
 	tampered := bytes.Clone(content.data)
 	tampered[1000]++
@@ -104,7 +104,7 @@ func incompressible(size int) *Content {
 	data := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
 	_, _ = random.Read(data)
-	return NewContent(data)
+	return newContent(data)
 }
 
 // An upload that is interrupted goes on where it was, however long ago that was. It leaves one file
@@ -202,7 +202,7 @@ func testADamagedPartIsSentAnew(t *testing.T, s *sshd, packed bool) {
 	}
 	_ = os.Chtimes(stale, old, old)
 	// Somebody else is uploading another version.
-	underWay := NewContent([]byte("another")).partial(base, !packed)
+	underWay := newContent([]byte("another")).partial(base, !packed)
 	if err := os.WriteFile(underWay, []byte("ano"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func testUploadRefusesDirectories(t *testing.T, s *sshd) {
 				t.Fatal(err)
 			}
 			dir := filepath.Join(top, test.dir)
-			_, err := s.dial(t).Upload(t.Context(), NewContent([]byte("agent")), dir+"/agent", 0o700)
+			_, err := s.dial(t).Upload(t.Context(), newContent([]byte("agent")), dir+"/agent", 0o700)
 			if test.refused == "" {
 				if err != nil {
 					t.Error(err)
@@ -309,7 +309,7 @@ func TestAFullOrReadOnlyDiskIsNamed(t *testing.T) {
 		}{
 			// Too small for the compressed form, or for the content alone.
 			"full when it is sent":     {incompressible(2 << 20), "", 0, "no space left"},
-			"full when it is unpacked": {NewContent(bytes.Repeat([]byte("agent"), 1<<20)), "", 0, "no space left"},
+			"full when it is unpacked": {newContent(bytes.Repeat([]byte("agent"), 1<<20)), "", 0, "no space left"},
 			"read-only":                {incompressible(1 << 10), "", syscall.MS_RDONLY, "read-only"},
 			"read-only above":          {incompressible(1 << 10), "/a/b", syscall.MS_RDONLY, "read-only"},
 		} {
@@ -340,12 +340,12 @@ func TestAMountThatForbidsExecutionIsNamed(t *testing.T) {
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_NOEXEC, ""); err != nil {
 		t.Fatal(err)
 	}
-	uploaded, err := host.Upload(t.Context(), NewContent([]byte("#!/bin/sh\n")), dir+"/agent", 0o700)
+	uploaded, err := host.Upload(t.Context(), newContent([]byte("#!/bin/sh\n")), dir+"/agent", 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = host.Run(t.Context(), Command{Args: []string{uploaded.Path}})
-	if exit, exited := errors.AsType[*ExitError](err); !exited || !exit.NoExec() || !strings.Contains(err.Error(), "noexec") {
+	if exit, exited := errors.AsType[*ExitError](err); !exited || !exit.noExec() || !strings.Contains(err.Error(), "noexec") {
 		t.Error(err)
 	}
 }
@@ -358,7 +358,7 @@ func TestAProgramForAnotherArchitectureIsNotSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := filepath.Join(t.TempDir(), "agent")
-	uploaded, err := host.Upload(t.Context(), NewContent(bytes.Clone(data)), base, 0o700)
+	uploaded, err := host.Upload(t.Context(), newContent(bytes.Clone(data)), base, 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestAProgramForAnotherArchitectureIsNotSent(t *testing.T) {
 		other, called = elf.EM_X86_64, "x86_64"
 	}
 	binary.LittleEndian.PutUint16(data[18:], uint16(other)) // e_machine
-	_, err = host.Upload(t.Context(), NewContent(data), base, 0o700)
+	_, err = host.Upload(t.Context(), newContent(data), base, 0o700)
 	if fleet.KindOf(err) != fleet.KindUnsupported || !strings.Contains(err.Error(), "for "+called) {
 		t.Errorf("%v (%s)", err, fleet.KindOf(err))
 	}
@@ -427,7 +427,7 @@ func TestHostsWithoutSFTP(t *testing.T) {
 			if name == "noise before it" {
 				greet(t, s)
 			}
-			content := NewContent(program(700 << 10))
+			content := newContent(program(700 << 10))
 			base := filepath.Join(t.TempDir(), "a/it's an agent")
 			uploaded, err := s.dial(t).Upload(t.Context(), content, base, 0o700)
 			if err != nil || uploaded.Path != content.Path(base) || uploaded.Sent == 0 {
@@ -457,7 +457,7 @@ func TestAnSFTPServerThatWritesWithoutEnd(t *testing.T) {
 			}
 		}()
 	})
-	_, err := host.Upload(t.Context(), NewContent([]byte("agent")), "/tmp/agent", 0o700)
+	_, err := host.Upload(t.Context(), newContent([]byte("agent")), "/tmp/agent", 0o700)
 	if fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "standard error") {
 		t.Error(err)
 	}
