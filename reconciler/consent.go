@@ -83,7 +83,7 @@ func Withdraw(ctx context.Context, client *clientv3.Client, layout etcd.Layout) 
 
 // readApproval returns nil when there is none, when it cannot be read, or when it is over. Known is
 // since when it has been seen; nil where it is only to be shown.
-func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout, known *words) (*Approval, error) {
+func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layout, known *sightings) (*Approval, error) {
 	a, snapshot, err := readJSON[Approval](ctx, client, layout.Approval())
 	if err != nil {
 		return nil, err
@@ -98,10 +98,10 @@ func readApproval(ctx context.Context, client *clientv3.Client, layout etcd.Layo
 // consent asks the registry, linearizably: what is followed may be a moment old, and a deletion
 // cannot be taken back.
 func (s *Service) consent(ctx context.Context, own node.Source) (Consent, error) {
-	return askConsent(ctx, s.config, s.client, s.registry, &s.words, own)
+	return askConsent(ctx, s.config, s.client, s.registry, &s.sightings, own)
 }
 
-func askConsent(ctx context.Context, config Config, client *clientv3.Client, registry *node.Registry, known *words, own node.Source) (Consent, error) {
+func askConsent(ctx context.Context, config Config, client *clientv3.Client, registry *node.Registry, known *sightings, own node.Source) (Consent, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	set, err := registry.List(ctx)

@@ -113,7 +113,7 @@ func (e Expose) open(ctx context.Context, listener net.Listener) *exposed {
 	o := &exposed{listener: listener, stop: cancel, no: make(chan struct{}, 1)}
 	most := cmp.Or(e.most, maxExposed)
 	room := places{total: most, each: most / exposedShare, by: map[netip.Prefix]int{}}
-	admits := questions[bool]{start: o.running.Go, put: func() bool {
+	admits := sharedAnswer[bool]{start: o.running.Go, put: func() bool {
 		ctx, cancel := context.WithTimeout(ctx, exposeTimeout)
 		defer cancel()
 		verdict, _ := e.Door.Ask(ctx)

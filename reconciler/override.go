@@ -232,10 +232,10 @@ func (t *term) endOverrides(ctx context.Context) (etcd.Snapshot, error) {
 		if err != nil {
 			return read, err
 		}
-		t.words.see(read)
+		t.sightings.see(read)
 		var ends []clientv3.Op
 		for key, o := range overridesByKey(read) {
-			if t.words.over(key, o.At, o.Until) {
+			if t.sightings.over(key, o.At, o.Until) {
 				ends = append(ends, clientv3.OpDelete(key))
 				t.logger.InfoContext(ctx, "an override is over, and etcd still has it: removed", slog.String("effect", string(o.Effect)), slog.String("override", o.String()))
 			}

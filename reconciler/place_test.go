@@ -18,7 +18,7 @@ func TestQuestionsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var put, yes atomic.Int64
 		var running sync.WaitGroup
-		q := questions[bool]{start: running.Go, put: func() bool {
+		q := sharedAnswer[bool]{start: running.Go, put: func() bool {
 			n := put.Add(1)
 			time.Sleep(time.Second)
 			return n == 1 // the API server may not serve any more

@@ -117,7 +117,7 @@ func (d *Door) askReady(ctx context.Context, probe func(context.Context) error) 
 // share an answer, to a question that began after each of them asked. It takes six seconds at most.
 // After the end of ctx every answer is no.
 func (d *Door) Serving(ctx context.Context, probe func(context.Context) error) func(context.Context) gate.Verdict {
-	shared := questions[gate.Verdict]{start: func(run func()) { go run() }, put: func() gate.Verdict {
+	shared := sharedAnswer[gate.Verdict]{start: func(run func()) { go run() }, put: func() gate.Verdict {
 		verdict, _ := d.askReady(ctx, probe)
 		return verdict
 	}}

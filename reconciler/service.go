@@ -112,7 +112,7 @@ type Service struct {
 	nodes      watch.Memory[node.Set]
 	status     watch.Memory[statusView]
 	overrides  watch.Memory[etcd.Snapshot]
-	words      words
+	sightings  sightings
 	verdict    watch.Memory[gate.Verdict]
 	leadership watch.Memory[*election.Leadership] // nil: none
 	// fault is why this node's API server cannot be used; empty: it can. It is not set before the API
@@ -264,7 +264,7 @@ func (s *Service) Components() []Component {
 		overrides := &etcd.Follower{Client: s.client, Range: overrideRange(s.config.Layout), Logger: s.config.Logger}
 		components = append(components, Component{Name: "watch-overrides", Base: true, Check: overrides.Check, Serve: func(ctx context.Context) error {
 			return overrides.Run(ctx, func(snapshot etcd.Snapshot) {
-				s.words.see(snapshot)
+				s.sightings.see(snapshot)
 				s.overrides.Set(snapshot)
 			})
 		}})

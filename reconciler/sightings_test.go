@@ -17,7 +17,7 @@ import (
 func TestWordsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var w words
+		var w sightings
 		seen := func(key string, revision int64) {
 			w.see(etcd.Snapshot{Entries: map[string]etcd.Entry{key: {Revision: revision}}})
 		}
@@ -33,14 +33,14 @@ func TestWordsEnd(t *testing.T) {
 		seen("late", 3)
 		over("one that begins", "right", now, false)
 		past := now.Add(-time.Hour - time.Second)
-		over("one whose end is long past, or our clock is not set yet", "late", past.Add(-wordSlack), false)
-		time.Sleep(wordSlack)
-		over("one whose end is long past", "late", past.Add(-wordSlack), true)
+		over("one whose end is long past, or our clock is not set yet", "late", past.Add(-clockSlack), false)
+		time.Sleep(clockSlack)
+		over("one whose end is long past", "late", past.Add(-clockSlack), true)
 		over("one of a clock that is behind", "late", past.Add(time.Minute), false)
 		if w.over("right", time.Time{}, time.Time{}) {
 			t.Error("one without an end")
 		}
-		time.Sleep(time.Hour - wordSlack - time.Second)
+		time.Sleep(time.Hour - clockSlack - time.Second)
 		seen("right", 1)
 		over("a moment before its end", "right", now, false)
 		time.Sleep(time.Second)
