@@ -180,7 +180,7 @@ type wanted struct {
 // one is a fault. The release comes first, so no manifest can change what it needs.
 func (a *Applier) want(ctx context.Context) *wanted {
 	read := a.directory.Read(ctx)
-	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.known, unread: len(read.Faults), unsettled: read.Unsettled}
+	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.offered, unread: len(read.Faults), unsettled: read.Unsettled}
 	w.faulty, w.unknown = w.unread > 0, read.Unknown
 	if w.unsettled {
 		w.unread = max(w.unread, 1)

@@ -215,19 +215,19 @@ func refused(err error) bool {
 }
 
 // replaceable returns nil if an object that cannot be changed may be replaced.
-func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Object, ours bool, refused error) error {
+func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Object, ours bool, why error) error {
 	err := a.client.Creatable(ctx, kind, o)
 	switch {
 	case err != nil && !answered(err):
 		return err
 	case wrong(err): // as it is, so that is what was refused
-		return fmt.Errorf("apply: %w", refused)
+		return fmt.Errorf("apply: %w", why)
 	case !ours:
-		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, refused)
+		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, why)
 	case !o.Replaceable():
-		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, refused)
+		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, why)
 	case err != nil:
-		return fmt.Errorf("%w, and it is not deleted, because it could not be created again: %w; what was refused is %w", errImmutable, err, refused)
+		return fmt.Errorf("%w, and it is not deleted, because it could not be created again: %w; what was refused is %w", errImmutable, err, why)
 	}
 	return nil
 }

@@ -86,8 +86,8 @@ func (o Options) Validate() error {
 // release is the release's own set.
 type release struct {
 	objects []*object.Object
-	// known are the objects that the release could keep. One that is not selected is left as it is.
-	known map[object.Key]bool
+	// offered are the objects that the release could keep. One that is not selected is left as it is.
+	offered map[object.Key]bool
 	// contested is the key of the object that is in objects as the default class, and yielding the
 	// same object for while another class is the default. Nil: no class is to be the default.
 	contested, yielding *object.Object
@@ -95,16 +95,16 @@ type release struct {
 
 func (o Options) release() (r release, err error) {
 	if o.BuiltIn != nil {
-		r.objects, r.known = o.BuiltIn, map[object.Key]bool{}
+		r.objects, r.offered = o.BuiltIn, map[object.Key]bool{}
 		for _, own := range o.BuiltIn {
-			r.known[own.Key] = true
+			r.offered[own.Key] = true
 		}
 		return r, nil
 	}
 	if r.objects, err = builtin.Objects(o.Selection); err != nil {
 		return r, err
 	}
-	if r.known, err = builtin.Keys(); err != nil || o.Selection.DefaultClass == "" {
+	if r.offered, err = builtin.Keys(); err != nil || o.Selection.DefaultClass == "" {
 		return r, err
 	}
 	if r.yielding, err = builtin.WithoutDefault(o.Selection); err != nil {

@@ -18,8 +18,8 @@ import (
 // dependencies is which wanted objects are applied only after others.
 type dependencies struct {
 	of map[object.Key][]*object.Object
-	// refused has the objects that can never be applied, and why.
-	refused map[object.Key]string
+	// never has the objects that can never be applied, and why.
+	never map[object.Key]string
 	// level is 0 of an object that depends on nothing, and else more than that of everything that it
 	// depends on.
 	level map[object.Key]int
@@ -27,7 +27,7 @@ type dependencies struct {
 
 // resolve finds out what depends on what.
 func (w *wanted) resolve() {
-	d := dependencies{of: map[object.Key][]*object.Object{}, refused: map[object.Key]string{}, level: map[object.Key]int{}}
+	d := dependencies{of: map[object.Key][]*object.Object{}, never: map[object.Key]string{}, level: map[object.Key]int{}}
 	w.dependencies = d
 	if !slices.ContainsFunc(w.objects, func(o *object.Object) bool { return o.DependsOn() != nil }) {
 		return
@@ -44,11 +44,11 @@ func (w *wanted) resolve() {
 				func(other *object.Object) bool { return !r.Names(other.Key) })
 			switch len(named) {
 			case 0:
-				d.refused[o.Key] = fmt.Sprintf("it depends on %s, which is not among what is wanted", r)
+				d.never[o.Key] = fmt.Sprintf("it depends on %s, which is not among what is wanted", r)
 			case 1:
 				d.of[o.Key] = append(d.of[o.Key], named[0])
 			default:
-				d.refused[o.Key] = fmt.Sprintf("it depends on %s, and there are several: write the group, as in %s.%s", r, r.Kind, named[0].Group)
+				d.never[o.Key] = fmt.Sprintf("it depends on %s, and there are several: write the group, as in %s.%s", r, r.Kind, named[0].Group)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func (d dependencies) visit(key object.Key, path []object.Key) {
 	case visited && level == visiting:
 		cycle := path[slices.Index(path, key):]
 		for _, each := range cycle {
-			d.refused[each] = "it depends on itself: " + told(cycle)
+			d.never[each] = "it depends on itself: " + told(cycle)
 		}
 		return
 	case visited:
@@ -157,7 +157,7 @@ func (p *pass) waits(ctx context.Context, i *item, waits, detail string) {
 // others.
 func (p *pass) refuse(ctx context.Context, objects []*object.Object) []*object.Object {
 	return slices.DeleteFunc(objects, func(o *object.Object) bool {
-		reason, refused := p.want.dependencies.refused[o.Key]
+		reason, refused := p.want.dependencies.never[o.Key]
 		if refused {
 			p.missing(ctx, o, errors.New(reason))
 		}
@@ -168,7 +168,7 @@ func (p *pass) refuse(ctx context.Context, objects []*object.Object) []*object.O
 // refusals returns what can never be applied, as faults.
 func (w *wanted) refusals() (faults []reconciler.Failure) {
 	for _, o := range w.objects {
-		if reason, refused := w.dependencies.refused[o.Key]; refused {
+		if reason, refused := w.dependencies.never[o.Key]; refused {
 			faults = append(faults, reconciler.Failure{Object: o.Title(), Reason: reason})
 		}
 	}

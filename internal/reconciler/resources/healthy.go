@@ -42,8 +42,8 @@ func hasStatus(o *object.Object, kind api.Kind) bool {
 	return kind.HasStatus || !own || o.HealthyWhen() != ""
 }
 
-// known returns what is known of the health of a live object; false: it has to be looked at.
-func (p *pass) known(i *item, live *metav1.PartialObjectMetadata) (health.Verdict, bool) {
+// healthKnown returns what is known of the health of a live object; false: it has to be looked at.
+func (p *pass) healthKnown(i *item, live *metav1.PartialObjectMetadata) (health.Verdict, bool) {
 	if live.DeletionTimestamp != nil {
 		return health.Verdict{Reason: "it is being deleted"}, true
 	}
@@ -58,7 +58,7 @@ func (p *pass) known(i *item, live *metav1.PartialObjectMetadata) (health.Verdic
 
 // look returns the health of a live object.
 func (p *pass) look(ctx context.Context, i *item, live *metav1.PartialObjectMetadata) health.Verdict {
-	if v, known := p.known(i, live); known {
+	if v, known := p.healthKnown(i, live); known {
 		return v
 	}
 	bounded, cancel := context.WithTimeout(ctx, lookFor)
@@ -86,7 +86,7 @@ func (p *pass) lookAtAll(ctx context.Context) {
 	var news []*item
 	for _, i := range p.located {
 		if live := p.now(i); live != nil {
-			if _, known := p.known(i, live); !known {
+			if _, known := p.healthKnown(i, live); !known {
 				news = append(news, i)
 			}
 		}
@@ -117,7 +117,7 @@ func (p *pass) standings() []standing {
 		switch {
 		case i != nil:
 			if live := p.now(i); live != nil {
-				v, known := p.known(i, live)
+				v, known := p.healthKnown(i, live)
 				s.healthy, s.looked, s.unhealthy = known && v.OK, known, v.Reason
 			}
 		case s.unapplied == "":

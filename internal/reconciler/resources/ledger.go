@@ -29,8 +29,8 @@ type ledger struct {
 	// known tells that stored and parts are what the server has.
 	known  bool
 	faults error
-	// refused is why the inventory could not be stored, if it is not known because of that.
-	refused error
+	// unstored is why the inventory could not be stored, if it is not known because of that.
+	unstored error
 }
 
 func newLedger(maps inventory.ConfigMaps) *ledger {
@@ -56,7 +56,7 @@ func (l *ledger) refresh(ctx context.Context, seen []string) error {
 			current.Entries[key] = entry
 		}
 	}
-	l.current, l.stored, l.parts, l.faults, l.known, l.refused = current, stored, parts, faults, true, nil
+	l.current, l.stored, l.parts, l.faults, l.known, l.unstored = current, stored, parts, faults, true, nil
 	return nil
 }
 
@@ -179,8 +179,8 @@ func (l *ledger) write(ctx context.Context) ([]*metav1.PartialObjectMetadata, er
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case !l.known && l.refused != nil:
-		return nil, fmt.Errorf("%w: %w", errUnknown, l.refused)
+	case !l.known && l.unstored != nil:
+		return nil, fmt.Errorf("%w: %w", errUnknown, l.unstored)
 	case !l.known:
 		return nil, errUnknown
 	}
@@ -191,7 +191,7 @@ func (l *ledger) write(ctx context.Context) ([]*metav1.PartialObjectMetadata, er
 	parts, written, err := inventory.Write(ctx, l.maps, l.current, l.parts)
 	if err != nil {
 		l.known = errors.Is(err, inventory.ErrFull)
-		l.refused = err
+		l.unstored = err
 		return nil, err
 	}
 	l.stored, l.parts, l.known = l.current.Clone(), parts, true

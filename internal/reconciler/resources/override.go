@@ -27,7 +27,7 @@ func (p *pass) leaveAlone(ctx context.Context, i *item) bool {
 	if paused {
 		p.report.Paused++
 		p.why[i.Key] = "it is paused: " + pause.String()
-		p.plan.leave(i, p.why[i.Key])
+		p.plan.leftAlone(i, p.why[i.Key])
 		if i.Need == object.Required {
 			p.stillFailing(ctx, i.Object, i.live, p.why[i.Key])
 		}

@@ -112,8 +112,8 @@ func (l *plan) add(c plannedChange) {
 	l.changes[c.Key] = c
 }
 
-// wanted is a change of an object that is wanted.
-func (l *plan) wanted(o *object.Object, c reconciler.Change) {
+// change adds a change of an object that is wanted.
+func (l *plan) change(o *object.Object, c reconciler.Change) {
 	l.add(plannedChange{Change: c, Key: o.Key, release: o.Need != object.Nobody, level: l.p.want.dependencies.level[o.Key]})
 }
 
@@ -128,17 +128,17 @@ func (l *plan) apply(ctx context.Context, i *item, o *object.Object, a api.Apply
 	action, asked := reconciler.Create, false
 	switch {
 	case gone != nil: // whether it can be created again was asked for by replaceable
-		action, before, after = reconciler.Recreate, gone, asWanted(o)
+		action, before, after = reconciler.Recreate, gone, desired(o)
 	case i.mirror == nil: // its kind comes first
 		if !l.p.comes(o.Key) {
 			return nil, fmt.Errorf("%w: %s", api.ErrNoKind, o.Kind)
 		}
-		after = asWanted(o)
+		after = desired(o)
 	case a.Absent:
 		asked = true
 		after, err = l.p.a.client.ApplyWhole(ctx, i.kind, o, a)
 		if object.NotFound(err) && l.planned(object.Key{Kind: "Namespace", Name: o.Namespace}) != nil {
-			after, err, asked = asWanted(o), nil, false // its namespace comes first
+			after, err, asked = desired(o), nil, false // its namespace comes first
 		}
 	default:
 		action, asked = reconciler.Update, true
@@ -150,13 +150,13 @@ func (l *plan) apply(ctx context.Context, i *item, o *object.Object, a api.Apply
 	if err != nil {
 		return nil, err
 	}
-	l.wanted(i.Object, reconciler.Change{Action: action, Text: difference(before, after)})
-	return l.keep(ctx, i, after, asked), nil
+	l.change(i.Object, reconciler.Change{Action: action, Text: difference(before, after)})
+	return l.foresee(ctx, i, after, asked), nil
 }
 
-// keep remembers an object as it would be, and how healthy it would be at first. If the server was
-// not asked, nobody says that the fields are ours; they would be.
-func (l *plan) keep(ctx context.Context, i *item, whole *unstructured.Unstructured, asked bool) *metav1.PartialObjectMetadata {
+// foresee remembers an object as it would be, and how healthy it would be at first. If the server
+// was not asked, nobody says that the fields are ours; they would be.
+func (l *plan) foresee(ctx context.Context, i *item, whole *unstructured.Unstructured, asked bool) *metav1.PartialObjectMetadata {
 	after := meta.AsPartialObjectMetadata(whole)
 	after.SetGroupVersionKind(whole.GroupVersionKind())
 	verdict := l.p.a.judge.Ask(ctx, whole, i.HealthyWhen())
@@ -183,8 +183,8 @@ func (l *plan) planned(key object.Key) *metav1.PartialObjectMetadata {
 	return l.after[key]
 }
 
-// remove takes a live object for deleted. Whether it is created again shows later.
-func (l *plan) remove(ctx context.Context, kind api.Kind, key object.Key, c plannedChange) error {
+// delete takes a live object for deleted. Whether it is created again shows later.
+func (l *plan) delete(ctx context.Context, kind api.Kind, key object.Key, c plannedChange) error {
 	whole, err := l.p.a.client.GetWhole(ctx, kind, key)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (l *plan) hold(ctx context.Context, left *leftover) error {
 	if err := l.p.see(ctx, left); err != nil || left.live == nil {
 		return err
 	}
-	err := l.remove(ctx, left.kind, left.Key, plannedChange{Change: reconciler.Change{Held: left.held}, release: left.need() != object.Nobody})
+	err := l.delete(ctx, left.kind, left.Key, plannedChange{Change: reconciler.Change{Held: left.held}, release: left.need() != object.Nobody})
 	if object.NotFound(err) {
 		return nil
 	}
@@ -210,8 +210,8 @@ func (l *plan) hold(ctx context.Context, left *leftover) error {
 	return nil
 }
 
-// leave keeps that an object which is not as wanted is left alone.
-func (l *plan) leave(i *item, reason string) {
+// leftAlone keeps that an object which is not as wanted is left alone.
+func (l *plan) leftAlone(i *item, reason string) {
 	if l == nil {
 		return
 	}
@@ -219,7 +219,7 @@ func (l *plan) leave(i *item, reason string) {
 	if i.live == nil {
 		action = reconciler.Create
 	}
-	l.wanted(i.Object, reconciler.Change{Action: action, Held: reason})
+	l.change(i.Object, reconciler.Change{Action: action, Held: reason})
 }
 
 // apply applies an object over what is there, and returns its metadata as it is afterwards.
@@ -233,7 +233,7 @@ func (p *pass) apply(ctx context.Context, i *item, o *object.Object, a api.Apply
 // delete deletes a live object, which must be as it was seen.
 func (p *pass) delete(ctx context.Context, kind api.Kind, key object.Key, live *metav1.PartialObjectMetadata, need object.Need) error {
 	if p.plan != nil {
-		return p.plan.remove(ctx, kind, key, plannedChange{release: need != object.Nobody})
+		return p.plan.delete(ctx, kind, key, plannedChange{release: need != object.Nobody})
 	}
 	return p.a.client.Delete(ctx, kind, live)
 }
@@ -281,8 +281,8 @@ func (p *pass) comes(of object.Key) bool {
 	return false
 }
 
-// asWanted is an object as we want it, before a server has added to it.
-func asWanted(o *object.Object) *unstructured.Unstructured {
+// desired is an object as we want it, before a server has added to it.
+func desired(o *object.Object) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: o.With("", object.Precondition{})}
 }
 
