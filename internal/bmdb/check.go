@@ -190,7 +190,7 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 			return false, err
 		}
 		// If not, the janitor will come to it, or a newer release has.
-		current := m.state.policy == judgedUnder(t.env.Policy)
+		current := m.state.basis == basisNow(t.env.Policy)
 		for _, process := range fleet.MachineProcesses() {
 			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, process, m.due[process])
 			if err != nil {

@@ -44,7 +44,7 @@ func (db *DB) recomputePolicy(ctx context.Context, limit int) (int, error) {
 			return err
 		}
 		number = env.Policy.Number
-		machines, err = t.q.ListOlderPolicy(ctx, statement.ListOlderPolicyParams{Policy: judgedUnder(env.Policy), MaxRows: int64(limit)})
+		machines, err = t.q.ListOlderPolicy(ctx, statement.ListOlderPolicyParams{Policy: basisNow(env.Policy).stored(), MaxRows: int64(limit)})
 		return err
 	})
 	if err != nil {

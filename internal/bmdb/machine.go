@@ -25,31 +25,38 @@ type machineRecord struct {
 	changed bool
 }
 
-// storedState is the state that people filter by, since when, and under what it was judged.
+// storedState is the state that people filter by, since when, and what it was judged under.
 type storedState struct {
 	state  fleet.State
 	reason string
 	since  int64
-	// policy is as judgedUnder says.
-	policy int64
+	basis  basis
 }
 
-// numbersOfRules is above every number of rules (lifecycle.Rules).
+// basis is what a state was judged under: the numbers of a policy and of the rules of a release.
+type basis struct{ policy, rules int64 }
+
+// basisNow is that of this release under the policy.
+func basisNow(policy fleet.Policy) basis { return basis{policy.Number, lifecycle.Rules} }
+
+// numbersOfRules is above every number of rules.
 const numbersOfRules = 1000
 
-// judgedUnder is what a machine's state is stored with: one number that orders policies first, and
-// the rules of releases second. So what an older release judges is judged again by this one, also
-// while both run. A release that does not number its rules writes the number of the policy alone,
-// which is lower.
-func judgedUnder(policy fleet.Policy) int64 { return policy.Number*numbersOfRules + lifecycle.Rules }
+// stored is the one number that the database has of it: it orders policies first, and the rules of
+// releases second. So what an older release judges is judged again by this one, also while both
+// run. A release that does not number its rules writes the number of the policy alone, which is
+// lower.
+func (b basis) stored() int64 { return b.policy*numbersOfRules + b.rules }
 
-// judgedUnder is the number for a machine that is judged now. Levers change with the number of the
-// policy. So where that is news to this process, which may have read the machine before, the
-// machine counts as judged under the policy from before, and is judged again.
-func (t *transaction) judgedUnder(m *machineRecord) int64 {
-	policy := t.env.Policy
-	policy.Number = min(policy.Number, max(t.known, m.state.policy/numbersOfRules))
-	return judgedUnder(policy)
+func basisOf(stored int64) basis { return basis{stored / numbersOfRules, stored % numbersOfRules} }
+
+// basis is that of a machine that is judged now. Levers change with the number of the policy. So
+// where that is news to this process, which may have read the machine before, the machine counts as
+// judged under the policy from before, and is judged again.
+func (t *transaction) basis(m *machineRecord) basis {
+	b := basisNow(t.env.Policy)
+	b.policy = min(b.policy, max(t.known, m.state.basis.policy))
+	return b
 }
 
 func machineOf(row statement.MachineRecord) *machineRecord {
@@ -60,7 +67,7 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 			fleet.ProcessRecovery: row.DueRecovery, fleet.ProcessProbe: row.DueProbe,
 		},
 		underRecovery: row.Limited != "" && row.Process != row.Limited,
-		state:         storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, policy: row.StatePolicy},
+		state:         storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, basis: basisOf(row.StatePolicy)},
 	}
 	m.record = recordOf(row, &m.lane)
 	m.record.Backoffs = make(map[fleet.Process]fleet.BackoffState)
@@ -72,7 +79,7 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 // statement.
 func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[fleet.MachineID]*machineRecord, error) {
 	keys := each(ids, machineSubject)
-	if err := t.flushOf(ctx, keys...); err != nil {
+	if err := t.writeBefore(ctx, keys...); err != nil {
 		return nil, err
 	}
 	rows, err := t.many.GetMachines(ctx, keys)
@@ -95,8 +102,9 @@ func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[f
 	return found, nil
 }
 
-// flushOf writes what the buffer holds, if it holds anything of these subjects.
-func (t *transaction) flushOf(ctx context.Context, subjects ...string) error {
+// writeBefore goes before these subjects are read: if the buffer holds anything of them, it is
+// written, so that they are read as they are by now.
+func (t *transaction) writeBefore(ctx context.Context, subjects ...string) error {
 	for _, s := range subjects {
 		if t.buffer.subjects[s] {
 			return t.flush(ctx)
@@ -144,9 +152,8 @@ func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Pl
 		return lifecycle.Plan{}, err
 	}
 	// a newer policy was committed after this transaction had read its own
-	if m.state.policy/numbersOfRules > env.Policy.Number {
-		t.env = nil
-		if env, err = t.environment(ctx); err != nil {
+	if m.state.basis.policy > env.Policy.Number {
+		if env, err = t.reread(ctx); err != nil {
 			return lifecycle.Plan{}, err
 		}
 	}
@@ -224,19 +231,19 @@ func dueMicros(d lifecycle.Decision) int64 {
 // while somebody is at work: lists say who is, and the end of the work writes it.
 func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 	was := m.state
-	under := t.judgedUnder(m)
-	if was.state == plan.State && was.policy == under {
+	now := t.basis(m)
+	if was.state == plan.State && was.basis == now {
 		if _, atWork := m.record.Holds[fleet.LaneHost]; atWork || was.reason == plan.Reason {
 			return
 		}
 	}
-	m.state = storedState{state: plan.State, reason: plan.Reason, since: was.since, policy: under}
+	m.state = storedState{state: plan.State, reason: plan.Reason, since: was.since, basis: now}
 	if was.state != plan.State {
 		m.state.since = micros(t.Now())
 	}
 	t.buffer.state(string(was.state), statement.PutStateParams{
 		Machine: string(m.record.ID), Provider: string(m.record.Provider), State: string(m.state.state), Reason: m.state.reason,
-		Since: m.state.since, Policy: m.state.policy,
+		Since: m.state.since, Policy: m.state.basis.stored(),
 	})
 }
 

@@ -292,8 +292,7 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 // have been judged under the number already, without what this transaction changes.
 func (t *transaction) nextPolicy(ctx context.Context, of func(was fleet.Policy) fleet.Policy) (was, set fleet.Policy, err error) {
 	for range 10 {
-		t.env = nil
-		env, err := t.environment(ctx)
+		env, err := t.reread(ctx)
 		if err != nil {
 			return was, set, err
 		}

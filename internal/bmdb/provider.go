@@ -34,7 +34,7 @@ type providerLane struct {
 
 // loadProvider reads everything that lifecycle judges the provider by. KindNotFound.
 func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName) (*providerRecord, error) {
-	if err := t.flushOf(ctx, providerSubject(name)); err != nil {
+	if err := t.writeBefore(ctx, providerSubject(name)); err != nil {
 		return nil, err
 	}
 	row, err := t.q.GetProvider(ctx, string(name))

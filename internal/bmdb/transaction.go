@@ -191,6 +191,12 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 	return env, nil
 }
 
+// reread is environment as it is by now, for who has locked what changes it.
+func (t *transaction) reread(ctx context.Context) (fleet.Environment, error) {
+	t.env = nil
+	return t.environment(ctx)
+}
+
 // history is one row to append: the end of work when startedAt is set, else something that
 // happened.
 type history struct {
