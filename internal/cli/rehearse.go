@@ -148,9 +148,8 @@ func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
 	} {
 		l.Poll = max(l.Poll, 30*time.Second)
 	}
-	if setup.Initializer.Endpoint == "" {
-		setup.Initializer.Endpoint = "control-plane.example:443" // nobody calls it
-	}
+	// Nobody calls it. One of this host would be refused, because simulated machines are elsewhere.
+	setup.Initializer.Endpoint = "control-plane.example:443"
 	for _, p := range c.Providers {
 		kind, err := builtin.Find(p.Kind)
 		if err != nil {

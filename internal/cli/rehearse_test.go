@@ -67,6 +67,24 @@ images:
 	}
 }
 
+// TestRehearseOnThisHost: where machines call is not rehearsed, as they are simulated. A simulated
+// world's configuration has this host's own address.
+func TestRehearseOnThisHost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	if err := os.WriteFile(file, []byte(strings.Replace(rehearsable, "herd.example:8443", "127.0.0.1:7443", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yaml"), []byte("hosts: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, nil, "rehearse", "--config", file, "--scenario", "deploy", "--machines", "2", "--control-planes", "1", "--hours", "1")
+	if r.code != 0 || !strings.Contains(r.stdout, "\nEverything was well after ") {
+		t.Errorf("exit code %d, %q:\n%s", r.code, r.stderr, r.stdout)
+	}
+}
+
 // TestRehearse: the answer is complete, the same seed gives the same, and nothing is left behind.
 func TestRehearse(t *testing.T) {
 	t.Parallel()
