@@ -41,6 +41,34 @@ func TestSettled(t *testing.T) {
 	})
 }
 
+// TestSettledWithFewerMachines: the wait ends where a machine was given back, whose capacity is not
+// used again.
+func TestSettledWithFewerMachines(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Machines = 2
+	run(t, o, func(ctx context.Context, d *demo.Demo, client fleetv1connect.FleetServiceClient) error {
+		asked := false
+		summary, err := d.WaitSettled(ctx, client, func(v demo.View) {
+			i := slices.IndexFunc(v.Rows, func(m *fleetv1.Machine) bool { return m.GetState() == string(fleet.StateInstalled) })
+			if asked || i < 0 {
+				return
+			}
+			plan, err := client.CreatePlan(ctx, &fleetv1.CreatePlanRequest{
+				Verb: string(fleet.VerbRelease), Machines: []string{v.Rows[i].GetId()}, Reason: "not needed",
+			})
+			if err == nil {
+				_, err = client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: plan.GetPlan().GetId()})
+			}
+			asked = err == nil
+		})
+		if err == nil && (!asked || summary.Installed != 1) {
+			t.Errorf("%d are installed, %t", summary.Installed, asked)
+		}
+		return err
+	})
+}
+
 func TestSettledStates(t *testing.T) {
 	t.Parallel()
 	for state, settled := range map[fleet.State]bool{
@@ -54,6 +82,14 @@ func TestSettledStates(t *testing.T) {
 	}
 	if (demo.View{Machines: 3, States: []demo.StateCount{{State: fleet.StateInstalled, Machines: 2}}}).Settled() {
 		t.Error("with one that is not begun it is settled")
+	}
+	v := demo.View{Machines: 3, States: []demo.StateCount{{State: fleet.StateInstalled, Machines: 2}}, KeptOut: 1}
+	if !v.Settled() {
+		t.Error("with capacity that is kept out it is not settled")
+	}
+	v.States = append(v.States, demo.StateCount{State: fleet.StateReleasing, Machines: 1})
+	if v.Settled() {
+		t.Error("with one that is released it is settled")
 	}
 }
 

@@ -24,6 +24,9 @@ type View struct {
 	Rows []*fleetv1.Machine
 	// BackingOff counts machines that wait after a failure.
 	BackingOff int64
+	// KeptOut counts the capacity that is not used until somebody says so, such as that of machines
+	// that were given back.
+	KeptOut int64
 }
 
 // StateCount is how many machines are in a state.
@@ -43,13 +46,14 @@ func (v View) Installed() int64 {
 }
 
 // Settled reports whether nothing moves by itself any more: each machine is installed, or waits for
-// a person.
+// a person, and so does capacity that has none.
 func (v View) Settled() bool {
-	settled := int64(0)
+	settled := v.KeptOut
 	for _, s := range v.States {
-		if !s.State.Moving() && s.State != fleet.StateSilent { // what is silent is recovered
-			settled += s.Machines
+		if s.State.Moving() || s.State == fleet.StateSilent { // what is silent is recovered
+			return false
 		}
+		settled += s.Machines
 	}
 	return settled >= int64(v.Machines)
 }
@@ -155,6 +159,11 @@ func (d *Demo) look(ctx context.Context, client fleetv1connect.FleetServiceClien
 			view.States = append(view.States, StateCount{State: state, Machines: n})
 		}
 	}
+	if summary.GetMachines() < int64(view.Machines) {
+		if view.KeptOut, err = d.keptOut(ctx, client); err != nil {
+			return view, err
+		}
+	}
 	for _, p := range summary.GetProcesses() {
 		view.BackingOff += p.GetBackingOff()
 	}
@@ -166,4 +175,17 @@ func (d *Demo) look(ctx context.Context, client fleetv1connect.FleetServiceClien
 		view.Rows = list.GetMachines()
 	}
 	return view, nil
+}
+
+// keptOut counts the capacity that is not used until somebody says so.
+func (d *Demo) keptOut(ctx context.Context, client fleetv1connect.FleetServiceClient) (n int64, err error) {
+	answer, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{KeptOutOf: d.config.Providers[0].Name})
+	for _, p := range answer.GetProviders() {
+		for _, k := range p.GetKeptOut() {
+			if k.GetUntil() == nil {
+				n++
+			}
+		}
+	}
+	return n, err
 }
