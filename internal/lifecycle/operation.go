@@ -116,6 +116,7 @@ func (c judgement) operationEvidence() (string, bool) {
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
 // on again. A machine stays switched off that was off when an operation of a person came to nothing
 // that took the place of the one before: a release, a replace, switching it on, or off once more.
+// So does one that a power-off switches off which was given up before that.
 func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
 
 func (c judgement) switchedOff() string {
@@ -128,10 +129,25 @@ func (c judgement) switchedOff() string {
 	case q.Actor == fleet.ActorPolicy || p == nil || !p.Status.Down():
 	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation.Switches()) && !p.At.After(c.r.OperationReport.At):
 		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
+	case c.offAfterAll():
+		return fmt.Sprintf("switched off after all by the %s that %s asked for, which had counted as failed: %s", q.Operation, q.Actor, q.Reason)
 	case c.wantedOff() && c.r.OpenOperation() != nil && p.Status == fleet.ProviderStatusOff && !p.At.After(q.At):
 		return fmt.Sprintf("off already when %s asked for the %s: %s", q.Actor, q.Operation, q.Reason)
 	}
 	return ""
+}
+
+// offLate is how long after the end of a power-off that failed a machine may go off because of it.
+const offLate = time.Hour
+
+// offAfterAll reports whether the machine is off because of a power-off that had counted as failed,
+// as far as can be known: its provider may have heard of it, the machine was heard for no long time
+// afterwards, and recovery has not restarted it since. A host may shut down slowly.
+func (c judgement) offAfterAll() bool {
+	e, seen, step := c.r.OperationReport, c.r.AgentSeen, c.r.Repair
+	return c.operationAttempt() != nil && c.wantedOff() && c.operationFailed() && c.r.Provided.Status.Down() &&
+		(seen == nil || !seen.LastAt.After(e.At.Add(offLate))) &&
+		(step == nil || !step.Rung.Restarts() || !step.At.After(e.At))
 }
 
 // wantedOff reports whether the newest operation is that a person wants the machine switched off,

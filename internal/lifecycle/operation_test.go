@@ -224,6 +224,35 @@ var operations = []scenario{
 		state: fleet.StateUnreachable, reason: "and nobody has switched it off",
 	},
 	{
+		name: "it goes off after the power-off was given up, which its provider may have heard of", now: 150,
+		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operating(4, 1, 0, 0), operated(64, 1, false), offAt(100)),
+		state: fleet.StateOff, reason: "switched off after all by the power-off that ada asked for, which had counted as failed: new firmware",
+	},
+	{
+		name: "or that it accepted, when the host shuts down slowly", now: 150,
+		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operating(4, 1, 4, 19), operated(19, 1, false), seen(3, 40, 1), offAt(40)),
+		state: fleet.StateOff,
+	},
+	{
+		name: "no call was heard: it is repaired", now: 150,
+		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operated(64, 1, false), offAt(100)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 23, "metal switches it off and on"}},
+	},
+	{
+		name: "it was heard for long after that: it is repaired", now: 250,
+		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operating(4, 1, 0, 0), operated(64, 1, false), seen(3, 125, 1), offAt(130)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 145, "metal switches it off and on"}},
+	},
+	{
+		name: "recovery has restarted it since, and left it off", now: 250,
+		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operating(4, 1, 0, 0), operated(64, 1, false), offAt(130),
+			repair(129, fleet.RungPowerCycle, nil)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 139, "metal switches it off and on"}},
+	},
+	{
 		name: "it is on its way off: that is not off", now: 60.5,
 		steps: with(known, wantOperation(59, 1, fleet.OperationPowerOff), operating(59, 1, 59, 60), provided(59.5, fleet.ProviderStatusPowering)),
 		state: fleet.StateOff,

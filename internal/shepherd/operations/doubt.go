@@ -79,7 +79,7 @@ func (o operation) notRestarted() string {
 
 // besides adds to how an operation failed that an earlier call may have been heard.
 func (o operation) besides(why string) string {
-	if !o.doubted() {
+	if o.attempt == nil || o.accepted() || !o.request.Operation.Restarts() && !o.request.Operation.Switches() {
 		return why
 	}
 	return fmt.Sprintf("%s; %s may have done it all the same: the reply to an earlier call, at %s, was not clear",

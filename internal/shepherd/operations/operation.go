@@ -179,7 +179,7 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 	case restarts && unclear(err): // the next look finds the attempt, and is in doubt
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
-	case restarts:
+	case !unclear(err) && (restarts || o.request.Operation.Switches()):
 		return o.again(err, bmdb.UndoAttempt(number, o.attempt))
 	}
 	return o.again(err)
