@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -15,6 +17,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/demo"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/sim"
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
@@ -40,7 +43,8 @@ func (a *app) simCommand() *cobra.Command {
 		Long: `Sim runs the simulated world: the provider's API, the machines that answer SSH, and the images. Whatever it has acknowledged is in
 its journal: it may be killed at any moment, and goes on where it was when it is started again with the same directory.
 
-When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory.
+When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory. One that was changed stays as it
+is; what it would be without the changes is in ironherd.yaml.dist.
 
 With --tls the API speaks TLS. Clients must trust the certificate ca.pem in the directory; most of them, "ironherd serve" too, take it
 from SSL_CERT_FILE. Images and the status page stay on plain HTTP.
@@ -171,12 +175,33 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 		return simReady{}, err
 	}
 	file := filepath.Join(f.world.Dir, "ironherd.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
+	if err := a.leaveConfig(file, text); err != nil {
 		return simReady{}, fmt.Errorf("store a configuration: %w", err)
 	}
 	return simReady{
 		CA: world.CAFile(), URL: address.URL, Project: address.ProjectID, Token: token, SSHPort: address.SSHPort, Image: address.Image, Config: file,
 	}, nil
+}
+
+// leaveConfig writes a configuration where there is none, or nobody has changed the one that was
+// written before. What it was to be is beside it.
+func (a *app) leaveConfig(file string, text []byte) error {
+	beside := file + ".dist"
+	before, err := os.ReadFile(beside)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	is, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && bytes.Equal(is, before):
+		err = secret.Write(file, text, true)
+	case err == nil && !bytes.Equal(is, text):
+		a.note("%s was changed and stays as it is. What it would be without the changes is in %s.", file, beside)
+	}
+	if err != nil {
+		return err
+	}
+	return secret.Write(beside, text, true)
 }
 
 // endpointHost returns where agents of a world call: loopback, or this host's address at which its
