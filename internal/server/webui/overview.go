@@ -120,13 +120,14 @@ func (o overview) concerns() []concern {
 			continue
 		case "late":
 			link = stateURL(c.GetSubject())
-		case "host-key", "unasked":
+		case "host-key", "refusal", "unasked":
 			link = machineURL(c.GetSubject())
 		case "provider":
 			link = "#providers"
 		case "role":
 			link = "#sessions"
-		case "database", "restored", "finding", "certificate", "token": // nothing of the page says more
+		case "listener", "database", "restored", "finding", "certificate", "token":
+			// Nothing of the page says more.
 		default:
 			link = "#processes"
 		}
