@@ -16,6 +16,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/demo"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 // demoFlags are the flags of the command that package demo does not know.
@@ -223,7 +224,7 @@ func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	}
 	server := ""
 	if !linked {
-		server = " --server " + d.Addresses().Socket
+		server = " --server " + shell.Word(d.Addresses().Socket)
 	}
 	a.note("")
 	a.note("Look around (from another terminal), and end it all with Ctrl-C:")
@@ -231,9 +232,10 @@ func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	for _, line := range []string{
 		"status", "machine list", "machine show " + machine, "machine explain " + machine, "machine history " + machine, "provider list", "session list",
 	} {
-		a.note("  %s%s %s", program, server, line)
+		a.note("  %s%s %s", shell.Word(program), server, line)
 	}
-	a.note("  echo \"oauth2-bearer = $(cat %s)\" | curl -s --cacert %s -K - %s/metrics", d.TokenFile(), d.CAFile(), d.Addresses().OperatorURL)
+	a.note("  echo \"oauth2-bearer = $(cat %s)\" | curl -s --cacert %s -K - %s/metrics",
+		shell.Word(d.TokenFile()), shell.Word(d.CAFile()), d.Addresses().OperatorURL)
 	a.note("")
 }
 

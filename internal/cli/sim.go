@@ -18,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/demo"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
+	"github.com/ironherd/ironherd/internal/shell"
 	"github.com/ironherd/ironherd/internal/sim"
 	"github.com/ironherd/ironherd/internal/sim/fault"
 )
@@ -218,10 +219,10 @@ func endpointHost(api string) string {
 
 func simTable(w *screen, r simReady) {
 	pairs := [][2]string{{"API", r.URL}, {"Project", r.Project}, {"Token", r.Token}}
-	serve := "ironherd serve --config " + r.Config
+	serve := "ironherd serve --config " + shell.Word(r.Config)
 	if r.CA != "" {
 		pairs = append(pairs, [2]string{"Certificate", r.CA})
-		serve = "SSL_CERT_FILE=" + r.CA + " " + serve
+		serve = "SSL_CERT_FILE=" + shell.Word(r.CA) + " " + serve
 	}
 	w.pairs(append(
 		pairs,
