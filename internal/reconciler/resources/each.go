@@ -18,14 +18,13 @@ func each[T any](ctx context.Context, all []T, work func(context.Context, T) err
 	var failed atomic.Bool
 	for _, one := range all {
 		group.Go(func() error {
-			if failed.Load() || ctx.Err() != nil {
-				return nil
+			if !failed.Load() && ctx.Err() == nil {
+				if err := work(ctx, one); err != nil {
+					failed.Store(true)
+					return err
+				}
 			}
-			err := work(ctx, one)
-			if err != nil {
-				failed.Store(true)
-			}
-			return err
+			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
