@@ -133,11 +133,7 @@ const causeLimit = 500
 // length.
 func Cause(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "�")
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > causeLimit {
-		text = strings.ToValidUTF8(text[:causeLimit], "") + "…"
-	}
-	return text
+	return fleet.Clip(strings.Join(strings.Fields(text), " "), causeLimit)
 }
 
 // The causes of work whose handler is at fault.

@@ -261,13 +261,10 @@ func notUnderstood(fault string, answer []byte) error {
 
 // clip bounds a text from a machine, and makes it fit to be stored and shown.
 func clip(text string) string {
-	if len(text) > textLimit {
-		text = text[:textLimit] + "…"
-	}
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !strconv.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, text)
+	}, fleet.Clip(text, textLimit))
 }

@@ -243,11 +243,7 @@ func (p *pass) result() string {
 			lines = append(lines, fmt.Sprintf("and %d more", len(p.survey.unusable)-i))
 			break
 		}
-		reason = strings.Join(strings.Fields(reason), " ")
-		if len(reason) > reasonLength {
-			reason = strings.ToValidUTF8(reason[:reasonLength], "") + "…"
-		}
-		lines = append(lines, reason)
+		lines = append(lines, fleet.Clip(strings.Join(strings.Fields(reason), " "), reasonLength))
 	}
 	return strings.Join(lines, "\n")
 }
