@@ -43,13 +43,6 @@ func (c Caller) May(needed token.Role) error {
 	return fleet.Errorf(fleet.KindForbidden, "%s has the role %s, and this needs the role %s", c.Actor, c.Role, needed)
 }
 
-// Peer is what the connection itself tells of a caller.
-type Peer struct {
-	// User is the name of the user at the other end of the Unix socket, which the kernel vouches for;
-	// empty over TCP.
-	User string
-}
-
 // Tokens finds tokens by their text; token.File does.
 type Tokens interface {
 	Find(text string) (found token.Token, ok bool, err error)
@@ -62,18 +55,18 @@ type Access struct{ tokens Tokens }
 // NewAccess takes the tokens; nil: there are none.
 func NewAccess(tokens Tokens) *Access { return &Access{tokens: tokens} }
 
-// Caller says who sends a request with this header over this connection. It reads nothing else, and
+// caller says who sends a request, by its header and its connection. It reads nothing else, and
 // blocks for no longer than it takes to look at a file.
-func (a *Access) Caller(header http.Header, peer Peer) Caller {
-	if peer.User != "" {
-		return Caller{Actor: peer.User, Role: token.Admin}
+func (a *Access) caller(r *http.Request) Caller {
+	if user, _ := r.Context().Value(userKey{}).(string); user != "" {
+		return Caller{Actor: user, Role: token.Admin}
 	}
-	scheme, credential, _ := strings.Cut(header.Get("Authorization"), " ")
+	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
 		return a.holder(strings.TrimSpace(credential))
 	case strings.EqualFold(scheme, "Basic"):
-		_, password, ok := (&http.Request{Header: header}).BasicAuth()
+		_, password, ok := r.BasicAuth()
 		if !ok {
 			return stranger("the Authorization header cannot be read")
 		}
@@ -109,7 +102,8 @@ func (a *Access) holder(text string) Caller {
 
 type callerKey struct{}
 
-type peerKey struct{}
+// userKey has the name of the user at the other end of the Unix socket; over TCP there is none.
+type userKey struct{}
 
 // CallerFrom returns the caller that Identify bound to the request's context. Without one it
 // returns a caller who may do nothing.
@@ -120,17 +114,11 @@ func CallerFrom(ctx context.Context) Caller {
 	return stranger("the caller is not known")
 }
 
-// PeerFrom returns what the connection of a request tells, from the context of the request.
-func PeerFrom(ctx context.Context) Peer {
-	peer, _ := ctx.Value(peerKey{}).(Peer)
-	return peer
-}
-
 // Identify binds the caller to the request's context. It refuses only requests that a browser makes
 // for another site's page, whatever credential they carry.
 func (a *Access) Identify(next http.Handler) http.Handler {
 	identified := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := a.Caller(r.Header, PeerFrom(r.Context()))
+		caller := a.caller(r)
 		defer settle(w, r, caller)()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
@@ -140,7 +128,7 @@ func (a *Access) Identify(next http.Handler) http.Handler {
 // May returns the error of Caller.May for who sent a request, by the table and by the tokens as
 // they are now. So a request that goes on for long can be judged again.
 func (a *Access) May(r *http.Request, needs map[string]token.Role) error {
-	return a.Caller(r.Header, PeerFrom(r.Context())).May(Needed(needs, r.URL.Path))
+	return a.caller(r).May(Needed(needs, r.URL.Path))
 }
 
 // Needed returns the role that a path needs by a table: its own, else that of "/", which stands for
@@ -241,5 +229,5 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if u, err := user.LookupId(uid); err == nil {
 		name = u.Username
 	}
-	return context.WithValue(ctx, peerKey{}, Peer{User: name})
+	return context.WithValue(ctx, userKey{}, name)
 }

@@ -93,7 +93,7 @@ func (l *limitedListener) late(c *LimitedConn) {
 	}
 	l.mu.Unlock()
 	if due {
-		c.refuse(RefusedLate)
+		c.refuse(refusedLate)
 	}
 }
 

@@ -89,12 +89,12 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		c := &LimitedConn{Conn: conn, listener: l}
 		victim, ok := l.enter(c, sourceOf(conn.RemoteAddr()))
 		if victim != nil {
-			victim.refuse(RefusedForRoom)
+			victim.refuse(refusedForRoom)
 		}
 		if ok {
 			return c, nil
 		}
-		c.refuse(RefusedNoRoom)
+		c.refuse(refusedNoRoom)
 	}
 }
 

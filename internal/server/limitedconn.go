@@ -58,7 +58,7 @@ func (c *LimitedConn) AdmitFor(owner string) {
 		return
 	}
 	if victim := c.listener.admit(c, owner); victim != nil {
-		victim.refuse(RefusedTooMany)
+		victim.refuse(refusedTooMany)
 	}
 }
 
@@ -134,7 +134,7 @@ func (c *LimitedConn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if limit := c.listener.limit.UnadmittedBytes; c.read.Add(int64(n)) > limit && limit > 0 {
-		c.refuse(RefusedTooMuch)
+		c.refuse(refusedTooMuch)
 		return 0, net.ErrClosed
 	}
 	return n, err

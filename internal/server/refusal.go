@@ -13,11 +13,11 @@ type Refusal string
 
 // The refusals. All but the last close the connection.
 const (
-	RefusedNoRoom  Refusal = "no_room"      // above a limit, and nobody could make room
-	RefusedForRoom Refusal = "made_room"    // it kept this server waiting, and another one came
-	RefusedLate    Refusal = "too_late"     // it was not admitted in time
-	RefusedTooMuch Refusal = "too_much"     // it sent too much before it was admitted
-	RefusedTooMany Refusal = "too_many"     // it was admitted, and so were newer ones of its owner
+	refusedNoRoom  Refusal = "no_room"      // above a limit, and nobody could make room
+	refusedForRoom Refusal = "made_room"    // it kept this server waiting, and another one came
+	refusedLate    Refusal = "too_late"     // it was not admitted in time
+	refusedTooMuch Refusal = "too_much"     // it sent too much before it was admitted
+	refusedTooMany Refusal = "too_many"     // it was admitted, and so were newer ones of its owner
 	RefusedCall    Refusal = "not_admitted" // a call, by whoever is not admitted
 )
 
@@ -78,7 +78,7 @@ func (r *Refusals) Full() bool { return r.full.Swap(false) }
 // log writes the line. The caller holds the lock.
 func (r *Refusals) log() {
 	attributes := []any{slog.String("remote", remoteIP(r.from).String())}
-	for _, why := range []Refusal{RefusedNoRoom, RefusedForRoom, RefusedLate, RefusedTooMuch, RefusedTooMany, RefusedCall} {
+	for _, why := range []Refusal{refusedNoRoom, refusedForRoom, refusedLate, refusedTooMuch, refusedTooMany, RefusedCall} {
 		if n := r.unlogged[why]; n > 0 {
 			attributes = append(attributes, slog.Int(string(why), n))
 		}
