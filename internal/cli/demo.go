@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,17 +143,31 @@ func (a *app) demo(ctx context.Context, o demo.Options, f demoFlags) (err error)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	if f.printConfig {
-		text, err := config.Encode(d.Config(), "The control plane of a demo.")
-		if err != nil {
-			return err
-		}
-		_, err = a.env.Stdout.Write(text)
-		return err
+		return a.printDemoConfig(d, o.Dir != "")
 	}
 	err = d.Run(ctx, func(ctx context.Context) error { return a.watchDemo(ctx, d, f) })
 	if f.until == "" && errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // without --until, an interrupt is the way to end it
 	}
+	return err
+}
+
+// printDemoConfig prints the demo's configuration as others can use it: with a port that agents
+// find, and without the name of a directory that is removed.
+func (a *app) printDemoConfig(d *demo.Demo, kept bool) error {
+	c := d.Config()
+	if host, port, err := net.SplitHostPort(c.AgentAPI.Endpoint); err == nil && port == "0" {
+		c.AgentAPI.Endpoint = net.JoinHostPort(host, "7443")
+		c.AgentAPI.Listen, c.Initializer.Endpoint = c.AgentAPI.Endpoint, ""
+	}
+	text, err := config.Encode(c, "The control plane of a demo.")
+	if err != nil {
+		return err
+	}
+	if !kept {
+		text = bytes.ReplaceAll(text, []byte(d.Dir()), []byte("DIRECTORY"))
+	}
+	_, err = a.env.Stdout.Write(text)
 	return err
 }
 
