@@ -15,7 +15,7 @@ import (
 //	unadmitted  closed      another connection needs its room                        enter
 //	unadmitted  closed      its time is up: Limit.AdmitWithin                        late
 //	unadmitted  closed      it has sent too much: Limit.UnadmittedBytes              close
-//	admitted    closed      its owner has too many newer ones: Limit.PerOwner        admit
+//	either      closed      its owner has too many newer ones: Limit.PerOwner        admit
 //	either      closed      somebody closes it                                       close
 //
 // A connection that carries an admitted call while it is dismissed is admitted again at once. One

@@ -199,7 +199,7 @@ func (r *rig) silent(addresses []string) {
 				return false
 			}
 			defer func() { _ = conn.Close() }()
-			err = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			err = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
 			if err == nil {
 				_, err = conn.Read(make([]byte, 1))
 			}

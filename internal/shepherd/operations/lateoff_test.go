@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
@@ -51,7 +52,7 @@ func TestAPowerOffWhoseReplyIsLostIsNoTrouble(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := herd.DB.RequestOperation(t.Context(), "alice", id, fleet.OperationPowerOff, "hands inside")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "alice", id, fleet.OperationPowerOff, "hands inside")
 		check(t, err)
 		time.Sleep(time.Second)
 		herd.Change(id, func(h *shepherdtest.Host) { h.Agent = false })
@@ -81,7 +82,7 @@ func TestAHostThatShutsDownSlowlyStaysOff(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := herd.DB.RequestOperation(t.Context(), "alice", id, fleet.OperationPowerOff, "hands inside")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "alice", id, fleet.OperationPowerOff, "hands inside")
 		check(t, err)
 		time.Sleep(3 * time.Hour)
 	})
