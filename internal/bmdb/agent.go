@@ -94,6 +94,9 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		if err := t.heard(ctx, m.record, a, bootID); err != nil {
 			return false, err
 		}
+		if len(m.record.Backoffs) > 0 {
+			t.forgetFailures(m.record)
+		}
 		if first || seen.BootID != bootID {
 			firstAt := now
 			if !first {

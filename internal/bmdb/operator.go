@@ -217,8 +217,9 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 }
 
 // forgetFailures ends the backoffs of agent starts and of recovery. What has failed before somebody
-// was at the machine says nothing of what comes after: while it counts, the next start waits, and
-// recovery restarts the machine as one whose agent cannot be started.
+// was at the machine, or before its agent was heard again, says nothing of what comes after: while
+// it counts, the next start waits, and recovery restarts the machine as one whose agent cannot be
+// started.
 func (t *transaction) forgetFailures(r fleet.Record) {
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
 }

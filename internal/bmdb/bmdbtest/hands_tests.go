@@ -367,6 +367,7 @@ var handsTests = []test{
 		watch("")
 		w.judgeAgain()
 		s := w.sessionFor("recoverer", 10*time.Hour)
+		w.failStarts(1)
 		w.recover(s, 2, 0)
 		w.shift.Advance(p.SuspectFor + time.Second)
 		watch("") // it stops the line once
@@ -395,6 +396,7 @@ var handsTests = []test{
 		w.must(w.db.ResumeRecovery(w.ctx, actor, ""))
 		watch("")
 		held(false)
+		w.failStarts(2)
 		w.judgeAgain()
 		for _, work := range w.recover(s, 2, 2) {
 			w.must(work.Cancel(w.ctx, "not now"))

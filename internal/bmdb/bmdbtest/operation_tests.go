@@ -46,10 +46,22 @@ func (w *world) broken(capacity fleet.CapacityID) bmdb.AgentIdentity {
 	a := w.ready(capacity, false)
 	w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
 	w.shift.Advance(time.Hour)
-	s := w.session("initializer")
-	w.must(w.claimOne(s, fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "no route to host", Backoff: hours}))
-	w.must(s.Close(w.ctx, "done"))
+	w.failStarts(1)
 	return a
+}
+
+// failStarts fails the start of that many agents.
+func (w *world) failStarts(n int) {
+	w.Helper()
+	s := w.session("initializer")
+	works := w.claim(s, fleet.ProcessAgentStart, n)
+	if len(works) != n {
+		w.Fatalf("claimed %d starts of agents, want %d", len(works), n)
+	}
+	for _, work := range works {
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no route to host", Backoff: hours}))
+	}
+	w.must(s.Close(w.ctx, "done"))
 }
 
 var operationTests = []test{

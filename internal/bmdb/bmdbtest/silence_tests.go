@@ -310,6 +310,7 @@ var silenceTests = []test{
 				w.Fatalf("%s stop ends at %s, and after it %+v", name, end, h)
 			}
 			w.watch("")
+			w.failStarts(2)
 			w.shift.Advance(end.Add(time.Second).Sub(w.now())) // nobody has looked again
 			w.recover(s, 2, 0)
 			w.must(w.db.ResumeRecovery(w.ctx, actor, "I have looked"))

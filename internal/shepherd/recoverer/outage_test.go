@@ -1,0 +1,51 @@
+package recoverer_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// TestWhatFailedInAnOutageIsOverWithIt: when the network is back, agents speak that nobody has
+// started again. What comes to them then is nothing that began in the outage.
+func TestWhatFailedInAnOutageIsOverWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 3, func(p *fleet.Policy) { p.SuspectShare = 0 })
+		id := herd.Machines()[0]
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		until := time.Now().Add(6 * time.Hour)
+		check(t, herd.DB.HoldRecovery(t.Context(), "alice", &until, "network works"))
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true }) // nobody reaches it
+		time.Sleep(5 * time.Hour)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = false })
+		d, err := herd.DB.MachineDetails(t.Context(), id)
+		check(t, err)
+		started := d.Record.AgentStarted
+		agent := bmdb.AgentIdentity{Machine: id, TakeoverGeneration: started.TakeoverGeneration, PublicKey: []byte("key of " + id)}
+		check(t, herd.DB.RecordSpoken(t.Context(), agent, started.BootID))
+		check(t, herd.DB.ResumeRecovery(t.Context(), "alice", "done"))
+		time.Sleep(2 * time.Minute)
+
+		d, err = herd.DB.MachineDetails(t.Context(), id)
+		check(t, err)
+		plan := lifecycle.Decide(d.Record, d.Environment, d.Now)
+		if w := plan.For(fleet.ProcessRecovery); w.Verdict != lifecycle.NotWanted || w.Reason != "the agent is not silent" {
+			t.Errorf("recovery of a machine whose agent speaks is %s: %s", w.Verdict, w.Reason)
+		}
+		if w := plan.For(fleet.ProcessAgentStart); w.Verdict != lifecycle.Later || w.Reason != "when the agent has been silent for 10m0s, it is started again" {
+			t.Errorf("agent-start is %s: %s", w.Verdict, w.Reason)
+		}
+
+		herd.Change(id, func(h *shepherdtest.Host) { h.Agent = false }) // the host is well
+		time.Sleep(20 * time.Minute)
+		if state, why := herd.State(id); levers(herd, id) != "" || state != fleet.StateAvailable {
+			t.Errorf("pulled: %q; the machine is %s: %s", levers(herd, id), state, why)
+		}
+	})
+}
