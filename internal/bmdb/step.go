@@ -188,6 +188,29 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 	}}
 }
 
+// StepDone has the time of the newest step of the recovery ladder begin now: the provider has
+// answered, which may have taken it longer than a step has. It changes nothing where the step has
+// helped already, or another one is the newest.
+func StepDone(rung fleet.Rung) Change {
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		r, machine := c.machine.record, c.work.Subject.Machine
+		if r.Repair == nil || r.Repair.Rung != rung || !lifecycle.Repairing(r, *t.env, t.Now()) {
+			return nil
+		}
+		done := *r.Repair
+		done.At = t.Now()
+		// It says that the step was not refused, and goes by that time.
+		err := t.q.DeleteRecoveryRestart(ctx, statement.DeleteRecoveryRestartParams{Machine: string(machine), At: micros(r.Repair.At)})
+		if err != nil {
+			return err
+		}
+		if err := t.q.PutRecoveryRestart(ctx, statement.PutRecoveryRestartParams{Machine: string(machine), At: micros(done.At)}); err != nil {
+			return err
+		}
+		return t.writeRepair(ctx, machine, done)
+	}}
+}
+
 // RefuseStep records that the provider has refused the newest step of the recovery ladder for good,
 // and why. It had no effect. It stays counted, so that the next one follows. KindConflict when the
 // newest step is another one.

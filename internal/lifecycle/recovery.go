@@ -274,8 +274,8 @@ func (c judgement) reinstalling(step fleet.Repair) bool {
 	return step.Rung == fleet.RungReinstall && p != nil && p.Status == fleet.ProviderStatusCreating
 }
 
-// effectAt is from when on a step can show its effect: a reinstall takes the provider's time first,
-// and so may a power cycle.
+// effectAt is from when on a step can show its effect: when the call had ended, as far as that was
+// recorded. A reinstall takes the provider's time then, and so may a power cycle.
 func (c judgement) effectAt(step fleet.Repair) time.Time { return later(step.At, c.activeSince()) }
 
 // onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that

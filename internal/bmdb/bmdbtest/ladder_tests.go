@@ -146,6 +146,26 @@ var ladderTests = []test{
 			w.Fatal("the same machine again")
 		}
 	}},
+	{"a step has its time from when its call has ended", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot)
+		w.judgeAgain()
+		work := w.claimOne(w.sessionFor("recoverer", time.Hour), fleet.ProcessRecovery)
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		taken := w.record(a.Machine).Repair
+		w.shift.Advance(6 * time.Minute)
+		w.must(work.Note(w.ctx, bmdb.StepDone(fleet.RungPowerCycle))) // another one is the newest
+		if r := w.record(a.Machine).Repair; !r.At.Equal(taken.At) {
+			w.Fatalf("taken %+v, done %+v", taken, r)
+		}
+		w.must(work.Finish(w.ctx, bmdb.StepDone(fleet.RungReboot)))
+		r := w.record(a.Machine).Repair
+		if r.At.Sub(taken.At) < 6*time.Minute || !r.Since.Equal(taken.Since) || r.BootID != taken.BootID || r.Steps[fleet.RungReboot] != 1 {
+			w.Fatalf("taken %+v, done %+v", taken, r)
+		}
+		w.wantNumber(1, "SELECT count(*) FROM recovery_restart")
+		w.wantNumber(1, "SELECT count(*) FROM recovery_restart b JOIN repair r ON r.machine = b.machine AND r.at = b.at")
+	}},
 	{"a machine that was restarted counts against the limit until it is heard of", func(w *world) {
 		w.pulls() // the provider is known
 		a := w.broken("c1")

@@ -49,3 +49,31 @@ func TestWhatFailedInAnOutageIsOverWithIt(t *testing.T) {
 		}
 	})
 }
+
+// TestAStepHasItsTimeFromWhenTheProviderHasDoneIt: the call of a reboot takes minutes, and the host
+// needs minutes more to come up. It is not restarted meanwhile.
+func TestAStepHasItsTimeFromWhenTheProviderHasDoneIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 3, func(p *fleet.Policy) { p.SuspectShare = 0 })
+		id := herd.Machines()[0]
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Pulling {
+				time.Sleep(6 * time.Minute)
+			}
+			return nil
+		}
+		restarted := herd.Fake.OnRestart
+		herd.Fake.OnRestart = func(pid fleet.ProviderID) {
+			restarted(pid)
+			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+			time.AfterFunc(6*time.Minute, func() { herd.Change(id, func(h *shepherdtest.Host) { h.Dead = false }) })
+		}
+		defer herd.Start(handler, updaterOf(t, herd))()
+		time.Sleep(5 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+		time.Sleep(2 * time.Hour)
+		if state, why := herd.State(id); levers(herd, id) != "reboot" || state != fleet.StateAvailable {
+			t.Errorf("pulled: %s; the machine is %s: %s", levers(herd, id), state, why)
+		}
+	})
+}

@@ -299,10 +299,11 @@ func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (she
 		s.logger.WarnContext(ctx, "the provider refused the step", slog.Any("err", err))
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.RefuseStep(s.rung, was, shepherd.Cause(err))}}, ResultRefused
 	}
+	done := []bmdb.Change{bmdb.StepDone(s.rung)}
 	if err != nil { // it may have had its effect, so it counts
-		return shepherd.Fail{Err: fmt.Errorf("%s: %w", s.rung, err)}, ResultFailed
+		return shepherd.Fail{Err: fmt.Errorf("%s: %w", s.rung, err), Changes: done}, ResultFailed
 	}
-	return shepherd.Finish{}, ResultDone
+	return shepherd.Finish{Changes: done}, ResultDone
 }
 
 const (
