@@ -72,7 +72,7 @@ Without --until, it goes on when each machine is installed or waits for a person
 	flags.StringVar(&o.AgentExecutable, "agent", "", "the agent's executable (default: ironherd-agent beside this program)")
 	flags.Int64Var(&f.imageSize, "image-size", 0, "size of the image in MiB (default 64; 8 for more than 100 machines)")
 	flags.StringVar(&o.Listen, "listen", "", "address of the page and the operator API (default: a free port of 127.0.0.1)")
-	flags.BoolVar(&f.printConfig, "print-config", false, "print the configuration of the control plane, and end; its ports are chosen when the demo starts")
+	flags.BoolVar(&f.printConfig, "print-config", false, "print the configuration of the control plane, and end; the demo chooses its ports when it starts, and DIRECTORY stands for --dir")
 	flags.StringVar(&f.logLevel, "log-level", "", "log to standard error: debug, info, warn or error (default: nothing)")
 	f.output = outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

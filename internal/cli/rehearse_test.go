@@ -67,8 +67,7 @@ images:
 	}
 }
 
-// TestRehearseOnThisHost: where machines call is not rehearsed, as they are simulated. A simulated
-// world's configuration has this host's own address.
+// TestRehearseOnThisHost: where machines call is not rehearsed, as they are simulated.
 func TestRehearseOnThisHost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

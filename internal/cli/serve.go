@@ -133,14 +133,14 @@ func parseSets(sets []string) ([]config.Override, error) {
 }
 
 // logger returns what a configuration asks for, on standard error.
+func (a *app) logger(c config.Log) (*slog.Logger, error) {
+	return daemon.NewLogger(a.env.Stderr, c, a.env.StderrTerminal, a.env.StderrTerminal && a.getenv("NO_COLOR") == "")
+}
+
 // loggerAt is that of what is not a control plane: it says nothing unless a level is given.
 func (a *app) loggerAt(level string) (*slog.Logger, error) {
 	if level == "" {
 		return slog.New(slog.DiscardHandler), nil
 	}
 	return a.logger(config.Log{Level: level, Format: "auto"})
-}
-
-func (a *app) logger(c config.Log) (*slog.Logger, error) {
-	return daemon.NewLogger(a.env.Stderr, c, a.env.StderrTerminal, a.env.StderrTerminal && a.getenv("NO_COLOR") == "")
 }

@@ -44,8 +44,8 @@ func (a *app) simCommand() *cobra.Command {
 		Long: `Sim runs the simulated world: the provider's API, the machines that answer SSH, and the images. Whatever it has acknowledged is in
 its journal: it may be killed at any moment, and goes on where it was when it is started again with the same directory.
 
-When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory. One that was changed stays as it
-is; what it would be without the changes is in ironherd.yaml.dist.
+When it is ready it prints where it is, and leaves a configuration for "ironherd serve" in the directory. One that is not as it was
+written last stays as it is; what it would be is in ironherd.yaml.dist.
 
 With --tls the API speaks TLS. Clients must trust the certificate ca.pem in the directory; most of them, "ironherd serve" too, take it
 from SSL_CERT_FILE. Images and the status page stay on plain HTTP.
@@ -184,8 +184,8 @@ func (a *app) describeWorld(world *sim.World, f simFlags) (simReady, error) {
 	}, nil
 }
 
-// leaveConfig writes a configuration where there is none, or nobody has changed the one that was
-// written before. What it was to be is beside it.
+// leaveConfig writes a configuration where there is none, or where the one that is there is as it
+// was written last. What it was to be is beside it.
 func (a *app) leaveConfig(file string, text []byte) error {
 	beside := file + ".dist"
 	before, err := os.ReadFile(beside)
@@ -197,7 +197,7 @@ func (a *app) leaveConfig(file string, text []byte) error {
 	case errors.Is(err, fs.ErrNotExist), err == nil && bytes.Equal(is, before):
 		err = secret.Write(file, text, true)
 	case err == nil && !bytes.Equal(is, text):
-		a.note("%s was changed and stays as it is. What it would be without the changes is in %s.", file, beside)
+		a.note("%s is not as it was written last, and stays as it is. Remove it to have it written anew, as %s is.", file, beside)
 	}
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func TestAWorldKeepsItsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := world(t, dir, "--image-size", "4")
-	want := file + " was changed and stays as it is. What it would be without the changes is in " + file + ".dist.\n"
+	want := file + " is not as it was written last, and stays as it is. Remove it to have it written anew, as " + file + ".dist is.\n"
 	if !strings.HasPrefix(said, want) || !bytes.Equal(read(file), changed) || !bytes.Equal(read(file+".dist"), first) {
 		t.Errorf("one that somebody changed: %s\n%s", said, read(file))
 	}

@@ -6,11 +6,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
-// maxCommandLine is how long the kernel's command line may be with the options of modprobe, in
-// bytes. Kernels take 2047.
-const maxCommandLine = 1900
+const (
+	// maxCommandLine is how long the kernel's command line may be with the options of modprobe, in
+	// bytes, and longestCommandLine what kernels take.
+	maxCommandLine     = 1900
+	longestCommandLine = 2047
+)
 
 // modprobeDirs have the configuration of modprobe. A file hides those of its name in directories
 // before its own.
@@ -26,7 +30,7 @@ func (p *Plan) takesParameters(module string) bool {
 
 // options returns the parameters that modprobe gives to modules, as words of the kernel's command
 // line. Package pid1 gives those to the modules.
-func (p *Plan) options() (words []string) {
+func (p *Plan) options() (list []string) {
 	files := map[string]string{}
 	for _, dir := range modprobeDirs {
 		found, _ := filepath.Glob(p.path(dir + "/*.conf"))
@@ -46,9 +50,31 @@ func (p *Plan) options() (words []string) {
 				continue
 			}
 			for _, parameter := range fields[2:] {
-				words = append(words, normal(fields[1])+"."+parameter)
+				list = append(list, normal(fields[1])+"."+parameter)
 			}
 		}
 	}
-	return words
+	return list
+}
+
+// quoted warns of parameters of carried modules on the running kernel's command line that have
+// quotes. They are not carried: the agent splits words at spaces.
+func (p *Plan) quoted() {
+	for _, word := range words(p.text("proc/cmdline")) {
+		if module, _, ofModule := strings.Cut(word, "."); ofModule && p.takesParameters(normal(module)) && strings.Contains(word, `"`) {
+			p.warn("the parameter %s on the kernel's command line is not carried over, because it has quotes", word)
+		}
+	}
+}
+
+// words splits a kernel's command line as the kernel does (next_arg of lib/cmdline.c): spaces in
+// quotes end no word.
+func words(line string) []string {
+	inQuotes := false
+	return strings.FieldsFunc(line, func(r rune) bool {
+		if r == '"' {
+			inQuotes = !inQuotes
+		}
+		return !inQuotes && unicode.IsSpace(r)
+	})
 }

@@ -29,10 +29,11 @@ func TestParametersOfDrivers(t *testing.T) {
 			},
 			want: "netcard.a=1 netcard.b=1",
 		},
-		"no configuration": {files: map[string]string{"etc/modprobe.d/a.conf.old": "options netcard sfp=1\n"}},
-		"bonds":            {line: "bonding.mode=4", files: map[string]string{"etc/modprobe.d/a.conf": "options bonding max_bonds=1\n"}},
-		"quotes":           {files: map[string]string{"etc/modprobe.d/a.conf": "options netcard a=\"b c\"\n"}, warned: "etc/modprobe.d/a.conf"},
-		"too many":         {line: "netcard.sfp=1", files: map[string]string{"etc/modprobe.d/a.conf": "options netcard a=" + strings.Repeat("b", 2000)}, want: "netcard.sfp=1", warned: "too long"},
+		"no configuration":           {files: map[string]string{"etc/modprobe.d/a.conf.old": "options netcard sfp=1\n"}},
+		"bonds":                      {line: "bonding.mode=4", files: map[string]string{"etc/modprobe.d/a.conf": "options bonding max_bonds=1\n"}},
+		"quotes":                     {files: map[string]string{"etc/modprobe.d/a.conf": "options netcard a=\"b c\"\n"}, warned: "etc/modprobe.d/a.conf"},
+		"quotes on the command line": {line: `netcard.dyndbg="file netcard.c +p" netcard.sfp=1`, want: "netcard.sfp=1", warned: `netcard.dyndbg="file netcard.c +p"`},
+		"too many":                   {line: "netcard.sfp=1", files: map[string]string{"etc/modprobe.d/a.conf": "options netcard a=" + strings.Repeat("b", 2000)}, want: "netcard.sfp=1", warned: "too long"},
 	} {
 		root, put := host(t)
 		for path, text := range test.files {
@@ -80,5 +81,15 @@ kernel/drivers/watchdog/chipset_wdt.ko:
 	}
 	if strings.Contains(plan.CommandLine, "start_now") || strings.Contains(plan.CommandLine, "nowayout") || !strings.Contains(plan.CommandLine, "ipmi_si.type=kcs") {
 		t.Errorf("the kernel is told %q", plan.CommandLine)
+	}
+}
+
+// What the kernel would cut off its command line says how the machine restarts.
+func TestACommandLineThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	root, put := host(t)
+	put("proc/cmdline", "netcard.a="+strings.Repeat("b", longestCommandLine)+"\n")
+	if _, err := Survey(root, nil); err == nil || !strings.Contains(err.Error(), "and kernels take 2047") {
+		t.Errorf("a command line that is too long: %v", err)
 	}
 }

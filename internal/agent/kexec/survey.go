@@ -58,6 +58,7 @@ func Survey(root string, kinds []string) (*Plan, error) {
 	if !p.hasWatchdog() {
 		p.warn("no hardware watchdog is here, or its driver is not loaded: a kernel in memory that hangs stays so until somebody restarts the machine")
 	}
+	p.quoted()
 	options := p.options()
 	p.CommandLine = p.commandLine(options)
 	if len(options) > 0 && len(p.CommandLine) > maxCommandLine {
@@ -65,6 +66,9 @@ func Survey(root string, kinds []string) (*Plan, error) {
 		p.CommandLine = p.commandLine(nil)
 	}
 	note(p.acpi(runtime.GOARCH))
+	if len(p.CommandLine) > longestCommandLine {
+		note(fmt.Errorf("the kernel's command line would have %d bytes, and kernels take %d", len(p.CommandLine), longestCommandLine))
+	}
 	if len(against) > 0 {
 		return nil, errors.New(strings.Join(against, "; "))
 	}
@@ -76,10 +80,9 @@ func Survey(root string, kinds []string) (*Plan, error) {
 // (setup_efi_state of arch/x86/kernel/kexec-bzimage64.c), but the place of the tables where its own
 // boot parameters have it, as before Linux 6.6.
 func (p *Plan) acpi(goarch string) error {
-	if _, err := os.Stat(p.path("sys/firmware/efi")); err != nil || goarch != "amd64" {
-		return nil
-	}
-	if _, err := os.Stat(p.path("sys/firmware/efi/runtime-map")); err == nil {
+	_, noEFI := os.Stat(p.path("sys/firmware/efi"))
+	_, noMap := os.Stat(p.path("sys/firmware/efi/runtime-map"))
+	if noEFI != nil || noMap == nil || goarch != "amd64" {
 		return nil
 	}
 	p.warn("the kernel makes no use of EFI's runtime services: in memory no boot entry can be made, and no last words be left")
@@ -216,10 +219,11 @@ var carried = []string{
 // running kernel that are carried, or are of a module that is.
 func (p *Plan) commandLine(options []string) string {
 	parts := slices.Clone(options)
-	for _, word := range strings.Fields(p.text("proc/cmdline")) {
+	for _, word := range words(p.text("proc/cmdline")) {
 		key, _, _ := strings.Cut(word, "=")
 		module, _, ofModule := strings.Cut(key, ".")
-		if ofModule && p.takesParameters(normal(module)) || slices.ContainsFunc(carried, func(c string) bool { return key == c || strings.HasSuffix(c, ".") && strings.HasPrefix(key, c) }) {
+		if ofModule && p.takesParameters(normal(module)) && !strings.Contains(word, `"`) ||
+			slices.ContainsFunc(carried, func(c string) bool { return key == c || strings.HasSuffix(c, ".") && strings.HasPrefix(key, c) }) {
 			parts = append(parts, word)
 		}
 	}

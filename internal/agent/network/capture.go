@@ -111,10 +111,13 @@ func (c *capture) links() error {
 			c.network.Links = append(c.network.Links, carried)
 		}
 	}
-	c.leaveOut()
+	dropped := c.leaveOut()
 	for _, link := range all {
-		if c.carries(link.Attrs().Name) {
-			c.names[link.Attrs().Index] = link.Attrs().Name
+		switch attrs := link.Attrs(); {
+		case c.carries(attrs.Name):
+			c.names[attrs.Index] = attrs.Name
+		case slices.Contains(dropped, attrs.Name):
+			c.leftOut = append(c.leftOut, attrs.Index)
 		}
 	}
 	return nil
@@ -141,8 +144,9 @@ func (c *capture) carries(name string) bool {
 }
 
 // leaveOut leaves out the virtual interfaces that stand on nothing that is carried: they could not
-// be made again. Leaving out one may leave out another that stands on it.
-func (c *capture) leaveOut() {
+// be made again. Leaving out one may leave out another that stands on it. It returns those that
+// have addresses.
+func (c *capture) leaveOut() (withAddresses []string) {
 	for again := true; again; {
 		again = false
 		var kept []*agentv1.NetworkLink
@@ -152,6 +156,9 @@ func (c *capture) leaveOut() {
 				continue
 			}
 			again = true
+			if len(link.GetAddresses()) > 0 {
+				withAddresses = append(withAddresses, link.GetName())
+			}
 			c.warn("the network interface %s (%s) is not carried over, because what it stands on is not: %s",
 				link.GetName(), link.GetKind(), strings.Join(link.GetLower(), ", "))
 		}
@@ -160,6 +167,7 @@ func (c *capture) leaveOut() {
 	for _, link := range c.network.GetLinks() {
 		link.Lower = slices.DeleteFunc(link.Lower, func(name string) bool { return !c.carries(name) })
 	}
+	return withAddresses
 }
 
 // link returns what is carried of an interface, nil where nothing is.

@@ -140,12 +140,12 @@ func TestStandsOnNothing(t *testing.T) {
 func TestStandsOnNothingBelow(t *testing.T) {
 	t.Parallel()
 	c := &capture{network: &agentv1.Network{Links: []*agentv1.NetworkLink{
-		{Name: "br7", Kind: "bridge", Lower: []string{"team0.7", "vx0"}},
+		{Name: "br7", Kind: "bridge", Lower: []string{"team0.7", "vx0"}, Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}},
 		{Name: "eth0"},
 		{Name: "eth0.7", Kind: "vlan", Lower: []string{"eth0"}},
 		{Name: "team0.7", Kind: "vlan", Lower: []string{"team0"}},
 	}}}
-	c.leaveOut()
+	expect(t, "left out with addresses", c.leaveOut(), "br7")
 	var got []string
 	for _, link := range c.network.GetLinks() {
 		got = append(got, link.GetName())

@@ -18,6 +18,7 @@ import (
 // repaired starts a herd of one machine, whose operations are carried out and that recovery
 // repairs. When it is over, the machine must be off, with no other lever pulled than that.
 func repaired(t *testing.T, run func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		herd, handler := bench(t, 1, operations.Options{}, func(p *fleet.Policy) { p.SuspectShare = 0 }, nil)
 		rec, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: herd.Fake}}, recoverer.DefaultConfig(), recoverer.Options{})
@@ -41,6 +42,7 @@ func repaired(t *testing.T, run func(t *testing.T, herd *shepherdtest.Herd, id f
 // lost, and it cannot be asked until the operation is given up.
 func TestAPowerOffWhoseReplyIsLostIsNoTrouble(t *testing.T) {
 	repaired(t, func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+		t.Helper()
 		var since time.Time
 		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
 			switch {
@@ -67,6 +69,7 @@ func TestAPowerOffWhoseReplyIsLostIsNoTrouble(t *testing.T) {
 // policy.operation_timeout.
 func TestAHostThatShutsDownSlowlyStaysOff(t *testing.T) {
 	repaired(t, func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+		t.Helper()
 		set := func(s fleet.ProviderStatus) {
 			herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool { e.Status = s; return true })
 		}
