@@ -191,7 +191,8 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 	return env, nil
 }
 
-// reread is environment as it is by now, for who has locked what changes it.
+// reread is environment as it is by now: for who has locked what changes it, or has met what was
+// written under a newer policy.
 func (t *transaction) reread(ctx context.Context) (fleet.Environment, error) {
 	t.env = nil
 	return t.environment(ctx)

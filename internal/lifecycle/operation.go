@@ -142,11 +142,16 @@ const offLate = time.Hour
 
 // offAfterAll reports whether the machine is off because of a power-off that had counted as failed,
 // as far as can be known: its provider may have heard of it, the machine was heard for no long time
-// afterwards, and recovery has not restarted it since. A host may shut down slowly.
+// afterwards, and recovery has not restarted it since. A host may shut down slowly. One that was not
+// heard when that was asked for must be off soon.
 func (c judgement) offAfterAll() bool {
 	e, seen, step := c.r.OperationReport, c.r.AgentSeen, c.r.Repair
-	return c.operationAttempt() != nil && c.wantedOff() && c.operationFailed() && c.r.Provided.Status.Down() &&
-		(seen == nil || !seen.LastAt.After(e.At.Add(offLate))) &&
+	if c.operationAttempt() == nil || !c.wantedOff() || !c.operationFailed() || !c.r.Provided.Status.Down() {
+		return false
+	}
+	late := e.At.Add(offLate)
+	heard := seen != nil && seen.LastAt.After(c.r.Operation.At.Add(-c.silentAfter()))
+	return (!heard && !c.r.Provided.At.After(late) || heard && !seen.LastAt.After(late)) &&
 		(step == nil || !step.Rung.Restarts() || !step.At.After(e.At))
 }
 

@@ -234,6 +234,11 @@ var operations = []scenario{
 		state: fleet.StateOff,
 	},
 	{
+		name: "what has no agent goes off for it soon, or not for it", now: 2000,
+		steps: with(up, allLevers, wantOperation(61, 1, fleet.OperationPowerOff), operating(61, 1, 0, 0), operated(122, 1, false), offAt(1000)),
+		state: fleet.StateUnreachable, reason: "nobody has switched it off",
+	},
+	{
 		name: "no call was heard: it is repaired", now: 150,
 		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operated(64, 1, false), offAt(100)),
 		state: fleet.StateSilent,

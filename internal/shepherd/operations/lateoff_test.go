@@ -19,6 +19,22 @@ import (
 // repairs. When it is over, the machine must be off, with no other lever pulled than that.
 func repaired(t *testing.T, run func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID)) {
 	t.Helper()
+	underRecovery(t, func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+		t.Helper()
+		run(t, herd, id)
+		if got := levers(herd); got != "power-off" {
+			t.Errorf("pulled: %s", got)
+		}
+		if state, why := herd.State(id); state != fleet.StateOff || !strings.Contains(why, "by the power-off that alice asked for, which had counted as failed") {
+			t.Errorf("the machine is %s: %s", state, why)
+		}
+	})
+}
+
+// underRecovery starts a herd of one machine, whose operations are carried out and that recovery
+// repairs.
+func underRecovery(t *testing.T, run func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		herd, handler := bench(t, 1, operations.Options{}, func(p *fleet.Policy) { p.SuspectShare = 0 }, nil)
 		rec, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: herd.Fake}}, recoverer.DefaultConfig(), recoverer.Options{})
@@ -29,11 +45,30 @@ func repaired(t *testing.T, run func(t *testing.T, herd *shepherdtest.Herd, id f
 		defer herd.Start(handler, rec, up)()
 		time.Sleep(5 * time.Minute)
 		run(t, herd, id)
-		if got := levers(herd); got != "power-off" {
-			t.Errorf("pulled: %s", got)
+	})
+}
+
+// TestAPowerOffThatWasRefusedIsNoReason: the provider has refused to switch the machine off, and
+// later it loses its power.
+func TestAPowerOffThatWasRefusedIsNoReason(t *testing.T) {
+	underRecovery(t, func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+		t.Helper()
+		asked := false
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Pulling && !asked {
+				asked = true
+				return fleet.Errorf(fleet.KindForbidden, "not with this token")
+			}
+			return nil
 		}
-		if state, why := herd.State(id); state != fleet.StateOff || !strings.Contains(why, "by the power-off that alice asked for, which had counted as failed") {
-			t.Errorf("the machine is %s: %s", state, why)
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "alice", id, fleet.OperationPowerOff, "hands inside")
+		check(t, err)
+		time.Sleep(10 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Agent = false })
+		herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusOff; return true })
+		time.Sleep(3 * time.Hour)
+		if got := levers(herd); !strings.Contains(got, "power-cycle") {
+			t.Errorf("pulled: %q", got)
 		}
 	})
 }

@@ -172,7 +172,11 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 		return o.gone()
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
 		if !o.listed() && !o.passes(fact) { // what a host says may pass
-			return o.fail(o.besides(shepherd.Cause(err)))
+			var changes []bmdb.Change
+			if o.request.Operation == fleet.OperationPowerOff { // it is not what the machine goes off by
+				changes = append(changes, bmdb.UndoAttempt(number, o.attempt))
+			}
+			return o.fail(o.besides(shepherd.Cause(err)), changes...)
 		}
 	}
 	switch restarts := o.request.Operation.Restarts(); {
