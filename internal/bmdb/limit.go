@@ -171,10 +171,6 @@ func wasRefused(h statement.ListLimitedRow, now time.Time) bool {
 	return fleet.Rung(h.Rung).Restarts() && h.Spent == 0 && instant(h.StepAt).After(now.Add(-budgetWindow))
 }
 
-// longestReinstall bounds for how long a machine counts that its provider reinstalls. One that
-// hangs in it would otherwise keep all others of its place from recovery for ever.
-const longestReinstall = 24 * time.Hour
-
 // stepEnds returns when the time of the newest step is over.
 func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
 	r := fleet.Record{Repair: &fleet.Repair{Rung: fleet.Rung(h.Rung), At: instant(h.StepAt)}}
@@ -183,7 +179,7 @@ func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
 	}
 	ends, begun := lifecycle.StepEnds(r, env)
 	if !begun {
-		return h.StepAt + longestReinstall.Microseconds()
+		return h.StepAt + lifecycle.LongestReinstall.Microseconds()
 	}
 	return micros(ends)
 }

@@ -78,7 +78,7 @@ var over = []scenario{
 		name: "its provider makes it anew, because somebody has asked for that", now: 500,
 		steps: with(broken, allLevers, backoff(agentStart, 501, "it is being made"), provided(30, fleet.ProviderStatusCreating)),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Waiting, 0, "metal makes or reinstalls the machine, since 2026-11-21 00:30:00 UTC"}},
+		want:  []due{{recovery, lifecycle.Later, 30 + 1440, "metal makes or reinstalls the machine, since 2026-11-21 00:30:00 UTC"}},
 	},
 	{
 		name: "a step that has helped is over, also when another agent was started", now: 2020.5,

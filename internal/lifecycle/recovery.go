@@ -227,7 +227,12 @@ func (c judgement) recovery() want {
 	t, any := c.trouble()
 	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && (r != nil || any) {
 		// whoever has asked for that
-		return waiting("%s makes or reinstalls the machine, since %s", c.r.Provider, fleet.Instant(p.At))
+		until := p.At.Add(LongestReinstall)
+		if any {
+			until = later(until, t.step)
+		}
+		return c.stopped(dueAt(until, "%s makes or reinstalls the machine, since %s; if it does so still a day later: %s", c.r.Provider,
+			fleet.Instant(p.At), c.step(fleet.RungQuarantine)), fleet.RungQuarantine)
 	}
 	if r != nil {
 		rung := c.nextRung(r.Steps)
@@ -266,6 +271,10 @@ func (c judgement) recovery() want {
 	// Many that are silent together show that the fault may be ours, before the first is restarted.
 	return c.stopped(dueAt(t.step, "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
 }
+
+// LongestReinstall is how long a provider may take to make a machine, or to reinstall it. One that
+// hangs in it would otherwise be told to nobody, and keep others of its place from recovery.
+const LongestReinstall = 24 * time.Hour
 
 // reinstalling reports whether the provider is at work still at the reinstall that the step asked
 // for.

@@ -275,7 +275,16 @@ var recoveryLadder = []scenario{
 		name: "its provider reinstalls it, for longer than a step may take", now: 60,
 		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}), provided(31, fleet.ProviderStatusCreating)),
 		state: fleet.StateSilent, reason: "metal makes or reinstalls the machine, since 2026-11-21 00:31:00 UTC",
-		want: []due{{recovery, lifecycle.Waiting, 0, "metal makes or reinstalls the machine"}},
+		want: []due{
+			{agentStart, lifecycle.Waiting, 0, "waiting for the provider: creating"},
+			{recovery, lifecycle.Later, 31 + 1440, "metal makes or reinstalls the machine"},
+		},
+	},
+	{
+		name: "it reinstalls it still after a day: a person has to look there", now: 31 + 1440,
+		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, nil), provided(31, fleet.ProviderStatusCreating)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 31 + 1440, "if it does so still a day later: it is quarantined"}},
 	},
 	{
 		name: "it has reinstalled it: the time of the step begins", now: 64,
