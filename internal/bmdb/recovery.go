@@ -26,7 +26,13 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if h := t.env.RecoveryHold; holds(h, t.Now()) {
 			switch {
 			case shortens(h.Until, until):
-				return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
+				ends := "`ironherd recovery resume` ends that first"
+				if err := t.refuseSpent(ctx, *t.env); fleet.KindOf(err) == fleet.KindConflict {
+					ends = "that cannot be ended now: ask for a later end, or for none"
+				} else if err != nil {
+					return err
+				}
+				return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; %s", stopper(h), h.Reason, ends)
 			case anothers(h.Actor, actor) && !shortens(until, h.Until):
 				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
 			}

@@ -1,6 +1,7 @@
 package recoverer_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,5 +76,25 @@ func TestAStepHasItsTimeFromWhenTheProviderHasDoneIt(t *testing.T) {
 		if state, why := herd.State(id); levers(herd, id) != "reboot" || state != fleet.StateAvailable {
 			t.Errorf("pulled: %s; the machine is %s: %s", levers(herd, id), state, why)
 		}
+	})
+}
+
+// TestNoCommandIsToldThatIsRefused: who asks for a stop that is shorter than the budget's is not
+// told to end that, which nobody can.
+func TestNoCommandIsToldThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 6, func(p *fleet.Policy) { p.SuspectShare, p.RecoveryPerHour = 0, 1 })
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		for _, id := range herd.Machines()[:3] {
+			herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+		}
+		time.Sleep(25 * time.Minute)
+		until := time.Now().Add(10 * time.Minute)
+		err := herd.DB.HoldRecovery(t.Context(), "alice", &until, "works")
+		if fleet.KindOf(err) != fleet.KindConflict || strings.Contains(err.Error(), "recovery resume") || !strings.Contains(err.Error(), "ask for a later end") {
+			t.Errorf("%v", err)
+		}
+		check(t, herd.DB.HoldRecovery(t.Context(), "alice", nil, "works"))
 	})
 }
