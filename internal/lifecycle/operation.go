@@ -142,8 +142,8 @@ const offLate = time.Hour
 
 // offAfterAll reports whether the machine is off because of a power-off that had counted as failed,
 // as far as can be known: its provider may have heard of it, the machine was heard for no long time
-// afterwards, and recovery has not restarted it since. A host may shut down slowly. One that was not
-// heard when that was asked for must be off soon.
+// afterwards, and recovery has not restarted it since. A host may shut down slowly. One that was
+// not heard when that was asked for must be off soon.
 func (c judgement) offAfterAll() bool {
 	e, seen, step := c.r.OperationReport, c.r.AgentSeen, c.r.Repair
 	if c.operationAttempt() == nil || !c.wantedOff() || !c.operationFailed() || !c.r.Provided.Status.Down() {

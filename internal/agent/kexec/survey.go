@@ -80,9 +80,7 @@ func Survey(root string, kinds []string) (*Plan, error) {
 // (setup_efi_state of arch/x86/kernel/kexec-bzimage64.c), but the place of the tables where its own
 // boot parameters have it, as before Linux 6.6.
 func (p *Plan) acpi(goarch string) error {
-	_, noEFI := os.Stat(p.path("sys/firmware/efi"))
-	_, noMap := os.Stat(p.path("sys/firmware/efi/runtime-map"))
-	if noEFI != nil || noMap == nil || goarch != "amd64" {
+	if goarch != "amd64" || !p.has("sys/firmware/efi") || p.has("sys/firmware/efi/runtime-map") {
 		return nil
 	}
 	p.warn("the kernel makes no use of EFI's runtime services: in memory no boot entry can be made, and no last words be left")
@@ -109,6 +107,11 @@ func (p *Plan) lockdown() string {
 }
 
 func (p *Plan) path(name string) string { return filepath.Join(p.root, name) }
+
+func (p *Plan) has(name string) bool {
+	_, err := os.Stat(p.path(name))
+	return err == nil
+}
 
 // text returns the content of a small file, trimmed; "" when there is none.
 func (p *Plan) text(name string) string {

@@ -144,8 +144,7 @@ func (c *capture) carries(name string) bool {
 }
 
 // leaveOut leaves out the virtual interfaces that stand on nothing that is carried: they could not
-// be made again. Leaving out one may leave out another that stands on it. It returns those that
-// have addresses.
+// be made again. One may leave out another that stands on it. It returns those with addresses.
 func (c *capture) leaveOut() (withAddresses []string) {
 	for again := true; again; {
 		again = false
@@ -454,44 +453,6 @@ var (
 	lasting = []netlink.RouteProtocol{unix.RTPROT_KERNEL, unix.RTPROT_BOOT, unix.RTPROT_STATIC}
 	given   = []netlink.RouteProtocol{unix.RTPROT_DHCP, unix.RTPROT_RA, unix.RTPROT_REDIRECT}
 )
-
-// files reads the resolver's configuration and what else is known of names.
-func (c *capture) files() {
-	c.network.ResolvConf = resolver("/")
-	c.network.Hosts = small("/etc/hosts")
-	c.network.Hostname, _ = os.Hostname()
-	if len(c.network.ResolvConf) == 0 {
-		c.warn("no name server is known")
-	}
-}
-
-// resolver returns the configuration of the name servers that are really asked. A resolver of the
-// host's own, on a loopback address, would not be there any more; systemd's keeps the list of the
-// servers behind it.
-func resolver(root string) []byte {
-	for _, path := range []string{"etc/resolv.conf", "run/systemd/resolve/resolv.conf", "run/NetworkManager/no-stub-resolv.conf"} {
-		text := small(filepath.Join(root, path))
-		var kept []string
-		servers := false
-		for _, line := range strings.Split(string(text), "\n") {
-			fields := strings.Fields(line)
-			if len(fields) == 0 || strings.HasPrefix(fields[0], "#") || strings.HasPrefix(fields[0], ";") {
-				continue
-			}
-			if fields[0] == "nameserver" {
-				if len(fields) < 2 || net.ParseIP(fields[1]).IsLoopback() {
-					continue
-				}
-				servers = true
-			}
-			kept = append(kept, strings.Join(fields, " "))
-		}
-		if servers {
-			return []byte(strings.Join(kept, "\n") + "\n")
-		}
-	}
-	return nil
-}
 
 // small returns the content of a file that is not too large, nil where there is none.
 func small(path string) []byte {
