@@ -136,11 +136,6 @@ func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, a
 	if err != nil {
 		return err
 	}
-	if open.Operation == fleet.OperationPowerOff { // what the machine goes off by now is not wanted
-		if err := t.q.DropOperationAttempt(ctx, string(m.record.ID)); err != nil {
-			return err
-		}
-	}
 	t.revoke(m, actor, fmt.Sprintf("%s was withdrawn", open.Operation))
 	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
 		fmt.Sprintf("%s (operation %d): %s", open.Operation, open.Number, reason))

@@ -51,8 +51,10 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 		return nil
 	}
 	next := nextProbe(was, f, t.Now())
-	if awaited && !f.Answered && was != nil && next.At.Sub(was.At) > longestGap(t.env.Policy) {
-		next.UnansweredSince = next.At
+	if awaited && !f.Answered && was != nil && !was.Answered() {
+		if gap, longest := next.At.Sub(was.At), longestGap(t.env.Policy); gap > longest {
+			next.UnansweredSince = next.UnansweredSince.Add(gap - longest/5)
+		}
 	}
 	next.Epoch, next.Session = c.work.Epoch, c.work.Session
 	if err := t.putProbe(ctx, r.ID, next); err != nil {
@@ -105,9 +107,10 @@ func probeBefore(r fleet.Record, f ProbeResult) *fleet.Probe {
 	return nil
 }
 
-// longestGap is how long nobody may have asked a system that is to come up, for what is found then
-// to go on from what was found before. It may have come up meanwhile, and the first answer that is
-// missing after an outage of ours may be missing because of that.
+// longestGap is how long nobody may have asked a system that is to come up, for all of that time to
+// count as time without an answer. It may have come up meanwhile, and the first answer that is
+// missing after an outage of ours may be missing because of that. A fifth of it counts of a longer
+// gap, so that a system that is seldom asked, behind many others, comes to its turn, too.
 func longestGap(policy fleet.Policy) time.Duration {
 	return max(3*policy.ProbeInterval, policy.RecoveryStepTimeout/2)
 }

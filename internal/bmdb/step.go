@@ -178,7 +178,9 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 		if err := t.hadNoEffect(ctx, c, *is, was); err != nil {
 			return err
 		}
-		if _, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]; !since && was.AgentStart != nil {
+		// An agent that was heard meanwhile has ended it.
+		_, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]
+		if !since && was.AgentStart != nil && !lifecycle.HeardSinceStep(c.machine.record) {
 			t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
 		}
 		if was.Repair != nil {

@@ -289,7 +289,7 @@ func (c judgement) agentStart() want {
 		return notWanted("%s", why)
 	case c.returning() && why == "":
 		return c.afterRestore("to take the agent off", c.takeOff())
-	case c.agent() != nil && p.Status == fleet.ProviderStatusCreating:
+	case c.agent() != nil && p.Status == fleet.ProviderStatusCreating && c.silent():
 		return waiting("waiting for the provider: %s", detail(p))
 	case c.agent() != nil && why == "":
 		return c.afterRestore("the start of an agent", c.agentAgain())

@@ -130,7 +130,7 @@ func (c judgement) switchedOff() string {
 	case c.operationFailed() && (q.Operation.GivesBack() || q.Operation.Switches()) && !p.At.After(c.r.OperationReport.At):
 		return fmt.Sprintf("off already when the %s that %s asked for came to nothing", q.Operation, q.Actor)
 	case c.offAfterAll():
-		return fmt.Sprintf("switched off after all by the %s that %s asked for, which had counted as failed: %s", q.Operation, q.Actor, q.Reason)
+		return fmt.Sprintf("switched off after all by the %s that %s asked for, which had come to nothing: %s", q.Operation, q.Actor, q.Reason)
 	case c.wantedOff() && c.r.OpenOperation() != nil && p.Status == fleet.ProviderStatusOff && !p.At.After(q.At):
 		return fmt.Sprintf("off already when %s asked for the %s: %s", q.Actor, q.Operation, q.Reason)
 	}
@@ -140,7 +140,7 @@ func (c judgement) switchedOff() string {
 // offLate is how long after the end of a power-off that failed a machine may go off because of it.
 const offLate = time.Hour
 
-// offAfterAll reports whether the machine is off because of a power-off that had counted as failed,
+// offAfterAll reports whether the machine is off because of a power-off that had come to nothing,
 // as far as can be known: its provider may have heard of it, the machine was heard for no long time
 // afterwards, and recovery has not restarted it since. A host may shut down slowly. One that was
 // not heard when that was asked for must be off soon.

@@ -226,7 +226,7 @@ var operations = []scenario{
 	{
 		name: "it goes off after the power-off was given up, which its provider may have heard of", now: 150,
 		steps: with(broken, allLevers, wantOperation(4, 1, fleet.OperationPowerOff), operating(4, 1, 0, 0), operated(64, 1, false), offAt(100)),
-		state: fleet.StateOff, reason: "switched off after all by the power-off that ada asked for, which had counted as failed: new firmware",
+		state: fleet.StateOff, reason: "switched off after all by the power-off that ada asked for, which had come to nothing: new firmware",
 	},
 	{
 		name: "or that it accepted, when the host shuts down slowly", now: 150,

@@ -194,9 +194,6 @@ func TestNoMachineIsLost(t *testing.T) {
 		if plan.State == fleet.StateCreating || plan.State == fleet.StateProvisioning {
 			return // the provider's own processes look after it
 		}
-		if p := r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && r.Repair != nil && r.Repair.Rung == fleet.RungReinstall {
-			return // its provider reinstalls it, and is asked again and again
-		}
 		if plan.State == fleet.StateUnreachable && r.Provided.Status == fleet.ProviderStatusOff {
 			return // it is left alone, and a person is told
 		}

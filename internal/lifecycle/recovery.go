@@ -219,10 +219,6 @@ func (c judgement) recovery() want {
 	if q := c.r.OpenOperation(); q != nil {
 		return waiting("%s, asked for by %s, is under way", q.Operation, q.Actor)
 	}
-	timeout := c.env.Policy.RecoveryStepTimeout
-	if why := c.onlyStarts(); why != "" {
-		return notWanted("%s", why)
-	}
 	r := c.repairing()
 	t, any := c.trouble()
 	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && (r != nil || any) {
@@ -231,9 +227,13 @@ func (c judgement) recovery() want {
 		if any {
 			until = later(until, t.step)
 		}
-		return c.stopped(dueAt(until, "%s makes or reinstalls the machine, since %s; if it does so still a day later: %s", c.r.Provider,
-			fleet.Instant(p.At), c.step(fleet.RungQuarantine)), fleet.RungQuarantine)
+		return c.stopped(dueAt(until, "%s makes or reinstalls the machine, since %s; if it does so still a day later, and nothing is heard of it: %s",
+			c.r.Provider, fleet.Instant(p.At), c.step(fleet.RungQuarantine)), fleet.RungQuarantine)
 	}
+	if why := c.onlyStarts(); why != "" {
+		return notWanted("%s", why)
+	}
+	timeout := c.env.Policy.RecoveryStepTimeout
 	if r != nil {
 		rung := c.nextRung(r.Steps)
 		if c.untried() {

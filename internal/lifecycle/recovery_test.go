@@ -284,7 +284,17 @@ var recoveryLadder = []scenario{
 		name: "it reinstalls it still after a day: a person has to look there", now: 31 + 1440,
 		steps: with(broken, allLevers, repair(30, fleet.RungReinstall, nil), provided(31, fleet.ProviderStatusCreating)),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Due, 31 + 1440, "if it does so still a day later: it is quarantined"}},
+		want:  []due{{recovery, lifecycle.Due, 31 + 1440, "if it does so still a day later, and nothing is heard of it: it is quarantined"}},
+	},
+	{
+		name: "somebody has it reinstalled whose agent speaks: its silence is noticed in time", now: 4,
+		steps: with(known, allLevers, provided(3.5, fleet.ProviderStatusCreating)), state: fleet.StateAvailable,
+		want: []due{{agentStart, lifecycle.Later, 13, "it is started again"}},
+	},
+	{
+		name: "recovery has no step, and it is reinstalled for longer than a day", now: 31 + 1440,
+		steps: with(broken, provided(31, fleet.ProviderStatusCreating)), state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 31 + 1440, "it is quarantined"}},
 	},
 	{
 		name: "it has reinstalled it: the time of the step begins", now: 64,

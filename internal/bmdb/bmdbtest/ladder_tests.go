@@ -269,4 +269,15 @@ var ladderTests = []test{
 			}
 		}
 	}},
+	{"a step that is not needed any more brings no failures back", func(w *world) {
+		id, work := w.lost(func(*fleet.Policy) {})
+		waited := w.record(id).Backoffs[fleet.ProcessAgentStart]
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.shift.Advance(time.Second)
+		w.must(w.db.RecordSpoken(w.ctx, bmdb.AgentIdentity{Machine: id, TakeoverGeneration: w.record(id).TakeoverGeneration, PublicKey: w.record(id).AgentStarted.PublicKey}, "boot9"))
+		w.must(work.Finish(w.ctx, bmdb.UndoStep(fleet.RungReboot, bmdb.BeforeStep{AgentStart: &waited})))
+		if got, waits := w.record(id).Backoffs[fleet.ProcessAgentStart]; waits {
+			w.Fatalf("the agent is heard, and its start waits: %+v", got)
+		}
+	}},
 }

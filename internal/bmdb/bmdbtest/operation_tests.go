@@ -162,12 +162,7 @@ var operationTests = []test{
 		w.must(work.Note(w.ctx, bmdb.BeginOperation(1, "boot1")))
 		w.ask(a, fleet.OperationPowerOff)
 		w.wantKind(work.Note(w.ctx, bmdb.AcceptOperation(1)), fleet.KindLeaseLost)
-		work = w.claimOne(w.session("operations"), fleet.ProcessOperation)
-		w.must(work.Note(w.ctx, bmdb.BeginOperation(2, "boot1")))
 		w.must(Withdraw(w.ctx, w.db, actor, a.Machine, "changed my mind"))
-		if attempt := w.record(a.Machine).OperationAttempt; attempt != nil {
-			w.Errorf("a machine that goes off now, goes off by a power-off that is not wanted: %+v", attempt)
-		}
 		w.wantKind(Withdraw(w.ctx, w.db, actor, a.Machine, "again"), fleet.KindConflict)
 		if got := w.claim(w.session("other"), fleet.ProcessOperation, 1); len(got) != 0 {
 			w.Fatalf("claimed what was withdrawn: %v", got[0].Decision)

@@ -25,7 +25,7 @@ func repaired(t *testing.T, run func(t *testing.T, herd *shepherdtest.Herd, id f
 		if got := levers(herd); got != "power-off" {
 			t.Errorf("pulled: %s", got)
 		}
-		if state, why := herd.State(id); state != fleet.StateOff || !strings.Contains(why, "by the power-off that alice asked for, which had counted as failed") {
+		if state, why := herd.State(id); state != fleet.StateOff || !strings.Contains(why, "by the power-off that alice asked for, which had come to nothing") {
 			t.Errorf("the machine is %s: %s", state, why)
 		}
 	})

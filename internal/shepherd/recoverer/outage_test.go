@@ -67,7 +67,8 @@ func TestAStepHasItsTimeFromWhenTheProviderHasDoneIt(t *testing.T) {
 		herd.Fake.OnRestart = func(pid fleet.ProviderID) {
 			restarted(pid)
 			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
-			time.AfterFunc(6*time.Minute, func() { herd.Change(id, func(h *shepherdtest.Host) { h.Dead = false }) })
+			// It is up when the start of its agent is tried before the time of the step is over.
+			time.AfterFunc(5*time.Minute, func() { herd.Change(id, func(h *shepherdtest.Host) { h.Dead = false }) })
 		}
 		defer herd.Start(handler, updaterOf(t, herd))()
 		time.Sleep(5 * time.Minute)
