@@ -224,9 +224,14 @@ func TestConcernKindsAreAll(t *testing.T) {
 	if !slices.Equal(declared, fleetapi.ConcernKinds()) {
 		t.Errorf("declared are %q, listed %q", declared, fleetapi.ConcernKinds())
 	}
-	for _, made := range regexp.MustCompile(`Kind: +(\S+?),`).FindAllStringSubmatch(string(source), -1) {
-		if !strings.HasPrefix(made[1], "concern") {
-			t.Errorf("a concern is made of the kind %s, which is none of the constants", made[1])
+	made := regexp.MustCompile(`\b(?:concern|ofMachines)\((\S+?),|Kind: +(\S+?),`).FindAllStringSubmatch(string(source), -1)
+	for _, m := range made {
+		kind := m[1] + m[2]
+		if !strings.HasPrefix(kind, "concern") && kind != "kind" { // the parameter of those two
+			t.Errorf("a concern is made of the kind %s, which is none of the constants", kind)
 		}
+	}
+	if len(made) < len(declared) {
+		t.Errorf("%d places make a concern of %d kinds", len(made), len(declared))
 	}
 }
