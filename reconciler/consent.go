@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,8 +145,8 @@ func agreed(set node.Set, self string, ours release.Release, own node.Source) ga
 }
 
 // declare keeps what the files of this node say in its record, so that whoever leads can compare.
-// It reads them at intervals, and when a node has changed: somebody may have written the record
-// anew.
+// It reads them at intervals, and when the record does not say what they said: somebody may have
+// written it anew.
 func (s *Service) declare(ctx context.Context, sourcer Sourcer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,11 +161,28 @@ func (s *Service) declare(ctx context.Context, sourcer Sourcer) error {
 			s.config.Logger.InfoContext(ctx, "declared the manifests of this node", slog.String("digest", source.Digest),
 				slog.Int("objects", source.Objects), slog.Int("faults", source.Faults))
 		}
-		select {
-		case <-sets:
-		case <-time.After(s.config.FullPass):
-		case <-ctx.Done():
+		if !s.awaitUndeclared(ctx, sets, source) {
 			return nil
+		}
+	}
+}
+
+// awaitUndeclared waits until the files of this node are to be read again: for the time between
+// full passes, or until its record does not say what they said. It returns false when ctx ends.
+func (s *Service) awaitUndeclared(ctx context.Context, sets <-chan node.Set, said node.Source) bool {
+	next := time.After(s.config.FullPass)
+	for {
+		select {
+		case set := <-sets:
+			if !slices.ContainsFunc(set.Nodes, func(n node.Node) bool {
+				return n.Name == s.config.Node && n.Source != nil && *n.Source == said
+			}) {
+				return ctx.Err() == nil
+			}
+		case <-next:
+			return true
+		case <-ctx.Done():
+			return false
 		}
 	}
 }

@@ -27,7 +27,9 @@ type Applier struct {
 	log     *slog.Logger
 	changed chan struct{}
 
-	directory *manifest.Directory
+	// directory is what passes read, and aside the same one for everybody else, who would take late
+	// readings from the passes otherwise.
+	directory, aside *manifest.Directory
 
 	// ask is nil if nobody need be asked.
 	ask func(context.Context, node.Source) (reconciler.Consent, error)
@@ -176,10 +178,13 @@ type wanted struct {
 	dependencies dependencies
 }
 
-// want reads all sources. If two sources have the same object, the first one counts, and the second
-// one is a fault. The release comes first, so no manifest can change what it needs.
-func (a *Applier) want(ctx context.Context) *wanted {
-	read := a.directory.Read(ctx)
+// want reads all sources, for a pass.
+func (a *Applier) want(ctx context.Context) *wanted { return a.wantOf(a.directory.Read(ctx)) }
+
+// wantOf returns what the release and the manifests want. If two sources have the same object, the
+// first one counts, and the second one is a fault. The release comes first, so no manifest can
+// change what it needs.
+func (a *Applier) wantOf(read manifest.Reading) *wanted {
 	w := &wanted{byKey: map[object.Key]*object.Object{}, kept: a.release.offered, unread: len(read.Faults), unsettled: read.Unsettled}
 	w.faulty, w.unknown = w.unread > 0, read.Unknown
 	if w.unsettled {
@@ -209,11 +214,11 @@ func (a *Applier) want(ctx context.Context) *wanted {
 	return w
 }
 
-// wantSettled waits until what was written just now counts, or is named as a file that never does.
-// A pass does not wait: it comes again.
+// wantSettled reads all sources, for others than passes. It waits until what was written just now
+// counts, or is named as a file that never does. A pass does not wait: it comes again.
 func (a *Applier) wantSettled(ctx context.Context) *wanted {
 	for begun := time.Now(); ; {
-		w := a.want(ctx)
+		w := a.wantOf(a.aside.Read(ctx))
 		if !w.unsettled || time.Since(begun) >= manifest.Limit {
 			return w
 		}

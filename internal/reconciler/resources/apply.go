@@ -31,6 +31,9 @@ var (
 
 // ensure makes one object as wanted.
 func (p *pass) ensure(ctx context.Context, i *item) error {
+	if p.leave(i) {
+		return nil
+	}
 	var err error
 	if i.live == nil {
 		err = p.create(ctx, i)
@@ -72,6 +75,9 @@ func (p *pass) create(ctx context.Context, i *item) error {
 		p.results.Lock()
 		p.foreign[i.Key] = true
 		p.results.Unlock()
+		if _, paused := p.overridden(i.Key, reconciler.Pause); paused {
+			return errMeanwhile // the pause holds for what others have made
+		}
 	}
 	return p.update(ctx, i)
 }
@@ -88,6 +94,11 @@ func (p *pass) createMarked(ctx context.Context, i *item) error {
 	}
 	p.adopt(i.Object, live)
 	p.put(i, live)
+	if i.UpToDate(live) {
+		p.results.Lock()
+		defer p.results.Unlock()
+		p.checked[i.Key] = checkedVersion{version: live.ResourceVersion, hash: i.Hash()}
+	}
 	return nil
 }
 
@@ -112,19 +123,24 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		p.put(i, live)
 		if !i.UpToDate(live) { // applying it again and again would not help
 			i.version = live.ResourceVersion
+			p.results.Lock()
+			defer p.results.Unlock()
+			delete(p.checked, i.Key) // it is as nobody wants it
 			return errNotKept
 		}
-		if i.LastApplied(i.live) {
-			p.results.Lock()
+		p.results.Lock()
+		drift := p.drifted(i)
+		p.checked[i.Key] = checkedVersion{version: live.ResourceVersion, hash: i.Hash()}
+		if drift {
 			p.repairs.add(i.Key)
 			if p.repairs[i.Key].n == 1 { // who goes on editing has been told
 				p.tellLocked(i.Object, i.live, eventTakenBack, "somebody else has changed fields that the manifest names: change the manifest instead")
 			}
-			p.results.Unlock()
 		}
+		p.results.Unlock()
 		p.succeeded(&p.report.Updated, i.Key)
 		p.a.log.InfoContext(ctx, "updated",
-			slog.String("object", i.Key.String()), slog.Bool("drift", i.LastApplied(i.live)), slog.Bool("forced", apply.Force))
+			slog.String("object", i.Key.String()), slog.Bool("drift", drift), slog.Bool("forced", apply.Force))
 		return nil
 	case apierrors.IsConflict(err):
 		return conflict(err)
@@ -176,7 +192,7 @@ func (p *pass) howToApply(o *object.Object, live metav1.Object, ours bool) api.A
 // recreate deletes an object and creates it again, because the server refuses to change it although
 // it would accept it as a new one.
 func (p *pass) recreate(ctx context.Context, i *item, ours bool, why error) error {
-	if err := p.a.replaceable(ctx, i.kind, i.Object, ours, why); err != nil {
+	if err := p.a.replaceable(ctx, i, ours, why); err != nil {
 		return err
 	}
 	withdraw := p.ledger.replace(i.Key, i.Need)
@@ -214,9 +230,12 @@ func refused(err error) bool {
 	return errors.As(err, &status) && !object.NotFound(err) && status.Status().Code < http.StatusInternalServerError
 }
 
-// replaceable returns nil if an object that cannot be changed may be replaced.
-func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Object, ours bool, why error) error {
-	err := a.client.Creatable(ctx, kind, o)
+// replaceable returns nil if an object that cannot be changed may be replaced. What others have put
+// into it would be lost, so that a person has to say what becomes of it. API servers do not wait
+// for that: what they need holds nothing of others but labels and annotations.
+func (a *Applier) replaceable(ctx context.Context, i *item, ours bool, why error) error {
+	err := a.client.Creatable(ctx, i.kind, i.Object)
+	others := i.Others(i.live)
 	switch {
 	case err != nil && !answered(err):
 		return err
@@ -224,8 +243,11 @@ func (a *Applier) replaceable(ctx context.Context, kind api.Kind, o *object.Obje
 		return fmt.Errorf("apply: %w", why)
 	case !ours:
 		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, why)
-	case !o.Replaceable():
+	case !i.Replaceable():
 		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, why)
+	case len(others) > 0 && i.Need != object.Required:
+		return fmt.Errorf("%w, and it is not deleted, because that would delete fields of others with it: %s: "+
+			"take them away, or save them and delete it yourself; what was refused is %w", errImmutable, inShort(others), why)
 	case err != nil:
 		return fmt.Errorf("%w, and it is not deleted, because it could not be created again: %w; what was refused is %w", errImmutable, err, why)
 	}
@@ -240,8 +262,16 @@ func wrong(err error) bool {
 		slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
 }
 
-// mostFields is how many fields a conflict names.
+// mostFields is how many fields a failure names.
 const mostFields = 20
+
+// inShort names fields, but not each of very many.
+func inShort(fields []string) string {
+	if more := len(fields) - mostFields; more > 0 {
+		fields = append(slices.Clone(fields[:mostFields]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(fields, "; ")
+}
 
 // conflict names the fields and who has them.
 func conflict(err error) error {
@@ -253,11 +283,8 @@ func conflict(err error) error {
 				fields = append(fields, cause.Field+": "+cause.Message)
 			}
 		}
-		if more := len(fields) - mostFields; more > 0 {
-			fields = append(fields[:mostFields], fmt.Sprintf("and %d more", more))
-		}
 		if len(fields) > 0 {
-			return fmt.Errorf("%w: %s", errConflict, strings.Join(fields, "; "))
+			return fmt.Errorf("%w: %s", errConflict, inShort(fields))
 		}
 	}
 	return fmt.Errorf("%w: %w", errMeanwhile, err)

@@ -102,6 +102,8 @@ func TestImmutableFields(t *testing.T) {
 		uids[i.name] = w.get(i.resource, "", i.name).GetUID()
 	}
 
+	// API servers do not wait for a label of somebody's
+	w.patch(bindings, "", "ironherd:network-services", `{"metadata":{"labels":{"example.com/team":"network"}}}`)
 	a := w.start(resources.Options{BuiltIn: otherRelease(t)})
 	diff, err := a.Plan(t.Context())
 	if err != nil || len(diff.Changes) != len(immutable) {

@@ -52,6 +52,9 @@ type Options struct {
 	// Landing is how long a request that deletes an object, to create it again, may take to be carried
 	// out after that was recorded. Zero: DefaultLanding.
 	Landing time.Duration
+	// Budget is how long a pass works on what the manifests want before it leaves the rest to the
+	// next one: what hangs there must not keep what the release needs waiting. Zero: DefaultBudget.
+	Budget time.Duration
 	// Selection is which parts of the release's own set are wanted.
 	Selection builtin.Selection
 	// BuiltIn replaces the release's own set; Selection means nothing then.
@@ -70,6 +73,9 @@ const DefaultLanding = 90 * time.Second
 
 // DefaultSettled is the default of Options.Settled.
 const DefaultSettled = 2 * time.Second
+
+// DefaultBudget is the default of Options.Budget.
+const DefaultBudget = 10 * time.Second
 
 // DefaultLookEvery is the default of Options.LookEvery.
 const DefaultLookEvery = 20 * time.Second
@@ -215,9 +221,10 @@ func offline(o Options, log *slog.Logger) (*Applier, error) {
 	}
 	o.Absence, o.LookEvery = cmp.Or(o.Absence, DefaultAbsence), cmp.Or(o.LookEvery, DefaultLookEvery)
 	o.Vanished, o.Settled = cmp.Or(o.Vanished, inventory.Settle), cmp.Or(o.Settled, DefaultSettled)
-	o.Landing = cmp.Or(o.Landing, DefaultLanding)
+	o.Landing, o.Budget = cmp.Or(o.Landing, DefaultLanding), cmp.Or(o.Budget, DefaultBudget)
+	directory := manifest.At(o.Manifests, o.Settled)
 	return &Applier{
-		judge: judge, options: o, release: own, log: log, directory: manifest.At(o.Manifests, o.Settled),
+		judge: judge, options: o, release: own, log: log, directory: directory, aside: directory.Aside(),
 		changed: make(chan struct{}, 1), attached: make(chan struct{}),
 	}, nil
 }

@@ -114,8 +114,18 @@ func (p *pass) admissible(ctx context.Context, items []*item, level int) []*item
 		if p.want.dependencies.level[i.Key] != level {
 			continue
 		}
+		if p.leave(i) {
+			continue
+		}
 		if i.live == nil || !i.LastApplied(i.live) {
-			if waits, detail := p.unmet(ctx, i.Key); waits != "" {
+			waits, detail, left := p.unmet(ctx, i.Key)
+			if left && i.Key == p.first {
+				waits = "it waits for a pass that has the time to look at everything that it depends on"
+			} else if left {
+				p.leaveNow(i)
+				continue
+			}
+			if waits != "" {
 				p.waits(ctx, i, waits, detail)
 				continue
 			}
@@ -126,22 +136,26 @@ func (p *pass) admissible(ctx context.Context, items []*item, level int) []*item
 }
 
 // unmet says for which dependency an object waits; empty: for none. Detail says more of its health,
-// which changes often.
-func (p *pass) unmet(ctx context.Context, key object.Key) (waits, detail string) {
+// which changes often. Left tells that it is too late to look at a dependency, or to apply the
+// object.
+func (p *pass) unmet(ctx context.Context, key object.Key) (waits, detail string, left bool) {
 	for _, other := range p.want.dependencies.of[key] {
 		i := p.located[other.Key]
 		if i == nil {
-			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key), ""
+			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key), "", false
 		}
 		live := p.now(i)
 		if live == nil || !p.asWanted(i, live) {
-			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key), ""
+			return fmt.Sprintf("it waits for %s, which is not as wanted", other.Key), "", false
+		}
+		if _, known := p.lookedAt(i, live); !known && p.tooLateToLook(key) {
+			return "", "", true
 		}
 		if v := p.look(ctx, i, live); !v.OK {
-			return fmt.Sprintf("it waits for %s, which is not healthy", other.Key), ": " + v.Reason
+			return fmt.Sprintf("it waits for %s, which is not healthy", other.Key), ": " + v.Reason, false
 		}
 	}
-	return "", ""
+	return "", "", p.spent()
 }
 
 // waits reports an object that is not applied before others are healthy. It is no news that the
@@ -151,6 +165,7 @@ func (p *pass) waits(ctx context.Context, i *item, waits, detail string) {
 		p.a.log.InfoContext(ctx, "an object waits for what it depends on", slog.String("object", i.Key.String()), slog.String("reason", waits+detail))
 	}
 	p.reportFailure(i.Object, waits+detail)
+	p.hadTurn(i.Object, waits+detail)
 }
 
 // refuse reports objects that depend on themselves or on what is not wanted, and returns the

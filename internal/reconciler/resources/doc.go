@@ -54,15 +54,17 @@
 // passes repair it ever less often.
 //
 // Where the server refuses a change of an object that it would accept as a new one (roleRef,
-// provisioner, handler …), the object is deleted and created again, if we created it and its kind
-// is configuration alone (object.Key.Replaceable); else that is a failure.
+// provisioner, handler …), the object is deleted and created again, if we created it, its kind is
+// configuration alone (object.Key.Replaceable), and others have nothing in it (object.Others) or
+// API servers wait for it; else that is a failure.
 //
 // # What is deleted
 //
 // Only what we created, and package inventory says how that is known. Namespaces and definitions of
 // kinds are never deleted, because that deletes what others put into them. What of the release's
 // own set is not selected is left as it is. None of a kind is deleted while something of that kind
-// fails (it may be what takes its place).
+// fails (it may be what takes its place). What another release only offered (object.Optional) is
+// kept while a manifest cannot be read, or may be unfinished: it may be in there.
 //
 // What finalizers hold when it is deleted is told by name (Report.Deleting), and fails nothing.
 //
@@ -92,6 +94,9 @@
 //
 // # Failures
 //
+//   - What the manifests want hangs, as behind a webhook that does not answer: a pass leaves the
+//     rest of it to the next one once Options.Budget is spent, so that what the release needs is
+//     looked at again soon. See budget.
 //   - Death at any point of a pass: the next one goes on from what is there. See package inventory
 //     for each step.
 //   - The API server is away: the mirrors come back by themselves within about three seconds of its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -96,9 +97,14 @@ func (p *pass) unowned(of string) bool {
 	return p.ownerless[of] || of == noLongerWanted || of == inventoryKey.String()
 }
 
-// sendEvents sends what there is to tell. An event that cannot be written is dropped: what it says
-// is in the log and in the report, too.
+// eventsFor is how long a pass sends events.
+const eventsFor = 5 * time.Second
+
+// sendEvents sends what there is to tell. An event that cannot be written, or for which no time is
+// left, is dropped: what it says is in the log and in the report, too.
 func (p *pass) sendEvents(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, eventsFor)
+	defer cancel()
 	for _, e := range p.events {
 		if ctx.Err() != nil {
 			return

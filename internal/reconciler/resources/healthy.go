@@ -1,9 +1,11 @@
 package resources
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,10 +31,20 @@ const (
 // notLooked is the health of an object that nobody has looked at yet.
 const notLooked = "it was not looked at yet"
 
+// looks is what a pass could not look at.
+type looks struct {
+	// lookAgain tells that the health of something is left to the next pass.
+	lookAgain atomic.Bool
+	// unlooked are the looks of this pass that failed.
+	unlooked map[object.Key]health.Verdict
+}
+
 // seenHealth is the health that a version of a live object had.
 type seenHealth struct {
 	version, hash string
 	health.Verdict
+	// tried is when it was looked at, or was to be, last.
+	tried time.Time
 }
 
 // hasStatus reports whether the health of an object cannot be told from its metadata. In the groups
@@ -56,9 +68,21 @@ func (p *pass) healthKnown(i *item, live *metav1.PartialObjectMetadata) (health.
 	return seen.Verdict, seen.version == live.ResourceVersion && seen.hash == i.Hash()
 }
 
+// lookedAt is healthKnown, or what a look of this pass that failed has to say: what cannot be
+// looked at is not asked for again in the same pass, because many may depend on it.
+func (p *pass) lookedAt(i *item, live *metav1.PartialObjectMetadata) (health.Verdict, bool) {
+	if v, known := p.healthKnown(i, live); known {
+		return v, true
+	}
+	p.results.Lock()
+	defer p.results.Unlock()
+	v, failed := p.unlooked[i.Key]
+	return v, failed
+}
+
 // look returns the health of a live object.
 func (p *pass) look(ctx context.Context, i *item, live *metav1.PartialObjectMetadata) health.Verdict {
-	if v, known := p.healthKnown(i, live); known {
+	if v, known := p.lookedAt(i, live); known {
 		return v
 	}
 	bounded, cancel := context.WithTimeout(ctx, lookFor)
@@ -66,17 +90,24 @@ func (p *pass) look(ctx context.Context, i *item, live *metav1.PartialObjectMeta
 	whole, err := p.a.client.GetWhole(bounded, i.kind, i.Key)
 	if err != nil {
 		p.lookAgain.Store(true)
-		return health.Verdict{Reason: "it cannot be looked at: " + err.Error()}
+		failed := health.Verdict{Reason: "it cannot be looked at: " + err.Error()}
+		p.results.Lock()
+		defer p.results.Unlock()
+		p.unlooked[i.Key] = failed
+		seen := p.health[i.Key]
+		seen.tried = time.Now()
+		p.health[i.Key] = seen
+		return failed
 	}
 	v := p.a.judge.Ask(bounded, whole, i.HealthyWhen())
 	p.results.Lock()
 	defer p.results.Unlock()
-	p.health[i.Key] = seenHealth{version: whole.GetResourceVersion(), hash: i.Hash(), Verdict: v}
+	p.health[i.Key] = seenHealth{version: whole.GetResourceVersion(), hash: i.Hash(), Verdict: v, tried: time.Now()}
 	return v
 }
 
 // lookAtAll looks at what has changed since the last pass. Nothing depends on what it finds, so it
-// takes a bounded time and fails nothing.
+// takes a bounded time and fails nothing. What was not looked at for the longest time comes first.
 func (p *pass) lookAtAll(ctx context.Context) {
 	for key := range p.health {
 		if p.located[key] == nil {
@@ -91,7 +122,9 @@ func (p *pass) lookAtAll(ctx context.Context) {
 			}
 		}
 	}
-	slices.SortFunc(news, func(a, b *item) int { return compareKeys(a.Key, b.Key) })
+	slices.SortFunc(news, func(a, b *item) int {
+		return cmp.Or(p.health[a.Key].tried.Compare(p.health[b.Key].tried), compareKeys(a.Key, b.Key))
+	})
 	if len(news) > maxLooks {
 		news = news[:maxLooks]
 		p.lookAgain.Store(true)

@@ -42,6 +42,33 @@ spec:
 	}
 }
 
+// TestOthersFieldsAreNotDeleted: an object whose field cannot be changed is not deleted while
+// others have fields of it that the manifest does not name: what they have put there is nowhere
+// else. What they have edited of ours is drift.
+func TestOthersFieldsAreNotDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: shared, namespace: default}\ntype: %s\nstringData: {ours: a}\n"
+	w.write("a.yaml", fmt.Sprintf(secret, "Opaque"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	uid := w.get(secrets, "default", "shared").GetUID()
+	w.patch(secrets, "default", "shared", `{"data":{"private.key":"c2VjcmV0"}}`)
+	w.write("a.yaml", fmt.Sprintf(secret, "example.com/other"))
+	r, err := a.pass()
+	if err == nil || r.Recreated != 0 || len(r.Failures) != 1 || !strings.HasPrefix(r.Failures[0].Object, "Secret default/shared") ||
+		!strings.Contains(r.Failures[0].Reason, `of others with it: .data.private.key of "somebody"`) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if w.get(secrets, "default", "shared").GetUID() != uid {
+		t.Error("what somebody had put into it was deleted")
+	}
+	w.patch(secrets, "default", "shared", `{"data":{"private.key":null,"ours":"eA=="}}`)
+	if r := a.done(); r.Recreated != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestFailingKindIsKept: while something of a kind fails, nothing of that kind is deleted, for it
 // may be what takes its place; other kinds are.
 func TestFailingKindIsKept(t *testing.T) {

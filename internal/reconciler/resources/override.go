@@ -49,11 +49,14 @@ func (p *pass) takeOver(ctx context.Context, items []*item) error {
 			continue
 		}
 		p.adopt(i.Object, i.live) // it may be the new one
-		if p.replacing(i) && !p.going(i) && !p.landing(i) {
+		if p.replacing(i) && !p.going(i) && !p.landing(i) && !p.asked[i.Key] {
 			unsure = append(unsure, i)
 		}
 	}
 	return each(ctx, unsure, func(ctx context.Context, i *item) error {
+		if p.leave(i) {
+			return nil
+		}
 		live, err := p.a.client.Get(ctx, i.kind, i.Key)
 		switch {
 		case object.NotFound(err):
@@ -65,6 +68,7 @@ func (p *pass) takeOver(ctx context.Context, items []*item) error {
 			if err = p.unanswered(ctx, err); !answered(err) {
 				return err
 			}
+			p.askedNow(i.Object)
 		default:
 			if i.live = live; !p.going(i) && !p.landing(i) {
 				p.ledger.notReplaced(i.Key)

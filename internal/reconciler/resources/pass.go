@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/health"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/mirror"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
@@ -42,11 +43,10 @@ type pass struct {
 	// as wanted why not.
 	located map[object.Key]*item
 	why     map[object.Key]string
-	// lookAgain tells that the health of something is left to the next pass.
-	lookAgain atomic.Bool
-
-	// results guards what workers write: report, failures, absent, lost, foreign, unlabeled,
-	// failing, blocked, events, why, saying, health, due.
+	looks
+	budget
+	// results guards what workers write: report, failures, turns, asked, absent, lost, checked,
+	// foreign, unlabeled, failing, blocked, events, why, saying, health, unlooked, due.
 	results sync.Mutex
 	report  reconciler.Report
 	events  []api.Event
@@ -98,7 +98,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 	p.report.Deleting = s.deleting
 	shorten(p.report.Failures)
 	p.tellFaults(ctx)
-	p.rememberSaid(err == nil)
+	p.rememberSaid(err == nil && !p.brokenOff())
 	p.sendEvents(ctx)
 	p.report.Requests = int(requests.Load())
 	p.wake(err)
@@ -111,17 +111,20 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 func newPass(s *session, want *wanted) *pass {
 	p := &pass{
 		session: s, want: want, begun: time.Now(), failing: map[failingKind]bool{}, located: map[object.Key]*item{}, why: map[object.Key]string{},
-		saying: map[object.Key]string{}, ownerless: map[string]bool{},
+		saying: map[object.Key]string{}, ownerless: map[string]bool{}, budget: budget{left: map[object.Key]bool{}},
+		looks: looks{unlooked: map[object.Key]health.Verdict{}},
 	}
 	s.a.mu.Lock()
 	p.overrides = s.a.overrides
 	s.a.mu.Unlock()
 	if !slices.Equal(p.overrides, s.overrides) {
 		s.overrides = p.overrides
+		s.forgetTurns()
 		clear(s.failures) // what failed is tried again at once, and a paused object's retry wakes nobody
 	}
 	maps.DeleteFunc(s.absent, func(key object.Key, _ time.Time) bool { return want.byKey[key] != nil || want.faulty })
-	maps.DeleteFunc(s.unlabeled, func(_ object.Key, l looked) bool { return time.Since(l.at) >= s.a.options.LookEvery })
+	maps.DeleteFunc(s.checked, func(key object.Key, _ checkedVersion) bool { return want.byKey[key] == nil })
+	s.forgetLooks()
 	p.report.Objects, p.report.Failures = len(want.objects), slices.Clone(want.faults)
 	return p
 }
@@ -136,7 +139,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	for _, release := range []bool{true, false} {
-		if err := p.keep(ctx, p.want.of(release)); err != nil {
+		if err := p.keep(ctx, release); err != nil {
 			return err
 		}
 		if err := p.prune(ctx, release); err != nil {
@@ -152,6 +155,7 @@ func (p *pass) run(ctx context.Context) error {
 			}
 		}
 	}
+	p.endBudget()
 	err := p.writeInventory(ctx)
 	if errors.Is(err, errUnknown) {
 		return nil // that has failed already, and it is read again
@@ -163,14 +167,17 @@ func (p *pass) run(ctx context.Context) error {
 	return err
 }
 
-// keep makes objects as wanted, stage by stage.
-func (p *pass) keep(ctx context.Context, objects []*object.Object) error {
-	items, err := p.locate(ctx, p.refuse(ctx, objects))
+// keep makes the objects of the release, or those of the manifests, as wanted, stage by stage.
+func (p *pass) keep(ctx context.Context, release bool) error {
+	items, err := p.locate(ctx, p.refuse(ctx, p.want.of(release)))
 	if err != nil {
 		return err
 	}
 	for _, i := range items {
 		p.located[i.Key] = i
+	}
+	if !release {
+		p.startBudget()
 	}
 	if err := p.takeOver(ctx, items); err != nil {
 		return err
@@ -330,7 +337,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 			if p.leaveAlone(ctx, i) {
 				continue
 			}
-			if i.LastApplied(i.live) && p.repairs.tooOften(i.Key) {
+			if p.drifted(i) && p.repairs.tooOften(i.Key) {
 				p.stillFailing(ctx, i.Object, i.live, "others change it again and again; it is repaired ever less often")
 				continue
 			}
@@ -344,11 +351,11 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 				continue
 			}
 		}
-		if p.failures.due(i.Key, i.Hash(), i.version) {
+		if !p.failures.due(i.Key, i.Hash(), i.version) {
+			p.stillFailing(ctx, i.Object, i.live, p.failures[i.Key].reason)
+		} else if !p.waitsForOthers(i.Object, i.live != nil) {
 			p.todo = append(p.todo, i)
-			continue
 		}
-		p.stillFailing(ctx, i.Object, i.live, p.failures[i.Key].reason)
 	}
 }
 
@@ -370,15 +377,19 @@ func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours
 func (p *pass) lookUp(ctx context.Context) error {
 	var unsure []*item
 	for _, i := range p.todo {
-		if i.live == nil && i.mirror != nil && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
+		if i.live == nil && i.mirror != nil && !p.asked[i.Key] && (p.foreign[i.Key] || p.ledger.entry(i.Key).UID != "") {
 			unsure = append(unsure, i)
 		}
 	}
 	err := each(ctx, unsure, func(ctx context.Context, i *item) error {
+		if p.leave(i) {
+			return nil
+		}
 		live, err := p.a.client.Get(ctx, i.kind, i.Key)
 		switch {
 		case err == nil:
 			i.live = live
+			p.saw(i, live) // this pass may leave it to the next one
 		case object.NotFound(err):
 			p.results.Lock()
 			if i.lost = p.ledger.entry(i.Key).UID != "" && !p.replacing(i); i.lost {
@@ -386,6 +397,9 @@ func (p *pass) lookUp(ctx context.Context) error {
 			}
 			delete(p.foreign, i.Key)
 			p.results.Unlock()
+			if p.replacing(i) {
+				p.askedNow(i.Object)
+			}
 		default:
 			return p.isolate(ctx, i, err)
 		}
@@ -393,8 +407,8 @@ func (p *pass) lookUp(ctx context.Context) error {
 	})
 	// One that is there after all, without our label, is not half of a replacement: a pause holds.
 	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
-		if i.live == nil || !p.replacing(i) || p.going(i) {
-			return false
+		if p.left[i.Key] || i.live == nil || !p.replacing(i) || p.going(i) {
+			return p.left[i.Key]
 		}
 		if !p.landing(i) {
 			p.ledger.notReplaced(i.Key)
@@ -407,9 +421,11 @@ func (p *pass) lookUp(ctx context.Context) error {
 // record stores in the inventory what is about to be created. Nothing is created before that. What
 // cannot be recorded fails, and stops nothing else.
 func (p *pass) record(ctx context.Context) error {
+	defer p.uncounted(time.Now())
 	p.todo = slices.DeleteFunc(p.todo, func(i *item) bool {
 		_, failed := p.failures[i.Key]
-		return failed && !p.failures.due(i.Key, i.Hash(), i.version)
+		_, had := p.turn(i.Object) // in this pass
+		return had || failed && !p.failures.due(i.Key, i.Hash(), i.version)
 	})
 	var withdraw []func()
 	for _, i := range p.todo {
@@ -469,21 +485,16 @@ func (p *pass) stillFailing(ctx context.Context, o *object.Object, live *metav1.
 	p.reportFailure(o, reason)
 }
 
-// reportFailure puts an object that is not as wanted in the report.
+// reportFailure puts an object that is not as wanted in the report. Nothing of its kind is deleted.
 func (p *pass) reportFailure(o *object.Object, reason string) {
-	required := o.Need == object.Required
 	p.failing[kindOf(o)] = true
+	p.reportUndone(o, reason)
+}
+
+// reportUndone is reportFailure of what keeps nothing of its kind from being deleted.
+func (p *pass) reportUndone(o *object.Object, reason string) {
+	required := o.Need == object.Required
 	p.why[o.Key] = reason
 	p.blocked = p.blocked || required
 	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: o.Title(), Reason: reason, Required: required})
-}
-
-// succeeded counts a change of an object and forgets what was against it.
-func (p *pass) succeeded(count *int, key object.Key) {
-	p.results.Lock()
-	defer p.results.Unlock()
-	*count++
-	delete(p.failures, key)
-	delete(p.absent, key)
-	delete(p.lost, key)
 }

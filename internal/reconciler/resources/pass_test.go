@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // everyShape has one of each shape that a server defaults, converts or sorts: quantities, keyed
@@ -234,15 +235,23 @@ func drain(a *applier) {
 }
 
 // TestFight: who changes an object back each time is answered at once for a while, then ever less
-// often; and the pass says so.
+// often; and the pass says so. So is who writes the whole object as it wants it, without what we
+// have noted in its annotations.
 func TestFight(t *testing.T) {
 	t.Parallel()
+	for name, edit := range map[string]string{"a field": `{"data":{"key":"theirs"}}`, "all of it": `{"metadata":{"annotations":null},"data":{"key":"theirs"}}`} {
+		t.Run(name, func(t *testing.T) { testFight(t, edit) })
+	}
+}
+
+func testFight(t *testing.T, edit string) {
+	t.Helper()
 	w := newWorld(t)
 	w.write("fought.yaml", configMap("fought", "ours"))
 	a := w.start(resources.Options{})
 	a.done()
 	for n := range 20 {
-		w.patch(configMaps, "default", "fought", `{"data":{"key":"theirs"}}`)
+		w.patch(configMaps, "default", "fought", edit)
 		w.await("the drift", func() bool {
 			r, err := a.pass()
 			return err != nil || r.Updated > 0
@@ -258,4 +267,29 @@ func TestFight(t *testing.T) {
 		return
 	}
 	t.Fatal("a fight goes on for ever")
+}
+
+// TestFightBegins: the first edit of an object that was just made is one that is taken back. What
+// somebody else has made of it while the manifests did not have it is none.
+func TestFightBegins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name, fresh := unused("again"), unused("fresh")
+	updated := func(r reconciler.Report, _ error) bool { return r.Updated == 1 }
+	w.write("a.yaml", configMap(name, "ours")+configMap(fresh, "ours")+kept())
+	a := w.start(resources.Options{})
+	a.until("that they are there", func(r reconciler.Report, err error) bool { return err == nil && r.Created > 0 })
+	w.patch(configMaps, "default", fresh, `{"metadata":{"annotations":null},"data":{"key":"theirs"}}`)
+	a.until("the repair", updated)
+	w.write("a.yaml", kept())
+	a.until("that they are deleted", func(reconciler.Report, error) bool { return !w.there(configMaps, "default", name) })
+	w.create(configMaps, configMap(name, "ours"))
+	defer w.remove(configMaps, "default", name)
+	w.write("a.yaml", configMap(name, "ours")+kept())
+	a.until("that it is taken over", updated)
+	for of, want := range map[string]bool{fresh: true, name: false} {
+		if got := strings.Join(w.told("default", "ConfigMap", of), "; "); strings.Contains(got, "TakenBack") != want {
+			t.Errorf("%s is taken for an edit: %t: %s", of, !want, got)
+		}
+	}
 }

@@ -235,6 +235,9 @@ func (p *pass) delete(ctx context.Context, kind api.Kind, key object.Key, live *
 	if p.plan != nil {
 		return p.plan.delete(ctx, kind, key, plannedChange{release: need != object.Nobody})
 	}
+	p.results.Lock()
+	delete(p.unlabeled, key) // it is not as it was seen any more
+	p.results.Unlock()
 	return p.a.client.Delete(ctx, kind, live)
 }
 
@@ -246,14 +249,15 @@ func (p *pass) put(i *item, live *metav1.PartialObjectMetadata) {
 }
 
 // saw keeps a live object as the server has it: in its mirror, if the watch will tell when it is
-// gone.
+// gone. What was seen while it bore no label does not count then.
 func (p *pass) saw(i *item, live *metav1.PartialObjectMetadata) {
+	p.results.Lock()
+	defer p.results.Unlock()
 	if live.Labels[object.Label] == "true" {
+		delete(p.unlabeled, i.Key)
 		i.mirror.Put(live)
 		return
 	}
-	p.results.Lock()
-	defer p.results.Unlock()
 	p.unlabeled[i.Key] = looked{live: live, at: time.Now()}
 }
 

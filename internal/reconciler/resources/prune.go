@@ -63,9 +63,10 @@ func (w *wanted) unwanted(entries map[object.Key]inventory.Entry) []*leftover {
 }
 
 // prune deletes the objects that we have created and that are no longer wanted: those of another
-// release, or those that were in the manifests. What another release has left is not the manifests'
-// business, so no fault in a manifest keeps it, and nobody is asked. But while nothing is known of
-// them it is kept, and holds nothing up: it may be in them now.
+// release, or those that were in the manifests. What another release has needed is not the
+// manifests' business, so no fault in a manifest keeps it, and nobody is asked. But while nothing
+// is known of them it is kept, and holds nothing up: it may be in them now. So is what that release
+// only offered, while anything of them is not known.
 func (p *pass) prune(ctx context.Context, release bool) error {
 	over := p.want.unwanted(p.ledger.entries())
 	if len(over) == 0 || p.want.unknown && release {
@@ -98,6 +99,7 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 		}
 		return kept
 	})
+	p.reportUnread(held)
 	if p.plan != nil {
 		if err := each(ctx, held, p.plan.hold); err != nil {
 			return err
@@ -137,6 +139,10 @@ func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 		l.held = ""
 		return true
 	}
+	if !p.want.whole && l.need() == object.Optional {
+		l.held = mayBeUnread
+		return true
+	}
 	// what takes its place may not exist yet
 	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
 	if p.failing[failingKind{gk, true}] || l.need() == object.Nobody && p.failing[failingKind{gk, false}] {
@@ -144,6 +150,27 @@ func (p *pass) keptForNow(ctx context.Context, l *leftover) bool {
 		return true
 	}
 	return l.held != "" || gone
+}
+
+// mayBeUnread is why what another release has left is not deleted while not everything is known
+// that the manifests want.
+const mayBeUnread = "it may be in a manifest that cannot be read, or that was written just now"
+
+// reportUnread says what of another release is kept for that. Of what was written just now it says
+// nothing: the next passes know.
+func (p *pass) reportUnread(held []*leftover) {
+	var kept []string
+	for _, l := range held {
+		if l.held == mayBeUnread && l.live != nil && l.ours(l.live) {
+			kept = append(kept, l.Key.String())
+		}
+	}
+	if p.want.faulty && len(kept) > 0 {
+		p.report.Failures = append(p.report.Failures, reconciler.Failure{
+			Object: noLongerWanted,
+			Reason: "objects that another release has left are kept, because a manifest that cannot be read may have them: " + strings.Join(kept, ", "),
+		})
+	}
 }
 
 // justGone reports whether passes have not found an object missing from the manifests for long
@@ -185,7 +212,7 @@ func (p *pass) locateLeftovers(ctx context.Context, over []*leftover, release bo
 		if !p.inStep(ctx, &item{Object: l.object(), kind: kind, mirror: m}) {
 			continue
 		}
-		l.live = m.Get(nameOf(l.Key))
+		l.live = p.now(&item{Object: l.object(), mirror: m})
 		found = append(found, l)
 	}
 	return found, context.Cause(ctx)
@@ -281,6 +308,9 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 		if l.entry.UID == "" && time.Since(l.entry.At) < inventory.Settle {
 			return nil // the request that creates it may be under way; the mirror will tell
 		}
+		if !p.dueLeftover(ctx, l) || p.leaveDeletion() {
+			return nil
+		}
 		live, err := p.a.client.Get(ctx, l.kind, l.Key)
 		switch {
 		case object.NotFound(err):
@@ -291,6 +321,7 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 			return p.isolateLeftover(ctx, l, err)
 		}
 		l.live = live
+		p.saw(&item{Object: l.object(), mirror: l.mirror}, live) // this pass may leave it to the next one
 	}
 	switch {
 	case !l.ours(l.live):
@@ -311,7 +342,7 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	if err := p.see(ctx, l); err != nil || l.live == nil {
 		return err
 	}
-	if !p.dueLeftover(ctx, l) {
+	if !p.dueLeftover(ctx, l) || p.leaveDeletion() {
 		return nil
 	}
 	err := p.delete(ctx, l.kind, l.Key, l.live, l.need())
@@ -338,16 +369,20 @@ func (p *pass) remove(ctx context.Context, l *leftover) error {
 	return nil
 }
 
-// dueLeftover reports whether a pass may try to delete an object now. If not, it reports the
-// object's last failure again.
+// dueLeftover reports whether a pass may ask for an object now, or try to delete it. If not, it
+// reports the object's last failure again.
 func (p *pass) dueLeftover(ctx context.Context, l *leftover) bool {
 	p.results.Lock()
 	defer p.results.Unlock()
-	due := p.failures.due(l.Key, "", l.live.ResourceVersion)
-	if !due {
-		p.stillFailing(ctx, l.object(), l.live, p.failures[l.Key].reason)
+	version := ""
+	if l.live != nil {
+		version = l.live.ResourceVersion
 	}
-	return due
+	if !p.failures.due(l.Key, "", version) {
+		p.stillFailing(ctx, l.object(), l.live, p.failures[l.Key].reason)
+		return false
+	}
+	return !p.waitsForOthers(l.object(), l.live != nil)
 }
 
 const noLongerWanted = "what is no longer wanted"

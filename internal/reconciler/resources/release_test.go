@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -136,7 +137,8 @@ func TestUnansweredInventory(t *testing.T) {
 }
 
 // TestLeftByAnotherRelease: what another release needed, and ours does not, goes, whatever is wrong
-// in the manifests and whoever disagrees about them; API servers wait for that.
+// in the manifests and whoever disagrees about them; API servers wait for that. What it only
+// offered stays while a manifest cannot be read: it may be in there.
 func TestLeftByAnotherRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -158,12 +160,48 @@ func TestLeftByAnotherRelease(t *testing.T) {
 	if err != nil || len(diff.Changes) != 4 {
 		t.Errorf("the plan has %+v, %v", diff, err)
 	}
+	for _, c := range diff.Changes {
+		if strings.Contains(c.Held, "a manifest that cannot be read") != strings.HasPrefix(c.Object, "RuntimeClass") {
+			t.Errorf("the plan has %+v", c)
+		}
+	}
 	r, err := older.pass()
-	if err == nil || !r.Ready || r.Pruned != 4 {
+	if err == nil || !r.Ready || r.Pruned != 2 || !strings.Contains(fmt.Sprint(r.Failures), "may have them: RuntimeClass runc, RuntimeClass gvisor") {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if w.there(clusterRoles, "", "ironherd:network-services") || w.there(runtimes, "", "gvisor") || !w.there(configMaps, "default", "kept") {
-		t.Error("not exactly what the other release left was deleted")
+	if w.there(clusterRoles, "", "ironherd:network-services") || !w.there(runtimes, "", "gvisor") || !w.there(configMaps, "default", "kept") {
+		t.Error("not exactly what the other release needed was deleted")
+	}
+	w.write("b.yaml", "# nothing\n")
+	if r, err := older.pass(); err == nil || !r.Ready || r.Pruned != 2 || w.there(runtimes, "", "gvisor") || !w.there(configMaps, "default", "kept") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestLeftAndTakenOver: what another release has left, and somebody has put into the manifests to
+// keep it, stays the object that it is while these are written or cannot be read.
+func TestLeftAndTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: gvisor}\nhandler: runsc"
+	first := w.start(resources.Options{})
+	first.done()
+	first.stop()
+	uid := w.get(runtimes, "", "gvisor").GetUID()
+	w.write("a.yaml", class) // cut off, as it seems
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	if r, err := a.pass(); err == nil || !r.Ready {
+		t.Errorf("a manifest that is cut off: %+v, %v", r, err)
+	}
+	a.stop()
+	w.write("a.yaml", class+"\n")
+	a = w.start(resources.Options{BuiltIn: []*object.Object{}, Settled: time.Second})
+	if r, err := a.pass(); err != nil || !r.Ready {
+		t.Errorf("a manifest that was written just now: %+v, %v", r, err)
+	}
+	a.until("the manifest's own", func(r reconciler.Report, err error) bool { return err == nil && r.Objects == 1 })
+	if w.get(runtimes, "", "gvisor").GetUID() != uid || w.there(runtimes, "", "runc") {
+		t.Error("not exactly what nobody wants was deleted")
 	}
 }
 
@@ -356,6 +394,7 @@ func TestAnnotationProtectsNothing(t *testing.T) {
 		t.Errorf("unread: %+v, %v", r, err)
 	}
 	newer.stop()
+	w.write("a.yaml", "# nothing\n")
 	// The other way round: what the release needed goes with it, whatever its annotations say.
 	w.patch(clusterRoles, "", "ironherd:network-services", `{"metadata":{"annotations":{"ironherd.dev/built-in":null}}}`)
 	older := w.start(resources.Options{BuiltIn: []*object.Object{}})

@@ -185,6 +185,23 @@ func (p *pass) fail(ctx context.Context, i *item, err error) {
 	defer p.results.Unlock()
 	reason := clip(err.Error(), maxReason)
 	p.failures.failed(i.Key, i.Hash(), i.version, reason)
+	p.hadTurn(i.Object, reason)
 	delete(p.unlabeled, i.Key) // it may be another one by now
 	p.stillFailing(ctx, i.Object, i.live, reason)
+}
+
+// wasChanged is what is against an object that was changed since a pass has left nothing.
+const wasChanged = "it was changed already, and waits until the others had their turn"
+
+// succeeded counts a change of an object, which was its turn, and forgets what was against it.
+func (p *pass) succeeded(count *int, key object.Key) {
+	p.results.Lock()
+	defer p.results.Unlock()
+	*count++
+	delete(p.failures, key)
+	delete(p.absent, key)
+	delete(p.lost, key)
+	if o := p.want.byKey[key]; o != nil {
+		p.hadTurn(o, wasChanged)
+	}
 }

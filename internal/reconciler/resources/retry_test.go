@@ -3,7 +3,9 @@ package resources
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
@@ -180,7 +183,7 @@ func TestReasonsAreShort(t *testing.T) {
 	if len(text) > 2*maxReason || !strings.Contains(text, ".data.key-0: conflict with") || !strings.HasSuffix(text, "; and 5980 more") {
 		t.Errorf("a conflict is told as %q", text)
 	}
-	s := &session{a: &Applier{log: slog.New(slog.DiscardHandler)}, failures: failures{}}
+	s := &session{a: &Applier{log: slog.New(slog.DiscardHandler)}, failures: failures{}, turns: map[object.Key]string{}}
 	p := newPass(s, &wanted{})
 	o := &object.Object{Key: object.Key{Kind: "K", Name: "n"}}
 	p.fail(t.Context(), &item{Object: o}, errors.New(strings.Repeat("x", 1<<20)))
@@ -215,6 +218,83 @@ func TestWhatWaitsWakesNobody(t *testing.T) {
 		s.failures.failed(object.Key{Kind: "K", Name: "other"}, "h", "1", "why")
 		if passes := woken(minPause); passes != 1 {
 			t.Errorf("%d passes, and a pause was over during the first", passes)
+		}
+	})
+}
+
+// TestTurnsEndInAPass: what had its turn in a pass that was broken off, and might be tried again
+// since then, has a pass come once the others had theirs.
+func TestTurnsEndInAPass(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &Applier{log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1), options: Options{Budget: DefaultBudget}}
+		s := &session{a: a, failures: failures{}, turns: map[object.Key]string{}, ended: make(chan struct{})}
+		defer s.end()
+		hangs, rest := &item{Object: &object.Object{Key: object.Key{Kind: "K", Name: "hangs"}}}, &item{Object: &object.Object{Key: object.Key{Kind: "K", Name: "rest"}}}
+		one := func(work func(*pass)) {
+			p := newPass(s, &wanted{})
+			p.startBudget()
+			work(p)
+			p.endBudget()
+			p.wake(nil)
+			select {
+			case <-a.changed:
+			case <-time.After(time.Second):
+				t.Error("no pass comes")
+			}
+		}
+		one(func(p *pass) {
+			time.Sleep(DefaultBudget)
+			p.fail(t.Context(), hangs, errSilent)
+			if !p.leave(rest) {
+				t.Error("the budget is not spent")
+			}
+		})
+		time.Sleep(time.Second)
+		one(func(p *pass) {
+			if !p.waitsForOthers(hangs.Object, true) || p.leave(rest) {
+				t.Error("the rest does not have its turn")
+			}
+		})
+		p := newPass(s, &wanted{})
+		if p.waitsForOthers(hangs.Object, true) || !p.failures.due(hangs.Key, hangs.Hash(), "") {
+			t.Error("what had its turn is not tried again")
+		}
+	})
+}
+
+// answering answers each request after a while, as a server whose webhook is slow.
+type answering func(*http.Request) (*http.Response, error)
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
+
+// TestEventsTakeABoundedTime: a pass does not wait for events longer than for a while.
+func TestEventsTakeABoundedTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		a, err := New(&rest.Config{Host: "http://192.0.2.11:6443", Transport: answering(func(r *http.Request) (*http.Response, error) {
+			sent++
+			time.Sleep(time.Second)
+			return &http.Response{
+				StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+				Body: io.NopCloser(strings.NewReader(`{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{"name":"e"}}`)),
+			}, r.Context().Err()
+		})}, Options{BuiltIn: nothing}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		s := newSession(a)
+		defer s.end()
+		p := newPass(s, a.want(t.Context()))
+		for n := range mostEvents {
+			p.tell(&object.Object{Key: object.Key{Kind: "ConfigMap", Namespace: "default", Name: fmt.Sprint("n", n)}, Version: "v1"}, nil, eventFailed, "why")
+		}
+		begun := time.Now()
+		p.sendEvents(t.Context())
+		if took := time.Since(begun); took > 6*time.Second || sent < 3 {
+			t.Errorf("%d events took %v", sent, took)
 		}
 	})
 }

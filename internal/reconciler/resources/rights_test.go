@@ -1,11 +1,14 @@
 package resources_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // TestRights: the rights that deploy/kubernetes/reconciler.yaml gives are enough to create, change,
@@ -37,6 +40,46 @@ func TestRights(t *testing.T) {
 	fewer := w.startWith(w.cluster.Config("ironherd:reconciler"), resources.Options{BuiltIn: small(t, 2)})
 	if r := fewer.done(); r.Recreated == 0 || r.Pruned == 0 {
 		t.Errorf("nothing was deleted: %+v", r)
+	}
+}
+
+// TestRightsForRoles: for Roles and RoleBindings in manifests the rights that the docs name are
+// enough, and the six that other kinds need are not.
+func TestRightsForRoles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text, err := os.ReadFile("../../../deploy/kubernetes/reconciler.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, binding, _ := strings.Cut(string(text), "\n---\n")
+	six := "- {apiGroups: [rbac.authorization.k8s.io], resources: [roles, rolebindings], verbs: [get, list, watch, create, patch, delete]}\n"
+	w.create(clusterRoles, role+"\n"+six)
+	w.create(bindings, binding)
+	t.Cleanup(func() {
+		w.removeAfter(clusterRoles, "ironherd:reconciler")
+		w.removeAfter(bindings, "ironherd:reconciler")
+	})
+	w.write("a.yaml", `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: more, namespace: default}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: more, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: more}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
+`)
+	a := w.startWith(w.cluster.Config("ironherd:reconciler"), resources.Options{BuiltIn: []*object.Object{}})
+	a.until("that it may not", func(r reconciler.Report, _ error) bool {
+		return strings.Contains(fmt.Sprint(r.Failures), "attempting to grant RBAC permissions not currently held")
+	})
+	w.patch(clusterRoles, "", "ironherd:reconciler",
+		`[{"op":"add","path":"/rules/-","value":{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["escalate","bind"]}}]`)
+	a.done()
+	if !w.there(roles, "default", "more") || !w.there(roleBindings, "default", "more") {
+		t.Error("they were not created")
 	}
 }
 

@@ -41,7 +41,15 @@ type session struct {
 	classes  *mirror.Mirror
 	ledger   *ledger
 	failures failures
-	repairs  repairs
+	// turns has, of the objects of manifests that had their turn since a pass has left nothing, what
+	// was against them. See budget.
+	turns map[object.Key]string
+	// asked are objects of manifests of which the server was asked, since then, what has become of
+	// their replacement: they are gone, or there was no answer. Unfinished tells that the last pass
+	// has left something.
+	asked      map[object.Key]bool
+	unfinished bool
+	repairs    repairs
 	// absent has since when each pass has found that an object is no longer in the manifests.
 	absent map[object.Key]time.Time
 	// lost are the objects that others have deleted, and that are not created again yet.
@@ -54,7 +62,8 @@ type session struct {
 	checked map[object.Key]checkedVersion
 	// foreign are objects that exist and that we have not created, so that we do not try to.
 	foreign map[object.Key]bool
-	// unlabeled has live objects that do not bear our label, so that no mirror has them.
+	// unlabeled has live objects that do not bear our label, so that no mirror has them, wanted or no
+	// longer.
 	unlabeled map[object.Key]looked
 	// health has the health of what was looked at.
 	health map[object.Key]seenHealth
@@ -84,7 +93,7 @@ func newSession(a *Applier) *session {
 	return &session{
 		a: a, start: make(chan *mirror.Mirror), ended: make(chan struct{}),
 		mirrors: map[schema.GroupVersionResource]*mirror.Mirror{}, ledger: newLedger(a.client.ConfigMaps(inventory.Namespace)),
-		failures: failures{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
+		failures: failures{}, turns: map[object.Key]string{}, asked: map[object.Key]bool{}, repairs: repairs{}, checked: map[object.Key]checkedVersion{}, foreign: map[object.Key]bool{}, logged: map[string]bool{},
 		health: map[object.Key]seenHealth{}, said: map[object.Key]string{}, absent: map[object.Key]time.Time{},
 		unlabeled: map[object.Key]looked{}, vanished: map[schema.GroupKind]time.Time{}, lost: map[object.Key]bool{},
 	}
@@ -172,6 +181,12 @@ func (s *session) upToDate(o *object.Object, live *metav1.PartialObjectMetadata)
 	}
 	s.checked[o.Key] = f
 	return true
+}
+
+// drifted reports whether a live object was as it is wanted now, and is not any more. Who writes
+// the whole object takes from it what we have noted there, so what was seen counts, too.
+func (s *session) drifted(i *item) bool {
+	return i.LastApplied(i.live) || s.checked[i.Key].hash == i.Hash()
 }
 
 // firstTime reports whether this is the first call with the text.

@@ -34,7 +34,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
+	yamlv2 "go.yaml.in/yaml/v2"
 	kyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -159,10 +161,13 @@ func (f file) with(name string, text []byte, begun time.Time, settled time.Durat
 	return f, true
 }
 
-// cutOff says how a text shows that it is the beginning of another one; nil: it does not.
+// cutOff says how a text shows that it is not what somebody wanted to write: it is the beginning of
+// another one, or in an encoding that parsers take for something else. Nil: it does not.
 func cutOff(path string, text []byte) error {
 	inJSON := filepath.Ext(path) == ".json"
 	switch {
+	case !utf8.Valid(text), bytes.IndexByte(text, 0) >= 0:
+		return errors.New("it is no text in UTF-8: save it in that encoding")
 	case len(bytes.TrimSpace(text)) == 0 && inJSON:
 		return errors.New("it is empty, as a file is that could not be written: write null into it, or remove it, if it is to have no objects")
 	case len(bytes.TrimSpace(text)) == 0:
@@ -267,11 +272,32 @@ func yamlDocuments(text []byte) func() ([]byte, error) {
 			return nil, unquotedYAML(err)
 		}
 		converted, err := yaml.YAMLToJSONStrict(document)
-		if err != nil {
+		switch {
+		case err != nil:
 			return document, unquotedYAML(err)
+		case more(document):
+			return document, errors.New("something follows the end of the document: put a line --- between two of them")
 		}
 		return converted, nil
 	}
+}
+
+// unread is a document whose content does not matter.
+type unread struct{}
+
+// UnmarshalYAML implements the parser's Unmarshaler.
+func (unread) UnmarshalYAML(func(any) error) error { return nil }
+
+// more reports whether anything follows the first document of a text. A parser that is asked for
+// one document does not look.
+func more(text []byte) bool {
+	documents := yamlv2.NewDecoder(bytes.NewReader(text))
+	for range 2 {
+		if err := documents.Decode(new(unread)); err != nil {
+			return !errors.Is(err, io.EOF)
+		}
+	}
+	return true
 }
 
 // jsonDocuments returns the values one by one.

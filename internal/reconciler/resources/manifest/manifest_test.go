@@ -180,6 +180,31 @@ func TestDocumentEnd(t *testing.T) {
 	}
 }
 
+// TestNothingIsLeftOut: what follows the end of a value, where no line --- is between them, is a
+// fault. The parser reads nothing of it.
+func TestNothingIsLeftOut(t *testing.T) {
+	t.Parallel()
+	flow := func(name string) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `","namespace":"default"}}`
+	}
+	for text, whole := range map[string]bool{
+		flow("a") + "\n" + flow("b") + "\n":                 false,
+		flow("a") + flow("b") + "\n":                        false,
+		flow("a") + "\n" + named("b"):                       false,
+		flow("a") + "\nfoo: bar\n":                          false,
+		flow("a") + "\n}\n":                                 false,
+		named("a") + "# a\u2028---\n" + named("b"):          false,
+		named("a") + "...\u0085" + named("b"):               false,
+		flow("a") + "\n# a\n---\n" + flow("b") + " # b\n\n": true,
+		"# a\n\n---\n" + flow("b") + "\n...\n# b\n":         true,
+	} {
+		_, faults := manifest.Parse("a.yaml", []byte(text))
+		if whole != (len(faults) == 0) || !whole && !strings.Contains(faults[0].Err.Error(), "put a line --- between") {
+			t.Errorf("%q: %v", text, faults)
+		}
+	}
+}
+
 // TestIrregular: what is no file is refused without being opened, and a directory that has become a
 // link is not taken for an empty one.
 func TestIrregular(t *testing.T) {

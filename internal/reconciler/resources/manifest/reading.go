@@ -27,8 +27,15 @@ type Reading struct {
 	Unknown bool
 }
 
-// Directory is a directory of manifests.
+// Directory is a directory of manifests, for one who reads it.
 type Directory struct {
+	*readings
+	// taken is the late reading that Read has returned last.
+	taken *flight
+}
+
+// readings are those of a directory, for all who read it.
+type readings struct {
 	path    string
 	settled time.Duration
 	load    func(path string) ([]byte, error)
@@ -39,7 +46,7 @@ type Directory struct {
 	under *flight
 	known map[string]file
 	last  Reading
-	// late is a reading that nobody waited for until it ended, and that no Read has returned yet.
+	// late is the last reading, if nobody waited for it until it ended. The lock guards taken, too.
 	late *flight
 }
 
@@ -53,14 +60,22 @@ type flight struct {
 // At returns the directory at a path. The one at an empty path has no manifests. Settled is for how
 // long a text has to be the same before it counts; if that is not positive, it counts at once.
 func At(path string, settled time.Duration) *Directory {
-	return &Directory{path: path, settled: settled, load: readFile, last: Reading{Unknown: true}}
+	return &Directory{readings: &readings{path: path, settled: settled, load: readFile, last: Reading{Unknown: true}}}
 }
+
+// Aside returns the same directory for somebody else who reads it: neither takes a late reading
+// from the other one.
+func (d *Directory) Aside() *Directory { return &Directory{readings: d.readings} }
+
+// LoadBy has files loaded by a function, in place of the operating system: it may be slower. It is
+// called before anything is read.
+func (d *Directory) LoadBy(load func(path string) ([]byte, error)) { d.load = load }
 
 // Read reads the directory as it is now. If that takes too long, or ctx ends, Read returns what the
 // reading before said, and a fault beside it. At most one reading is under way: one that hangs is
 // not begun again, and is not waited for twice. One that took too long, and is not old, is what the
-// next Read returns, while another one is begun: so who reads again and again is told what there
-// is, a little later, and waits no more.
+// next Read returns, once, while another one is under way: so who reads again and again is told
+// what there is, a little later, and waits no more.
 func (d *Directory) Read(ctx context.Context) Reading {
 	if d.path == "" {
 		return Reading{}
@@ -101,38 +116,38 @@ const old = 2 * time.Minute
 func (d *Directory) begin() (under *flight, ours bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.under != nil {
-		return d.under, false
+	begun := d.under == nil
+	if begun {
+		d.under = &flight{begun: time.Now(), done: make(chan struct{})}
+		go d.fly(d.under)
 	}
-	f := &flight{begun: time.Now(), done: make(chan struct{})}
-	d.under = f
-	go d.fly(f)
-	late := d.late
-	d.late = nil
-	if late != nil && time.Since(late.begun) < old {
+	if late := d.late; late != nil && late != d.taken && time.Since(late.begun) < old {
+		d.taken = late
 		return late, true
 	}
-	return f, true
+	return d.under, begun
 }
 
 // fly makes a reading. A panic is one fault more than the last reading had.
 func (d *Directory) fly(f *flight) {
+	looked := false
 	defer func() {
 		if v := recover(); v != nil {
 			f.says = d.before(fmt.Errorf("panic: %v; what was read before counts", v))
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
+		if looked {
+			d.last, d.late = f.says, nil
+			if time.Since(f.begun) >= Limit {
+				d.late = f
+			}
+		}
 		d.under = nil
 		close(f.done)
 	}()
 	f.says = d.look()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last = f.says
-	if time.Since(f.begun) >= Limit {
-		d.late = f
-	}
+	looked = true
 }
 
 // before is what the last reading said that came to its end, and why there is none from now.

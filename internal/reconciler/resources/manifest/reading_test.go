@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,16 @@ func text(names ...string) string {
 		fmt.Fprintf(&all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {of: %s}\n---\n", name, name)
 	}
 	return all.String()
+}
+
+// utf16 is a text of ASCII as some editors save it: two bytes for each character, and a mark before
+// them.
+func utf16(text string) string {
+	all := []byte{0xfe, 0xff}
+	for _, c := range []byte(text) {
+		all = append(all, 0, c)
+	}
+	return string(all)
 }
 
 // said is what a reading says, in words.
@@ -82,7 +93,10 @@ func TestUnfinished(t *testing.T) {
 		"JSON shows its own end": {
 			"x.json", []string{`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"j","namespace":"default"}}`}, []string{"…", "j"},
 		},
-		"a fault": {"x.yaml", []string{"a: b: c\n"}, []string{"…", "(x.yaml#1: "}},
+		"in another encoding":                            {"x.yaml", []string{whole, whole, whole, utf16(whole)}, []string{"…", "…", "a b c", "a b c …", "a b c (x.yaml: it is no text in UTF-8"}},
+		"in UTF-16 of the other order, without its mark": {"x.yaml", []string{utf16(whole)[3:] + "\x00"}, []string{"…", "(x.yaml: it is no text in UTF-8"}},
+		"in Latin-1": {"x.json", []string{"[\"\xe4\"]"}, []string{"…", "(x.json: it is no text in UTF-8"}},
+		"a fault":    {"x.yaml", []string{"a: b: c\n"}, []string{"…", "(x.yaml#1: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -313,4 +327,39 @@ func TestSlowDisk(t *testing.T) {
 		check("e", "d", 0)
 		check("f", "f", time.Second)
 	})
+}
+
+// TestLateIsNotUnderWay: a late reading is what the next Read returns once it has ended, and not
+// before. Others hold the lock so long that a reading waits for them each time that it takes it.
+func TestLateIsNotUnderWay(t *testing.T) {
+	t.Parallel()
+	d := At(t.TempDir(), -1)
+	var early, ended atomic.Bool
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for !ended.Load() {
+				d.mu.Lock()
+				if d.late != nil && d.late == d.under {
+					early.Store(true)
+				}
+				for since := time.Now(); time.Since(since) < 2*time.Millisecond; {
+					continue
+				}
+				d.mu.Unlock()
+			}
+		})
+	}
+	for range 60 {
+		f := &flight{begun: time.Now().Add(-Limit), done: make(chan struct{})}
+		d.mu.Lock()
+		d.under, d.late = f, nil
+		d.mu.Unlock()
+		d.fly(f)
+	}
+	ended.Store(true)
+	others.Wait()
+	if early.Load() {
+		t.Error("a reading is late while it is under way")
+	}
 }

@@ -15,10 +15,11 @@
 // ago.
 //
 // In step means that the server has answered: it has sent everything that there is and the bookmark
-// that ends it, or it has accepted a watch that goes on from the last version seen. A server that
-// does not know such bookmarks is asked for a list first. Each of these has to come within a
-// bounded time. A watch that has ended before it began is none: that is what client-go returns when
-// a server takes connections and does not answer.
+// that ends it, or it has accepted a watch that goes on from the last version seen. It may say
+// after that that it cannot: then the mirror is not in step until everything was sent anew. A
+// server that does not know such bookmarks is asked for a list first. Each of these has to come
+// within a bounded time. A watch that has ended before it began is none: that is what client-go
+// returns when a server takes connections and does not answer.
 //
 // Of a server that stops answering while a watch stands, only the connection can tell, and that
 // takes it most of a minute. Who needs to know sooner asks the server (api.Client.Ready).
@@ -92,6 +93,9 @@ const (
 	pending state = iota
 	inStep
 	broken
+	// stale: the server has accepted a watch, and then said that it cannot go on from the version
+	// seen. Until it has sent all anew nothing is known of what has changed meanwhile.
+	stale
 )
 
 // New is a mirror of what the reader returns for a label selector. The function is called with each
@@ -133,6 +137,9 @@ func (m *Mirror) Run(ctx context.Context) {
 		established, err := m.follow(ctx)
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			m.reached("") // too long ago to go on from
+			if established {
+				m.setState(stale, nil)
+			}
 		}
 		switch {
 		case established && time.Since(began) > minWatch:
@@ -339,13 +346,14 @@ func (m *Mirror) replace(items []metav1.PartialObjectMetadata, version string) {
 func (m *Mirror) setState(s state, err error) {
 	m.mu.Lock()
 	same := m.state == s
+	quiet := same || s == stale || s == inStep && m.state == stale // all that has changed is told
 	m.state, m.err = s, err
 	if !same {
 		close(m.stateChanged)
 		m.stateChanged = make(chan struct{})
 	}
 	m.mu.Unlock()
-	if !same {
+	if !quiet {
 		m.changed(Name{}, nil)
 	}
 }

@@ -261,6 +261,42 @@ func TestTooLongAgo(t *testing.T) {
 	})
 }
 
+// TestNotInStepAfterTooLongAgo: a server that has accepted a watch, and then says that it cannot go
+// on from there, has not told what has changed. Whoever asks waits until it has sent all anew.
+func TestNotInStepAfterTooLongAgo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, m, _ := start(t, object("a", 5))
+		if err := m.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		elapse(time.Minute)
+		f.fail(errors.New("connection refused"))
+		elapse(time.Minute)
+		f.mu.Lock()
+		f.down, f.silent = nil, true
+		f.list.Items, f.list.ResourceVersion = nil, "60"
+		f.mu.Unlock()
+		elapse(4 * time.Second)
+		expired := apierrors.NewResourceExpired("too old").Status()
+		f.events().Error(&expired)
+		elapse(20 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := m.Await(ctx); !errors.Is(err, context.DeadlineExceeded) || version(m, "a") != "5" {
+			t.Errorf("before the server has sent all: %v, a %q", err, version(m, "a"))
+		}
+		if err := m.Await(t.Context()); err == nil {
+			t.Error("a server that does not send all is none that does not answer")
+		}
+		elapse(4 * time.Second)
+		if err := m.Await(t.Context()); err != nil || version(m, "a") != "" {
+			t.Errorf("once it has: %v, a %q", err, version(m, "a"))
+		}
+	})
+}
+
 func TestKindIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -159,10 +159,14 @@ func step(content any, element fieldpath.PathElement) (any, bool) {
 	return nil, false
 }
 
-// itemAt returns the place of the item that has these keys; -1 if there is none. A manifest may
-// leave out the one key of a built-in list that the API server defaults: the protocol of a port.
+// itemAt returns the place of the item that has these keys, or is this value; -1 if there is none.
+// A manifest may leave out the one key of a built-in list that the API server defaults: the
+// protocol of a port.
 func itemAt(list []any, element fieldpath.PathElement) int {
-	if element.Key == nil {
+	switch {
+	case element.Value != nil:
+		return slices.IndexFunc(list, func(item any) bool { return same(item, *element.Value) })
+	case element.Key == nil:
 		return -1
 	}
 	return slices.IndexFunc(list, func(item any) bool {

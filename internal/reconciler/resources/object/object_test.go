@@ -226,3 +226,29 @@ func FuzzHeld(f *testing.F) {
 		_ = o.DeclaredBy(m)
 	})
 }
+
+// TestOthers: what others have beside us is what the object does not name, or does not compare.
+func TestOthers(t *testing.T) {
+	t.Parallel()
+	o := parse(t, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c, namespace: ns, annotations: {ironherd.dev/ignore-fields: .data.ignored}, finalizers: [x/y]}
+data: {a: b, ignored: c}
+`)
+	for fields, want := range map[string]string{
+		`{"f:data":{".":{},"f:a":{}},"f:metadata":{"f:labels":{".":{}},"f:finalizers":{"v:\"x/y\"":{}}}}`: "",
+		`{"f:data":{"f:theirs":{}},"f:metadata":{"f:finalizers":{"v:\"y/z\"":{}}}}`:                       `.data.theirs of "kubectl-edit" .metadata.finalizers[="y/z"] of "kubectl-edit"`,
+		`{"f:data":{"f:ignored":{}}}`: `.data.ignored of "kubectl-edit"`,
+		`{`:                           `fields of "kubectl-edit"`,
+	} {
+		m := live(o, `{"f:data":{"f:gone":{}}}`)
+		m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(fields)
+		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: "its-controller", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:x":{}}}`),
+		}, metav1.ManagedFieldsEntry{Manager: object.Manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)})
+		if got := strings.Join(o.Others(m), " "); got != want {
+			t.Errorf("%s: %s", fields, got)
+		}
+	}
+}

@@ -37,8 +37,8 @@ func (k Key) Container() bool {
 }
 
 // Replaceable reports whether an object of that kind may be deleted and created again because a
-// field cannot be changed: kinds that are configuration and nothing else, so that nothing is lost
-// with them but the moment in between.
+// field cannot be changed: kinds that are configuration and nothing else, so that nothing of ours
+// is lost with them but the moment in between. What is lost of others, Others tells.
 func (k Key) Replaceable() bool {
 	switch k.Group {
 	case "rbac.authorization.k8s.io":

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"fmt"
 	"iter"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,28 @@ func (o *Object) DeclaredBy(live metav1.Object) string {
 		}
 	}
 	return ""
+}
+
+// Others returns the fields of a live object that other managers have and this object does not
+// name, or does not compare, and whose they are, for people. Subresources, such as the status, are
+// left out.
+func (o *Object) Others(live metav1.Object) (all []string) {
+	for _, entry := range live.GetManagedFields() {
+		if entry.Manager == Manager || entry.Subresource != "" {
+			continue
+		}
+		theirs, err := parseFields(entry.FieldsV1)
+		if err != nil {
+			all = append(all, fmt.Sprintf("fields of %q", entry.Manager))
+			continue
+		}
+		theirs.parts.Iterate(func(path fieldpath.Path) {
+			if _, named := find(o.compared, path); !named {
+				all = append(all, fmt.Sprintf("%s of %q", path, entry.Manager))
+			}
+		})
+	}
+	return all
 }
 
 // fields is what somebody owns of a value: the value itself, parts of it, or both. The zero value
