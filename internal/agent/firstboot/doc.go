@@ -10,7 +10,8 @@
 // recorded which wrote the area: it came there by other means. That is asked until the first boot
 // has begun, and /var/lib/ironherd/first-boot-begun remembers that it has, and with which install:
 // since then the system may have changed its partitions, or have grown over a disk with the area of
-// another install.
+// another install. That its own area is gone then is an error. What it says to the control plane is
+// kept nowhere else, so that no copy of the system on other disks calls in its name.
 //
 // The host key that the install has brought becomes the system's: both files of it, and then sshd
 // is told. A run that was cut short in the midst of that is made up for by the next one.

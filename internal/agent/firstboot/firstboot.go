@@ -60,9 +60,14 @@ func Run(ctx context.Context, options Options) error {
 		return nil
 	}
 	begun := filepath.Join(options.Root, begunFile)
-	first, disk, err := find(options, before || isThere(begun))
+	installed := before || isThere(begun)
+	first, disk, err := find(options, installed)
 	if err != nil {
 		return err
+	}
+	if first == nil && installed {
+		return fmt.Errorf("the first-boot area that this system has begun with is on none of the disks of the root file system any more (%v): "+
+			"it cannot tell the control plane that it is up", rootDisks(options.Root))
 	}
 	if first == nil {
 		// The next boot looks again: an image may be booted, to be changed, before it is installed.

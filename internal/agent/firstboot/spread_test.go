@@ -2,8 +2,10 @@ package firstboot
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -50,16 +52,17 @@ func TestARootThatGrewOverAnotherDiskKeepsItsArea(t *testing.T) {
 
 // TestASystemWithoutItsAreaCallsAsNoOther: the disk with the area that a watched system has begun
 // with cannot be read, or is gone. Another disk of the volume group has that of another machine.
+// The unit fails, so that somebody sees it.
 func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		loses string
 		other uint32 // where the other disk has its partition; that of the other machine was at 8192
-		fails bool
+		says  string
 	}{
-		"it cannot be read":                             {"dev/sdb", 6144, true},
-		"nor that of a machine that is on the disk yet": {"dev/sdb", 8192, true},
-		"it is gone":                                    {"sys/devices/virtual/block/dm-0/slaves/sdb2", 6144, false},
+		"it cannot be read":                             {"dev/sdb", 6144, "look for the first-boot area of sdb: "},
+		"nor that of a machine that is on the disk yet": {"dev/sdb", 8192, "look for the first-boot area of sdb: "},
+		"it is gone":                                    {"sys/devices/virtual/block/dm-0/slaves/sdb2", 6144, "is on none of the disks of the root file system any more ([sda])"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,8 +76,34 @@ func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := p.calls()
-			if err := s.run(t); (err != nil) != c.fails || p.calls() != before {
+			if err := s.run(t); err == nil || !strings.Contains(err.Error(), c.says) || p.calls() != before {
 				t.Errorf("it calls as %v, %v", p.reports[before:], err)
+			}
+		})
+	}
+}
+
+// TestAnAreaThatIsOverwrittenIsMissed: the root has grown over it. The system was installed,
+// though, and does not call any more.
+func TestAnAreaThatIsOverwrittenIsMissed(t *testing.T) {
+	t.Parallel()
+	for name, begun := range map[string]bool{"watched": false, "its first boot cut short": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := watchedOnVolume(t)
+			if begun {
+				if err := errors.Join(os.Remove(filepath.Join(s.root, doneFile)), os.Remove(filepath.Join(s.root, watchedFile))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.disk(t, "sdb", nil)
+			before := p.calls()
+			if err := s.run(t); err == nil || !strings.Contains(err.Error(), "any more ([sdb])") || p.calls() != before {
+				t.Errorf("it calls as %v, %v", p.reports[before:], err)
+			}
+			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
+			if err := s.run(t); err != nil || p.calls() != before+1 {
+				t.Errorf("when it is there again: %d calls, %v", p.calls()-before, err)
 			}
 		})
 	}

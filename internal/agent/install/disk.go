@@ -240,7 +240,8 @@ func (d *disk) makeZero(offset, length int64) error {
 			offset, length, cheap = offset+cheap, length-cheap, 0
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV):
+		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV),
+			errors.Is(err, unix.EREMOTEIO): // the drive claims the command, and rejects it
 			d.zero++
 		default:
 			return d.noted(&os.PathError{Op: "zero", Path: d.file.Name(), Err: err})

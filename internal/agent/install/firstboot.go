@@ -41,11 +41,13 @@ func FirstBootOffset(size int64) int64 {
 	return (size - 2*mebibyte) / mebibyte * mebibyte
 }
 
-// firstBootOf returns what a request says of the first-boot area.
+// firstBootOf returns what a request says of the first-boot area. The image's URL is no part of it:
+// it may hold a credential, and the disk may get into other hands.
 func firstBootOf(request *agentv1.InstallRequest) *agentv1.FirstBoot {
-	return &agentv1.FirstBoot{
-		Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: proto.CloneOf(request.GetImage()), SshHostKey: request.GetSshHostKey(),
-	}
+	image := new(agentv1.Image)
+	proto.Merge(image, request.GetImage())
+	image.Url = ""
+	return &agentv1.FirstBoot{Token: request.GetBootToken(), Data: request.GetFirstBootData(), Image: image, SshHostKey: request.GetSshHostKey()}
 }
 
 // checkFirstBoot fails when that will not fit.

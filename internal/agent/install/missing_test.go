@@ -91,3 +91,28 @@ func TestPartOf(t *testing.T) {
 		}
 	}
 }
+
+// rejecting is a medium that claims the first way of zeroing, and rejects it.
+type rejecting struct{ medium }
+
+func (m rejecting) Zero(mode uint32, offset, length int64) error {
+	if mode == zeroWays[0] {
+		return unix.EREMOTEIO
+	}
+	return m.medium.Zero(mode, offset, length)
+}
+
+// TestARejectedWayOfZeroing: a drive may claim a command for zeroing, and reject each one. It takes
+// what is written to it.
+func TestARejectedWayOfZeroing(t *testing.T) {
+	t.Parallel()
+	image := testImage(2, 4*mebibyte)
+	m := newMachine(t)
+	options := m.options()
+	options.medium = func(m medium) medium { return rejecting{m} }
+	request := requestFor(serveBytes(t, image), image)
+	if report := Run(t.Context(), request, options); !report.GetOk() {
+		t.Fatalf("report: %v", report)
+	}
+	checkInstalled(t, m, image, request)
+}

@@ -81,3 +81,18 @@ func TestRedirectsTellNoQuery(t *testing.T) {
 		t.Errorf("the mirror was told %s", headers)
 	}
 }
+
+// The disk keeps what is written to it when another one has the machine.
+func TestTheDiskHoldsNoURL(t *testing.T) {
+	t.Parallel()
+	image := testImage(2, 4*mebibyte)
+	m := newMachine(t)
+	request := requestFor(serveBytes(t, image)+"?signature=hush", image)
+	report := Run(t.Context(), request, m.options())
+	if at := bytes.Index(m.content(t), []byte("hush")); !report.GetOk() || at >= 0 {
+		t.Errorf("the secret is at %d of the disk, whose first-boot area begins at %d: %v", at, FirstBootOffset(diskSize), report)
+	}
+	if !strings.Contains(request.GetImage().GetUrl(), "hush") {
+		t.Error("the request has lost its secret")
+	}
+}
