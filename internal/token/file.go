@@ -29,7 +29,8 @@ type version struct {
 	mode          fs.FileMode
 }
 
-// Open returns the tokens of a file; the file need not be there. An error is of kind Invalid.
+// Open returns the tokens of a file; the file need not be there. An error is of kind Invalid. Where
+// the file is damaged, what is returned beside the error lets nobody in until the file is whole.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	f := &File{path: path, logger: logger}
 	f.mu.Lock()

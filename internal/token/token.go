@@ -12,7 +12,7 @@
 //     both succeed.
 //   - No change makes a file that is too large to be read. Tokens that expired long ago make room.
 //   - A change counts at the next call. A file that cannot be read, is open to others or has a
-//     fault lets nobody in.
+//     fault lets nobody in. One in which nothing is written is a file without tokens.
 //   - No error and no log has a token or a hash.
 package token
 
@@ -79,8 +79,21 @@ type content struct {
 	Tokens []Token `yaml:"tokens"`
 }
 
-// Read returns the tokens of a file, also those that have expired; none when it is not there. An
-// error is of kind Invalid.
+// damaged marks what is wrong with the content of a file.
+type damaged struct{ error }
+
+// Unwrap returns what is wrong.
+func (d damaged) Unwrap() error { return d.error }
+
+// Damaged reports whether an error of Read is one of the file's content: the file was read, nobody
+// else may have read it, and nobody gets in by it.
+func Damaged(err error) bool {
+	_, ok := errors.AsType[damaged](err)
+	return ok
+}
+
+// Read returns the tokens of a file, also those that have expired; none when it is not there, or
+// when nothing is written in it. An error is of kind Invalid.
 func Read(path string) ([]Token, error) {
 	data, err := secret.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,10 +102,21 @@ func Read(path string) ([]Token, error) {
 	if err != nil {
 		return nil, err
 	}
+	all, err := decode(path, data)
+	if err != nil {
+		return nil, damaged{err}
+	}
+	return all, nil
+}
+
+func decode(path string, data []byte) ([]Token, error) {
 	var c content
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&c); err != nil {
+	switch err := decoder.Decode(&c); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
 		return nil, notTokens(path)
 	}
 	var other yaml.Node
@@ -118,7 +142,8 @@ func Read(path string) ([]Token, error) {
 }
 
 func notTokens(path string) error {
-	return fleet.Errorf(fleet.KindInvalid, "%s is not a file of tokens: make them with `ironherd token create NAME --role ROLE`", path)
+	return fleet.Errorf(fleet.KindInvalid, "%s is not a file of tokens: put it back from a copy, "+
+		"or move it away and make tokens anew with `ironherd token create NAME --role ROLE`", path)
 }
 
 // problem says what is wrong with a token of a file; "" when nothing is.

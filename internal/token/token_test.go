@@ -108,7 +108,7 @@ func TestAFileWithAFaultLetsNobodyIn(t *testing.T) {
 		"token 1 has no expiry":         change("expires", "# expires"),
 		"token 1 must have the SHA-256": change("sha256: ", "sha256: 00"),
 		"two tokens are named ada":      string(good) + strings.TrimPrefix(string(good)[strings.Index(string(good), "tokens:"):], "tokens:\n"),
-		"is not a file of tokens: make": change("role:", "rolle:"),
+		"is not a file of tokens: put":  change("role:", "rolle:"),
 		path + ":8: another YAML document begins here, of which no token would count: move its tokens": string(good) + "---\ntokens: []\n",
 		path + " is not a file of tokens": string(good) + "---\n[",
 	} {
