@@ -171,11 +171,20 @@ func (d *document) fileFaultAt(at place, key string, err error) {
 	d.faults[len(d.faults)-1].Passes = secret.Passes(err)
 }
 
+// wrongDir says why a directory cannot be that of a control plane; "": it can.
+func wrongDir(dir string) string {
+	if dir == "" {
+		return "must be set to a directory for database, certificates and keys"
+	}
+	if info, err := os.Stat(dir); err == nil && secret.Shared(dir, info) {
+		return dir + " is a directory that all share: name one of its own in it"
+	}
+	return ""
+}
+
 func (d *document) checkGeneral(c Config) {
-	if c.Dir == "" {
-		d.keyFault("dir", "must be set to a directory for database, certificates and keys")
-	} else if info, err := os.Stat(c.Dir); err == nil && secret.Shared(c.Dir, info) {
-		d.keyFault("dir", "%s is a directory that all share: name one of its own in it", c.Dir)
+	if fault := wrongDir(c.Dir); fault != "" {
+		d.keyFault("dir", "%s", fault)
 	}
 	if len(c.Roles) == 0 {
 		d.keyFault("roles", "must not be empty: leave it out for all roles")

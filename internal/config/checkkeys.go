@@ -32,6 +32,11 @@ func (d *document) checkKeys(c Config) {
 		d.checkPair("agent_api.tls", agents.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
 			return agents.Open(c.Dir, hosts, c.GivenToAgents(), logger)
 		})
+		if given := "initializer.endpoint_ca"; agents.Certificate == "" && c.Has(fleet.RoleAgentAPI) && !d.reported(given) {
+			if fault := server.RefusedBy(c.Dir, c.GivenToAgents()); fault != "" {
+				d.keyFault(given, "%s", fault)
+			}
+		}
 	}
 	operators := c.OperatorAPI.TLS
 	d.checkPair("operator_api.tls", operators.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {

@@ -49,6 +49,14 @@ func TestKeysAreReadWhereContentsAreAsked(t *testing.T) {
 		"a host for installed systems of others": {
 			agents(other, other, others) + "initializer: {agent_executable: /dev/null, endpoint: other.example:1}\nroles: [initializer]\n", "",
 		},
+		"others for agents than are made here": {
+			"dir: " + ours + "\ninitializer: {agent_executable: /dev/null, endpoint_ca: " + others + "}\n",
+			"initializer.endpoint_ca: the certificate of the agent API, which is made here, does not lead to those of initializer.endpoint_ca, which agents are given",
+		},
+		"those for agents that are made here": {"dir: " + ours + "\ninitializer: {agent_executable: /dev/null, endpoint_ca: " + authority + "}\n", ""},
+		"others for agents of others": {
+			"dir: " + ours + "\ninitializer: {agent_executable: /dev/null, endpoint_ca: " + others + "}\nroles: [initializer]\n", "",
+		},
 		"no pair of the operator API": {"operator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", "operator_api.tls.certificate: read certificate"},
 		"no SSH key":                  {"ssh: {key_file: " + garbage + "}\n", "ssh.key_file: SSH key " + garbage + ": not a private key in OpenSSH or PEM form"},
 		"names that nobody uses":      {"operator_api: {names: [contrôle.example], tls: {certificate: " + pair + ", key: " + pair + "}}\n", ""},

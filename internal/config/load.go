@@ -75,21 +75,34 @@ const (
 )
 
 func load(sources Sources, limit, blame time.Duration) (Config, error) {
+	config, d, err := read(sources, limit)
+	if err != nil {
+		return Config{}, err
+	}
+	d.checkWithin(config, limit, blame)
+	if faults := d.sorted(); len(faults) > 0 {
+		return Config{}, faults
+	}
+	return config, nil
+}
+
+// read returns what is written, with the faults of that alone.
+func read(sources Sources, limit time.Duration) (Config, *document, error) {
 	var content []byte
 	if sources.File != "" {
 		read, err := secret.Within(limit, func() ([]byte, error) { return os.ReadFile(sources.File) })
 		if secret.Passes(err) { // it hangs
-			return Config{}, Faults{{Problem: unreadable(sources.File, err).Error(), Passes: true}}
+			return Config{}, nil, Faults{{Problem: unreadable(sources.File, err).Error(), Passes: true}}
 		}
 		if err != nil {
-			return Config{}, unreadable(sources.File, err)
+			return Config{}, nil, unreadable(sources.File, err)
 		}
 		content = read
 	}
 	d := newDocument(sources.File, content)
 	d.sources = sources
 	if len(d.faults) > 0 {
-		return Config{}, d.sorted() // it is not YAML, so there is nothing to check
+		return Config{}, nil, d.sorted() // it is not YAML, so there is nothing to check
 	}
 	d.overrideFromEnvironment(sources.Environ)
 	d.overrideFromFlags(sources.Flags)
@@ -111,11 +124,7 @@ func load(sources Sources, limit, blame time.Duration) (Config, error) {
 			config.Initializer.OtherAgentExecutables = otherAgentsBeside(sources.Executable)
 		}
 	}
-	d.checkWithin(config, limit, blame)
-	if faults := d.sorted(); len(faults) > 0 {
-		return Config{}, faults
-	}
-	return config, nil
+	return config, d, nil
 }
 
 // keyedLoop is the section of a loop.

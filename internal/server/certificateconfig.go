@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
@@ -39,22 +41,45 @@ func (c CertificateConfig) Validate() error {
 
 // Open loads the configured certificate, or makes one under dir for the hosts. The first of these
 // is the one that installed systems are told to call, the last the one that agents are. given names
-// the file with the certificates that agents are given; "": those of CACertificate.
+// the file with the certificates that agents are given; "": those of CACertificate, or of the
+// authority that is made.
 func (c CertificateConfig) Open(dir string, hosts []string, given string, logger *slog.Logger) (*Certificates, error) {
+	opened, err := c.open(dir, hosts, logger)
+	if err == nil && given != "" && given != c.CACertificate {
+		if opened.given, err = secret.ReadAuthority(given); err != nil {
+			err = fmt.Errorf("read the certificates that agents are given: %w", err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return opened, nil
+}
+
+func (c CertificateConfig) open(dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if c.Certificate == "" {
 		return OpenCertificates(ForAgents, dir, hosts, logger)
 	}
 	loaded, err := LoadCertificates(ForAgents, c.Certificate, c.Key, c.CACertificate, logger)
-	if err != nil {
-		return nil, err
-	}
-	if len(hosts) > 0 {
+	if err == nil && len(hosts) > 0 {
 		loaded.installed, loaded.told = hosts[0], hosts[len(hosts)-1]
 	}
-	if given != "" && given != c.CACertificate {
-		if loaded.given, err = secret.ReadAuthority(given); err != nil {
-			return nil, fmt.Errorf("read the certificates that agents are given: %w", err)
-		}
+	return loaded, err
+}
+
+// RefusedBy says why agents that are given the certificates of a file refuse the certificate that a
+// start makes under dir; "" when they do not, and when one of the files cannot be read. It makes
+// nothing.
+func RefusedBy(dir, given string) string {
+	authority, err := secret.ReadAuthority(given)
+	if err != nil {
+		return ""
 	}
-	return loaded, nil
+	switch ours, err := readPair(ForAgents.KeyFiles(dir)[0]); {
+	case errors.Is(err, os.ErrNotExist): // what a start makes is in no file yet
+		return refusedHere
+	case err == nil && verify(ours.tls(), authority, time.Now()) != nil:
+		return refusedHere
+	}
+	return ""
 }

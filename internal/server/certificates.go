@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -75,8 +76,9 @@ type Certificates struct {
 // for the hosts (names and IP addresses). The files have mode 0600 and are complete or absent at
 // every moment; of two processes that start at once, both end up with the same authority. A
 // certificate that does not name every host, or is due for renewal, is replaced; that for agents
-// keeps the hosts that it had. The authority never is, because agents keep it. A file that cannot
-// be read is KindInvalid and is left as it is.
+// keeps the hosts that it had. One that is good is used on while its successor cannot be made, as
+// on a full disk. The authority never is replaced, because agents keep it. A file that cannot be
+// read is KindInvalid and is left as it is.
 func OpenCertificates(purpose Purpose, dir string, hosts []string, logger *slog.Logger) (*Certificates, error) {
 	if len(hosts) == 0 {
 		return nil, fleet.Errorf(fleet.KindInvalid, "make certificates: no host to make them for")
@@ -91,7 +93,10 @@ func OpenCertificates(purpose Purpose, dir string, hosts []string, logger *slog.
 	c := &Certificates{purpose: purpose, dir: dir, hosts: slices.Clone(hosts), logger: logger, signer: signer, authority: signer.certificatePEM()}
 	c.renewal = c.renew
 	if err := c.renew(); err != nil {
-		return nil, err
+		if old, _ := c.get(nil); old == nil {
+			return nil, err
+		}
+		c.renewed(err)
 	}
 	return c, nil
 }
@@ -151,6 +156,11 @@ func (c *Certificates) Fault(now time.Time) string {
 	return c.fault(pair, now)
 }
 
+// refusedHere is the fault of a certificate that is made here, where agents are given another
+// authority than signs it.
+const refusedHere = "the certificate of the agent API, which is made here, does not lead to those of initializer.endpoint_ca, " +
+	"which agents are given: remove that key, or name a certificate with agent_api.tls"
+
 func (c *Certificates) fault(pair *tls.Certificate, now time.Time) string {
 	switch leaf := pair.Leaf; {
 	case now.After(leaf.NotAfter):
@@ -165,7 +175,10 @@ func (c *Certificates) fault(pair *tls.Certificate, now time.Time) string {
 	if authority == nil {
 		authority = c.authority
 	}
-	if err := verify(pair, authority, now); err != nil {
+	switch err := verify(pair, authority, now); {
+	case err != nil && c.signer != nil:
+		return refusedHere
+	case err != nil:
 		return fmt.Sprintf("the certificate of the %s API does not lead to those that agents are given (%s): is it the whole chain?", c.purpose, err)
 	}
 	return ""
@@ -188,6 +201,9 @@ func (c *Certificates) Warning(now time.Time) string {
 	}
 	return ""
 }
+
+// Trouble is Fault, and where there is none Warning.
+func (c *Certificates) Trouble(now time.Time) string { return cmp.Or(c.Fault(now), c.Warning(now)) }
 
 // verify does what clients do with the certificates that they verify by, PEM. Of the public roots,
 // which others have, nothing is known here.
@@ -237,14 +253,18 @@ func (c *Certificates) Serve(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			err := c.renewal()
-			c.mu.Lock()
-			c.unrenewed = err
-			c.mu.Unlock()
-			if err != nil {
-				c.logger.Error("cannot renew the certificate", slog.String("api", string(c.purpose)), slog.Any("err", err), slog.Time("expires", c.Expires()))
-			}
+			c.renewed(c.renewal())
 		}
+	}
+}
+
+// renewed keeps for Warning how a renewal ended.
+func (c *Certificates) renewed(err error) {
+	c.mu.Lock()
+	c.unrenewed = err
+	c.mu.Unlock()
+	if err != nil {
+		c.logger.Error("cannot renew the certificate", slog.String("api", string(c.purpose)), slog.Any("err", err), slog.Time("expires", c.Expires()))
 	}
 }
 
@@ -255,7 +275,7 @@ func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // renew makes sure that the certificate in use is one of our authority, for all hosts, and not due
-// for renewal.
+// for renewal. Where it cannot make another one, that which is stored is in use if it serves.
 func (c *Certificates) renew() error {
 	if pair, _ := c.get(nil); pair != nil && !due(pair.Leaf) {
 		return nil
@@ -264,11 +284,15 @@ func (c *Certificates) renew() error {
 	pair, err := readPair(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, errNotMadeHere):
+		return fleet.Errorf(fleet.KindInvalid, "%w: remove it, and another one is made", err)
 	case err != nil:
 		return err
 	case c.serves(pair.certificate):
 		c.use(pair.tls())
-		return nil
+		if !due(pair.certificate) {
+			return nil
+		}
 	}
 	hosts := slices.Clone(c.hosts)
 	if pair != nil {
@@ -315,9 +339,9 @@ func due(leaf *x509.Certificate) bool {
 	return left < renewBefore || left > certificateLife+24*time.Hour
 }
 
-// serves says whether a stored certificate can be used.
+// serves says whether a stored certificate can be used, be it that its renewal is due.
 func (c *Certificates) serves(leaf *x509.Certificate) bool {
-	if due(leaf) || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
+	if time.Now().After(leaf.NotAfter) || leaf.CheckSignatureFrom(c.signer.certificate) != nil {
 		return false
 	}
 	return !slices.ContainsFunc(c.hosts, func(host string) bool { return leaf.VerifyHostname(bracketed(host)) != nil })

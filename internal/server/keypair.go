@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -15,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -28,6 +30,11 @@ type keyPair struct {
 	keyDER      []byte // PKCS #8
 }
 
+func (p *keyPair) fingerprint() string {
+	sum := sha256.Sum256(p.certificate.Raw)
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}
+
 func (p *keyPair) certificatePEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate.Raw})
 }
@@ -38,6 +45,16 @@ func (p *keyPair) pem() []byte {
 
 func (p *keyPair) tls() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.certificate.Raw}, PrivateKey: p.key, Leaf: p.certificate}
+}
+
+// MakeAuthority makes the authority of a purpose under dir, unless it is there, and returns its
+// fingerprint: SHA-256, as `openssl x509 -fingerprint -sha256` prints it.
+func MakeAuthority(purpose Purpose, dir string) (fingerprint string, err error) {
+	pair, err := openAuthority(purpose, dir)
+	if err != nil {
+		return "", err
+	}
+	return pair.fingerprint(), nil
 }
 
 // openAuthority reads the authority, or makes it. Of two processes that make one at the same time,
@@ -119,6 +136,9 @@ func newPair(template *x509.Certificate, until time.Time, authority *keyPair) (*
 // maximumPEM is more than any chain of certificates and its key take, in bytes.
 const maximumPEM = 1 << 20
 
+// errNotMadeHere is what is wrong with a file that holds something else.
+var errNotMadeHere = errors.New("is not a certificate and key that were made here")
+
 // readPair returns os.ErrNotExist as it is, and a file that others can read, or that holds
 // something else, as KindInvalid.
 func readPair(path string) (*keyPair, error) {
@@ -128,7 +148,7 @@ func readPair(path string) (*keyPair, error) {
 	}
 	pair, err := parsePair(data)
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "%s is not a certificate and key that were made here: %w", path, err)
+		return nil, fleet.Errorf(fleet.KindInvalid, "%s %w: %w", path, errNotMadeHere, err)
 	}
 	return pair, nil
 }
