@@ -35,6 +35,7 @@ type Observer interface {
 	// Each retry is a request of its own.
 	Call(endpoint string, status int, took time.Duration)
 	// PacedAlone reports that this process paces its calls by itself from now on, at a quarter of the
-	// limit, because the database hands out no turns; false: that this is over.
+	// limit, because the database hands out no turns; false: that this is over, or that nobody has
+	// called for a while, so that nobody knows.
 	PacedAlone(alone bool)
 }

@@ -54,6 +54,10 @@ const (
 	turnsForget = 10 * time.Second
 	// turnsRetry is how often a database that does not answer is asked again.
 	turnsRetry = 5 * time.Second
+	// turnsTold is for how long people are told of an outage of the database while nobody calls: its
+	// end is not seen then. It is longer than a pass of a provider comes after the last one by default
+	// (a minute), so that it does not end between two passes.
+	turnsTold = 2 * time.Minute
 	// turnsReturn is for how long after an outage of the database turns are reserved as if each
 	// process still paced alone: others may not have noticed its end yet.
 	turnsReturn = 2 * (turnsRetry + turnsPatience)
@@ -115,6 +119,9 @@ type turnQueue struct {
 	// answers again, turns stay so far apart until wideUntil: other processes may still go alone.
 	down                        bool
 	retryAt, aloneAt, wideUntil time.Time
+	// told ends what people are told of that, once it was not seen for a while; nil: they are told
+	// nothing.
+	told *time.Timer
 }
 
 // waiter is a call that waits for its turn.
@@ -337,6 +344,7 @@ func (q *turnQueue) latest() (latest time.Time) {
 func (q *turnQueue) failed(ctx context.Context, err error) {
 	now := time.Now()
 	q.retryAt = now.Add(turnsRetry)
+	q.tellAlone()
 	if q.down {
 		return
 	}
@@ -345,10 +353,38 @@ func (q *turnQueue) failed(ctx context.Context, err error) {
 		q.aloneAt = q.next
 	}
 	q.aloneAt = q.aloneAt.Add(turnsShare * max(turnsAhead, q.spacing, q.roundTrip()))
-	q.alone(true)
 	q.logger.WarnContext(ctx, "the database hands out no turns to call: this process takes a quarter of the limit",
 		slog.Duration("spacing", turnsShare*q.spacing), slog.Any("err", err))
 	q.wakeAll()
+}
+
+// tellAlone tells people that this process paces alone, from now on for turnsTold.
+func (q *turnQueue) tellAlone() {
+	if q.told != nil {
+		q.told.Reset(turnsTold)
+		return
+	}
+	q.alone(true)
+	q.told = time.AfterFunc(turnsTold, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		switch {
+		case q.told == nil:
+		case len(q.waiting) > 0: // they see whether it is over
+			q.told.Reset(turnsTold)
+		default:
+			q.untellAlone()
+		}
+	})
+}
+
+// untellAlone ends that.
+func (q *turnQueue) untellAlone() {
+	if q.told != nil {
+		q.told.Stop()
+		q.told = nil
+		q.alone(false)
+	}
 }
 
 // answered takes in what the database said. An answer that took longer than turnsPatience counts as
@@ -368,7 +404,7 @@ func (q *turnQueue) answered(ctx context.Context, r fleet.TurnRequest, grant fle
 	}
 	if q.down {
 		q.down, q.wideUntil = false, now.Add(turnsReturn)
-		q.alone(false)
+		q.untellAlone()
 		q.logger.InfoContext(ctx, "the database hands out turns to call again")
 	}
 	if r.Count > 0 {
@@ -419,7 +455,7 @@ func (q *turnQueue) pacing() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.forget()
-	if q.down {
+	if q.told != nil || q.down && len(q.waiting) > 0 {
 		return fmt.Sprintf("one call each %s by this process alone, a quarter of the limit: the database hands out no turns", turnsShare*q.spacing)
 	}
 	text := fmt.Sprintf("one call each %s at most, of all control planes together", q.spacing)

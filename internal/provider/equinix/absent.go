@@ -3,6 +3,7 @@ package equinix
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -24,21 +25,39 @@ const projectListLimit = 10 * time.Minute
 // next question about the device.
 const projectListWait = 10 * time.Second
 
+// projectListTells is how long such a list is evidence after its end. It answers all who ask
+// about a device in that time: if the first answer used it up, whoever asks most often would have
+// every list, and nobody else an answer. It is longer than the updater takes to ask about the same
+// device again, where many are missing and several processes take turns.
+const projectListTells = 24 * time.Hour
+
+// refusalKept is how long a refusal is remembered that nobody has met again.
+const refusalKept = 7 * 24 * time.Hour
+
 // absentMemo knows which devices the API refuses to show, and what the newest whole list has that
 // was made for them. The list is the evidence; without the memo, it would be made for each of them.
 type absentMemo struct {
 	mu sync.Mutex
-	// lists counts the lists that were begun. refused is how many there were when the API first
-	// refused to show a device that it has not shown since.
+	// lists counts the lists that were begun. refused has the devices that the API has refused to
+	// show, and not shown since.
 	lists   int
-	refused map[string]int
+	refused map[string]hidden
 	// listing: a list is under way. done is closed when the newest one has ended, which was at ended.
 	listing bool
 	done    chan struct{}
 	ended   time.Time
-	// devices are those that the newest whole list has, which was the one of that number.
-	devices map[string]bool
-	whole   int
+	// devices are those that the newest whole list has, which was the one of that number, and had
+	// ended at wholeEnded.
+	devices    map[string]bool
+	whole      int
+	wholeEnded time.Time
+}
+
+// hidden is a device that the API refuses to show: how many lists had been begun when it first
+// did, and when it last did.
+type hidden struct {
+	since int
+	last  time.Time
 }
 
 // refuses notes that the API refuses to show a device, and returns how many lists had been begun
@@ -46,12 +65,13 @@ type absentMemo struct {
 func (m *absentMemo) refuses(id string) (since int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since, before := m.refused[id]
+	r, before := m.refused[id]
 	if !before {
-		since = m.lists
-		m.refused[id] = since
+		r.since = m.lists
 	}
-	return since
+	r.last = time.Now()
+	m.refused[id] = r
+	return r.since
 }
 
 // answered notes that the API has said of a device what it is, or that it is not there.
@@ -59,6 +79,20 @@ func (m *absentMemo) answered(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.refused, id)
+}
+
+// listed notes that a list has a device: a list from before that lacks it is no evidence any more.
+func (m *absentMemo) listed(devices []deviceRow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.refused) == 0 {
+		return
+	}
+	for _, device := range devices {
+		if id := strings.ToLower(device.id); !m.devices[id] {
+			delete(m.refused, id)
+		}
+	}
 }
 
 // list returns what is closed when the newest list has ended; nil where that is under way and was
@@ -88,19 +122,20 @@ func (m *absentMemo) list(ctx context.Context, since int, read func(context.Cont
 func (m *absentMemo) end(devices map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if devices != nil {
-		m.devices, m.whole = devices, m.lists
-	}
 	m.listing, m.ended = false, time.Now()
+	if devices != nil {
+		m.devices, m.whole, m.wholeEnded = devices, m.lists, m.ended
+	}
+	maps.DeleteFunc(m.refused, func(_ string, r hidden) bool { return time.Since(r.last) > refusalKept })
 	close(m.done)
 }
 
-// lacks reports whether the newest whole list was begun later than so many others, and does not
-// have the device.
+// lacks reports whether the newest whole list was begun later than so many others, is not too old
+// to tell, and does not have the device.
 func (m *absentMemo) lacks(id string, since int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.whole > since && !m.devices[id]
+	return m.whole > since && time.Since(m.wholeEnded) < projectListTells && !m.devices[id]
 }
 
 // has reports whether the API refuses to show a device that the newest whole list has, which was
@@ -109,8 +144,8 @@ func (m *absentMemo) has(id string) bool {
 	id = strings.ToLower(id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since, refused := m.refused[id]
-	return refused && m.whole > since && m.devices[id]
+	r, refused := m.refused[id]
+	return refused && m.whole > r.since && m.devices[id]
 }
 
 // judge returns what the failure of a question about a device means. The API refuses to show a
@@ -139,7 +174,6 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 			return failure
 		}
 	}
-	p.absent.answered(id)
 	return fleet.Errorf(fleet.KindNotFound, "project %s does not have device %s: the list of its devices lacks it, and %w", p.config.Project, id, failure)
 }
 

@@ -151,6 +151,90 @@ func TestOneListTellsOfAllThatWereRefused(t *testing.T) {
 	})
 }
 
+// TestAListAnswersAllWhoAsk: one that asks every second does not use up each list before one that
+// asks seldom; and a list is no evidence for ever.
+func TestAListAnswersAllWhoAsk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := new(refuser)
+		p, err := New(testConfig(t, "http://api.localhost/metal/v1"), provider.Options{HTTP: api, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() {
+			t.Helper()
+			if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != fleet.KindNotFound {
+				t.Errorf("after %d lists: %v (%s)", api.lists, err, fleet.KindOf(err))
+			}
+		}
+		for range 2 * projectListAge / time.Second {
+			ask()
+			time.Sleep(time.Second)
+		}
+		if api.lists != 1 {
+			t.Errorf("%d lists were made", api.lists)
+		}
+		time.Sleep(projectListTells)
+		ask()
+		if api.lists != 2 {
+			t.Errorf("later, %d lists were made", api.lists)
+		}
+		for n := range 10 { // others, until nobody has asked about it for so long
+			time.Sleep(refusalKept / 5)
+			_, _ = p.Get(t.Context(), fleet.ProviderID(fmt.Sprintf("%s%02d", device1[:34], 10+n)))
+		}
+		if _, kept := p.absent.refused[device1]; kept || len(p.absent.refused) > 6 {
+			t.Errorf("refusals of %d devices are kept", len(p.absent.refused))
+		}
+	})
+}
+
+// TestDevicesThatAreAskedForInTurn: the updater asks about some of those that are missing in each
+// pass. All are known to be gone when it has come by twice, however many there are.
+func TestDevicesThatAreAskedForInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := new(refuser)
+		p, err := New(testConfig(t, "http://api.localhost/metal/v1"), provider.Options{HTTP: api, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const devices, asks = 90, 18
+		gone := make(map[int]bool)
+		for pass := range 2 * devices / asks {
+			for n := range asks {
+				n += pass % (devices / asks) * asks
+				_, err := p.Get(t.Context(), fleet.ProviderID(fmt.Sprintf("%s%02d", device1[:34], n)))
+				gone[n] = gone[n] || fleet.KindOf(err) == fleet.KindNotFound
+			}
+			time.Sleep(30 * time.Minute)
+		}
+		for n := range devices {
+			if !gone[n] {
+				t.Errorf("device %d is not gone after two rounds and %d lists", n, api.lists)
+			}
+		}
+	})
+}
+
+// TestADeviceThatIsListedAgain: a list that lacked it says nothing of it any more.
+func TestADeviceThatIsListedAgain(t *testing.T) {
+	t.Parallel()
+	p, api := newScripted(t)
+	refused := answer{status: 403, body: errorsBody("You are not authorized to view this device")}
+	api.on(getDevice, refused)
+	api.on(listDevices, rows("devices", 1, 1, 0), rows("devices", 1, 1, 1, deviceJSON(nil)), refused)
+	if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != fleet.KindNotFound {
+		t.Errorf("the list lacks it: %v", err)
+	}
+	if entries, err := p.ListMachines(t.Context()); err != nil || len(entries) != 1 {
+		t.Errorf("%d are listed, %v", len(entries), err)
+	}
+	if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != fleet.KindForbidden {
+		t.Errorf("a later list has it: %v", err)
+	}
+}
+
 // slow is an API that shows no device. A list of them has so many pages that no question waits for
 // its end. Each is read twice, and the third reading fails.
 type slow struct{ gets, lists, pages int }

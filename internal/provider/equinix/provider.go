@@ -90,7 +90,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	p := &Provider{
 		config: config, logger: options.Log(),
 		base: strings.TrimRight(config.APIURL, "/") + "/", // packngo resolves against it
-		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{refused: make(map[string]int)},
+		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{refused: make(map[string]hidden)},
 	}
 	p.limit.host = host(p.base)
 	p.limit.of(token)
@@ -129,6 +129,7 @@ func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.absent.listed(devices)
 	return provider.Machines(merge(devices, nil)), nil
 }
 

@@ -193,7 +193,11 @@ func (a *API) start(id string) {
 
 // until waits for an instant, and reports whether it came before ctx ended.
 func until(ctx context.Context, at time.Time) bool {
-	timer := time.NewTimer(time.Until(at))
+	wait := time.Until(at)
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
