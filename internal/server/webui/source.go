@@ -2,7 +2,6 @@ package webui
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -22,16 +21,16 @@ type source struct {
 
 func newSource(client fleetv1connect.FleetServiceClient, opts live.Options) *source {
 	s := &source{client: client}
-	s.summary = live.NewQuestion(opts.Interval, opts.Timeout, summarize(client))
-	s.providers = live.NewQuestion(opts.Interval, opts.Timeout, func(ctx context.Context) ([]*fleetv1.Provider, error) {
+	s.summary = live.NewQuestion(opts, opts.Interval, summarize(client))
+	s.providers = live.NewQuestion(opts, opts.Interval, func(ctx context.Context) ([]*fleetv1.Provider, error) {
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
 		return response.GetProviders(), err
 	})
-	s.sessions = live.NewQuestion(opts.Interval, opts.Timeout, func(ctx context.Context) ([]*fleetv1.Session, error) {
+	s.sessions = live.NewQuestion(opts, opts.Interval, func(ctx context.Context) ([]*fleetv1.Session, error) {
 		response, err := client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
 		return response.GetSessions(), err
 	}).Costly()
-	s.version = live.NewQuestion(time.Minute, opts.Timeout, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
+	s.version = live.NewQuestion(opts, time.Minute, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
 		return client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
 	})
 	return s
@@ -50,7 +49,7 @@ func summarize(client fleetv1connect.FleetServiceClient) func(ctx context.Contex
 		start := time.Now()
 		ask := !start.Before(next)
 		response, err := client.GetSummary(ctx, &fleetv1.GetSummaryRequest{Phases: ask})
-		if ask && !errors.Is(ctx.Err(), context.Canceled) {
+		if ask {
 			next = time.Now().Add(max(phaseInterval, live.CostlyShare*time.Since(start)))
 		}
 		if err != nil {

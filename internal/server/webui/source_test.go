@@ -106,7 +106,7 @@ func TestACheapListBesideWhatIsSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stub := smallFleet()
-		v := watch(t, New(slowSummaries{inBubble(stub)}, Options{}), "/live/machines?label=role")
+		v := watch(t, New(slowSummaries{inBubble(stub)}, Options{Stopped: t.Context().Done()}), "/live/machines?label=role")
 		defer v.leave()
 		pass(time.Minute)
 		if n := stub.count("ListMachines"); n < 10 {
@@ -138,7 +138,7 @@ func TestCostlyLists(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				stub := smallFleet()
-				v := watch(t, New(slowLists{inBubble(stub)}, Options{}), "/live/machines"+target)
+				v := watch(t, New(slowLists{inBubble(stub)}, Options{Stopped: t.Context().Done()}), "/live/machines"+target)
 				defer v.leave()
 				pass(time.Minute)
 				if n := stub.count("ListMachines"); n > most || n < most-2 {

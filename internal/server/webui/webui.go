@@ -15,8 +15,9 @@ import (
 type Options = live.Options
 
 // New returns the handler of the whole site, to be mounted at "/". It starts nothing: pollers run
-// only while somebody watches, and have ended when the last watching request has returned. Who may
-// read is the caller's to decide, for each request and for as long as it goes on.
+// only while somebody watches, and have ended when the last watching request has returned. What has
+// been asked by then goes on until its timeout, or Options.Stopped. Who may read is the caller's to
+// decide, for each request and for as long as it goes on.
 func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

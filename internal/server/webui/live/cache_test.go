@@ -39,11 +39,15 @@ func testOptions(log *strings.Builder) Options {
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := NewCache(testOptions(new(strings.Builder)))
-	busy := stubView{key: "busy"}.answers()
-	kept := c.question(busy)
+	look := func(key string) *entry {
+		e := c.enter(stubView{key: key}.answers())
+		c.leave(e)
+		return e
+	}
+	kept := look("busy")
 	for i := range 10 * maxCached {
-		c.question(stubView{key: fmt.Sprint(i)}.answers())
-		if c.question(busy) != kept {
+		look(fmt.Sprint(i))
+		if look("busy") != kept {
 			t.Fatal("the view that is looked at all the time gave way")
 		}
 		if len(c.entries) > maxCached {

@@ -9,9 +9,13 @@
 //   - A viewer is sent everything once, then only the fragments that changed. While nothing
 //     changes, a beat every ten seconds proves that the stream is alive.
 //   - When a view cannot be loaded, its last content stays, under a notice of the view's own.
-//   - Nothing runs beyond its viewers: the goroutine that loads a view has ended when the stream of
-//     its last viewer has returned.
-//   - What can pile up is bounded: viewers, views that are watched, and views that are remembered.
+//   - Nothing is begun beyond its viewers: the goroutine that loads a view again and again has
+//     ended when the stream of its last viewer has returned. A load that is under way when its
+//     caller leaves goes on for a timeout at most, or until the server has stopped. So those who
+//     leave before it ends, and come again, do not have it begun again. Two loads at most go on so;
+//     one more ends with its caller.
+//   - What can pile up is bounded: viewers, views that are watched, loads whose callers have left,
+//     and views that are remembered, besides those that are waited for.
 //     A viewer beyond the bounds is told to come again later, unless another caller has more than
 //     they would have: the oldest of those who have the most ends then.
 //   - A panic while a view is loaded is the failure of that view, and is logged.

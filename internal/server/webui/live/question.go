@@ -4,18 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
-// Question asks for a value and keeps the last answers. It is asked at most once an interval, by
-// one caller at a time; the others wait for that answer. A good answer stays while later attempts
-// fail.
+// Question asks for a value and keeps the last answers. It is asked at most once an interval, and
+// once at a time; whoever comes meanwhile waits for that answer, or leaves. It goes on when its
+// caller has left, until its timeout: who comes next has what it brings. Of questions that share
+// their places for that, one for which there is none left ends with its caller. A good answer stays
+// while later attempts fail.
 type Question[T any] struct {
 	ask     func(ctx context.Context) (T, error)
 	keep    time.Duration
-	timeout time.Duration
+	options Options
 	// cost is how much of the time that an answer took counts: see Costly. Nil: nothing.
 	cost func(value T, took time.Duration) time.Duration
+	// abandoned holds a token for each attempt that goes on without its caller.
+	abandoned chan struct{}
 
 	turn  chan struct{} // holds one token; whoever has it may ask, and write what follows
 	asked time.Time     // when the last attempt ended
@@ -41,9 +46,10 @@ type Answer[T any] struct {
 	Failing time.Time
 }
 
-// NewQuestion returns a question that is asked at most once per keep, and given up after timeout.
-func NewQuestion[T any](keep, timeout time.Duration, ask func(ctx context.Context) (T, error)) *Question[T] {
-	q := &Question[T]{ask: ask, keep: keep, timeout: timeout, turn: make(chan struct{}, 1)}
+// NewQuestion returns a question that is asked at most once per keep, and given up after the
+// timeout of the options.
+func NewQuestion[T any](options Options, keep time.Duration, ask func(ctx context.Context) (T, error)) *Question[T] {
+	q := &Question[T]{ask: ask, keep: keep, options: options, turn: make(chan struct{}, 1), abandoned: make(chan struct{}, 1)}
 	q.turn <- struct{}{}
 	return q
 }
@@ -58,49 +64,98 @@ func (q *Question[T]) Costly() *Question[T] {
 }
 
 // Answer returns the answer, at most `keep` old, or older where it is costly. Its error is that of
-// ctx alone; a failed attempt is in the answer.
+// ctx, or a panic of what was asked; a failed attempt is in the answer.
 func (q *Question[T]) Answer(ctx context.Context) (Answer[T], error) {
 	select {
 	case <-q.turn:
 	case <-ctx.Done():
 		return Answer[T]{}, context.Cause(ctx)
 	}
-	defer func() { q.turn <- struct{}{} }()
-	begin := time.Now()
-	if !q.asked.IsZero() && begin.Sub(q.asked) < q.stays {
+	if !q.asked.IsZero() && time.Since(q.asked) < q.stays {
+		defer func() { q.turn <- struct{}{} }()
 		return q.last, nil
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, q.timeout, errSlow)
+	var answer Answer[T]
+	ended := make(chan error, 1)
+	go func() {
+		defer func() { q.turn <- struct{}{} }()
+		ended <- Parallel(context.WithoutCancel(ctx), func(own context.Context) error {
+			q.attempt(own, ctx)
+			answer = q.last
+			return nil
+		})
+	}()
+	select {
+	case err := <-ended:
+		return answer, err
+	case <-ctx.Done():
+		return Answer[T]{}, context.Cause(ctx)
+	}
+}
+
+// underWay reports whether somebody has the turn, as while it is asked.
+func (q *Question[T]) underWay() bool { return len(q.turn) == 0 }
+
+// attempt asks, for a caller who may leave, and notes what that brings. Whoever calls it has the
+// turn.
+func (q *Question[T]) attempt(ctx, caller context.Context) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	limited, cancel := context.WithTimeoutCause(ctx, q.options.Timeout, errSlow)
 	defer cancel()
+	over := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { q.watch(caller, over, giveUp) })
+	defer watch.Wait()
+	defer close(over)
+	begin := time.Now()
 	value, err := q.ask(limited)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = fmt.Errorf("%w within %s", errSlow, q.timeout)
+	if err != nil && errors.Is(context.Cause(limited), errSlow) {
+		err = fmt.Errorf("%w within %s", errSlow, q.options.Timeout)
+	}
+	if err != nil && errors.Is(context.Cause(limited), errLeft) {
+		err = errLeft
 	}
 	ended, costly := time.Now(), time.Duration(0)
 	if q.cost != nil {
 		costly = CostlyShare * q.cost(value, ended.Sub(begin))
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		q.last = Answer[T]{Value: value, At: ended}
+	case costly == 0 && caller.Err() != nil: // nobody saw it fail, and to ask again costs nothing
+		return
+	default:
 		costly = min(costly, failedWait)
-	}
-	// A caller who left says nothing about whoever was asked. One who ran out of time does so of what
-	// is costly: it is not asked for again at once.
-	if ctx.Err() != nil && err != nil && (costly == 0 || errors.Is(ctx.Err(), context.Canceled)) {
-		return Answer[T]{}, context.Cause(ctx)
-	}
-	q.asked, q.stays = ended, max(q.keep, costly)
-	if err != nil {
 		q.last.Err = err
 		if q.last.Failing.IsZero() {
-			q.last.Failing = q.asked
+			q.last.Failing = ended
 		}
-		if ctx.Err() != nil {
-			return Answer[T]{}, context.Cause(ctx)
-		}
-		return q.last, nil
 	}
-	q.last = Answer[T]{Value: value, At: q.asked}
-	return q.last, nil
+	q.asked, q.stays = ended, max(q.keep, costly)
+}
+
+// watch gives an attempt up when its caller leaves and it has no place to go on in, or when the
+// server has stopped. It returns when the attempt is over.
+func (q *Question[T]) watch(caller context.Context, over <-chan struct{}, giveUp context.CancelCauseFunc) {
+	select {
+	case <-caller.Done():
+		select {
+		case q.abandoned <- struct{}{}:
+			defer func() { <-q.abandoned }()
+		default:
+			giveUp(errLeft)
+		}
+	case <-q.options.Stopped:
+		giveUp(nil)
+	case <-over:
+	}
+	select {
+	case <-q.options.Stopped:
+		giveUp(nil)
+		<-over
+	case <-over:
+	}
 }
 
 // Value is Answer where an older value is no use: a failed last attempt is the error.
@@ -116,4 +171,7 @@ func (q *Question[T]) Value(ctx context.Context) (T, error) {
 	return a.Value, nil
 }
 
-var errSlow = errors.New("no answer")
+var (
+	errSlow = errors.New("no answer")
+	errLeft = errors.New("it was given up, as whoever asked for it left, and others were under way")
+)

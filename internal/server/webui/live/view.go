@@ -31,13 +31,16 @@ type Content struct {
 	Cost time.Duration
 }
 
-// Options bound how often and for how long views are loaded. All but the last two are required.
+// Options bound how often and for how long views are loaded. The first three are required.
 type Options struct {
 	Logger *slog.Logger
 	// Interval is the shortest time between two loads of one view.
 	Interval time.Duration
 	// Timeout is how long one load may take.
 	Timeout time.Duration
+	// Stopped is closed when the server has stopped: what is asked still, for callers who have left,
+	// ends then. Nil: by the timeout alone.
+	Stopped <-chan struct{}
 	// Allowed says whether who made a request may still read. A stream asks it before each beat. Nil:
 	// they always may.
 	Allowed func(*http.Request) bool
