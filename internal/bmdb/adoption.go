@@ -50,8 +50,10 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 }
 
 // AdoptToken takes in a device that carries one of our tokens, as the machine that the token was
-// made for, under the same UUID. An intent that is still open is closed by it.
-func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided) Change {
+// made for, under the same UUID. An intent that is still open is closed by it. Where the intent had
+// been closed with nothing made, the machine is to run what is configured now, unless its intent
+// was opened after that configuration was read.
+func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityID, p fleet.Provided, configured Configured) Change {
 	return Change{
 		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
 			k, err := t.q.GetToken(ctx, string(token))
@@ -71,7 +73,7 @@ func AdoptToken(token fleet.Token, id fleet.ProviderID, capacity fleet.CapacityI
 			}
 			machine := fleet.MachineID(k.Machine)
 			c.touch(machine)
-			return t.adopt(ctx, c, adoption{machine: machine, id: id, capacity: capacity, provided: p, token: k})
+			return t.adopt(ctx, c, adoption{machine: machine, id: id, capacity: capacity, provided: p, token: k, configured: configured})
 		},
 	}
 }
@@ -118,7 +120,9 @@ type adoption struct {
 	id       fleet.ProviderID
 	capacity fleet.CapacityID
 	provided fleet.Provided
-	token    statement.Token // empty: none
+	// token is what it carries, with what is configured for machines that do; empty: none.
+	token      statement.Token
+	configured Configured
 	// installedBy is who says that an operating system runs there; empty: nobody does.
 	installedBy string
 }
@@ -132,6 +136,11 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 		}
 		if err := t.addMachines(ctx, c.work.Subject.Provider, 1); err != nil {
 			return err
+		}
+		if a.token.Token != "" && !a.configured.readBefore(a.token.OpenedAt) {
+			if err := t.wantAsConfigured(ctx, c, a.machine, a.configured); err != nil {
+				return err
+			}
 		}
 	case err != nil:
 		return err

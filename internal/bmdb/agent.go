@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // AgentIdentity is the agent that is in charge of a machine. What an agent says is fenced by it,
@@ -80,7 +81,7 @@ func (t *transaction) loadOf(ctx context.Context, a AgentIdentity) (*machineReco
 // FlushSeen. Idempotent.
 func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) error {
 	return db.fromAgent(ctx, "agent spoke", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		seen, now := m.record.AgentSeen, t.Now()
+		seen, now := m.record.AgentSeen, heardAt(m.record, a, bootID, t.Now())
 		first := seen == nil || seen.TakeoverGeneration != a.TakeoverGeneration
 		switch {
 		case first:
@@ -117,6 +118,20 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		}
 		return true, nil
 	})
+}
+
+// heardAt returns when an agent was heard that is heard now. The times of two processes differ by
+// as long as one took to ask the server: an agent is not heard before it was started, nor before
+// the step of recovery that it shows to have helped.
+func heardAt(before fleet.Record, a AgentIdentity, bootID string, now time.Time) time.Time {
+	since := before.AgentStarted.At
+	if step := before.Repair; step != nil && step.At.After(since) && helped(before, a, bootID) {
+		since = step.At
+	}
+	if since.After(now) {
+		return since
+	}
+	return now
 }
 
 // Seen is one agent that was heard again.
@@ -266,10 +281,17 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 		now := t.Now()
 		l := statement.SetListenerParams{
 			UpSince: micros(now), ValidUntil: micros(now.Add(3 * interval)), Promised: promised.Microseconds(), PromisedUntil: was.PromisedUntil,
+			ListenedSince: was.ListenedSince, ListenedUntil: was.ListenedUntil,
 		}
 		if was.ValidUntil >= micros(now) {
 			l.UpSince = was.UpSince
 			l.ValidUntil = max(l.ValidUntil, was.ValidUntil)
+		} else {
+			env, err := t.environment(ctx)
+			if err != nil {
+				return err
+			}
+			l.ListenedSince, l.ListenedUntil = listened(was, lifecycle.LongestSilence(env))
 		}
 		less := max(l.Promised, was.PromisedLess) // of every listener, not only of this one
 		switch {
@@ -289,6 +311,19 @@ func (db *DB) ListenerAlive(ctx context.Context, interval, promised time.Duratio
 	})
 }
 
+// listened returns the newest time in which a listener was up for at least that long, when it is
+// not any more. Where it had no room in the end, that time ends with the room.
+func listened(was statement.LockListenerRow, least time.Duration) (since, until int64) {
+	until = was.ValidUntil
+	if was.FullUntil > until {
+		until = min(until, was.FullSince)
+	}
+	if until-was.UpSince < least.Microseconds() {
+		return was.ListenedSince, was.ListenedUntil
+	}
+	return was.UpSince, until
+}
+
 // ListenerFull says that an agent listener has no room for agents, or that agents refuse it. Until
 // so long from now no silence is declared: whoever did not get through, to whichever listener, must
 // have called again by then. While the next call comes before the end of the last one, it is one
@@ -300,7 +335,10 @@ func (db *DB) ListenerFull(ctx context.Context, lasting time.Duration) error {
 			return err
 		}
 		now := t.Now()
-		full := statement.SetListenerFullParams{FullSince: micros(now), FullUntil: micros(now.Add(lasting))}
+		full := statement.SetListenerFullParams{FullSince: micros(now), FullUntil: micros(now.Add(lasting)), ValidUntil: was.ValidUntil}
+		if was.FullUntil < micros(now) && was.ValidUntil < micros(now) && was.FullUntil > was.ValidUntil {
+			full.ValidUntil = min(was.ValidUntil, was.FullSince) // so that listened leaves it out
+		}
 		if was.FullUntil >= micros(now) {
 			full.FullSince = was.FullSince
 			full.FullUntil = max(full.FullUntil, was.FullUntil)

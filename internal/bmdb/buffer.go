@@ -82,7 +82,8 @@ func (b *buffer) backoff(subject string, process fleet.Process, w fleet.BackoffS
 	b.subjects[subject] = true
 	b.putBackoff = append(b.putBackoff, statement.PutBackoffParams{
 		Subject: subject, Process: string(process), NotBefore: micros(w.NotBefore), Lasts: w.Interval.Microseconds(), Cause: w.Cause,
-		Failures: int64(w.Failures), UnansweredSince: micros(w.UnansweredSince), Answered: bit(w.Answered) + bit(w.Refused), Since: micros(w.Since),
+		Failures: int64(w.Failures), UnansweredSince: micros(w.UnansweredSince), UnansweredAt: micros(w.UnansweredAt),
+		Answered: bit(w.Answered) + bit(w.Refused) + bit(w.OtherKey), Since: micros(w.Since),
 	})
 }
 

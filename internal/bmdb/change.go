@@ -94,7 +94,7 @@ func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided)
 		machines: []fleet.MachineID{machine},
 		concerns: func(ctx context.Context, t *transaction, _ *Work, l *locks) error {
 			m, err := t.row(ctx, machine)
-			if err == nil && lifecycle.MayChange(providedOfMachine(m)) != lifecycle.MayChange(&p) {
+			if err == nil && changesPace(providedOfMachine(m), &p) {
 				l.providers = append(l.providers, fleet.ProviderName(m.Provider))
 			}
 			if fleet.KindOf(err) == fleet.KindNotFound {
@@ -106,6 +106,13 @@ func SetProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.Provided)
 			return t.setProvided(ctx, c, machine, id, p)
 		},
 	}
+}
+
+// changesPace says whether a provider may have to be asked at another pace for what it says now.
+// A machine that has been off for long has settled, and no longer when it is something else.
+func changesPace(was, is *fleet.Provided) bool {
+	may := lifecycle.MayChange(is)
+	return may != lifecycle.MayChange(was) || may && was.Status != is.Status
 }
 
 // setProvided writes what a provider says of a machine whose row is locked, if it is anything new.
@@ -142,7 +149,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.
 		return nil
 	}
 	c.touch(machine)
-	if lifecycle.MayChange(was) != lifecycle.MayChange(&p) { // the provider is asked at another pace
+	if changesPace(was, &p) {
 		c.touched = append(c.touched, fleet.Subject{Provider: fleet.ProviderName(m.Provider)})
 	}
 	if was != nil && was.Status != p.Status {
@@ -163,8 +170,8 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.
 	if was == nil || was.Status != p.Status {
 		c.record(t, machine, fleet.EventProviderStatus, p.Says())
 	}
-	// An agent start waits long where the provider does not have the machine.
-	if was != nil && was.Status == fleet.ProviderStatusGone && p.Status != fleet.ProviderStatusGone {
+	// An agent start waits long where the provider does not have the machine, or says that it is off.
+	if was != nil && was.Status != p.Status && (was.Status == fleet.ProviderStatusGone || p.Status == fleet.ProviderStatusActive) {
 		t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
 	}
 	return nil

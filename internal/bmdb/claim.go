@@ -327,8 +327,7 @@ func (c *claiming) roomForFailing() int { return c.request.Limit - c.request.Kep
 
 // failing reports whether the process failed at a machine, and has not succeeded since.
 func failing(record *fleet.Record, process fleet.Process) bool {
-	_, failed := record.Backoffs[process]
-	return failed
+	return record.Backoffs[process].Cause != ""
 }
 
 // claimProviders is claimMachines for work on providers.

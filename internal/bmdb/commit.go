@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 const (
@@ -235,9 +236,9 @@ func (t *transaction) endWork(c *commit) {
 	backoffs := c.backoffs()
 	was, backed := backoffs[w.Process]
 	switch {
-	case e.failure != nil:
+	case e.failure != nil && !c.overtaken():
 		h.retryAt = t.backOff(backoffs, w.Subject, w.Process, *e.failure, e.jitter)
-	case e.event == fleet.EventFinished && backed:
+	case backed && (e.failure != nil || e.event == fleet.EventFinished):
 		delete(backoffs, w.Process)
 		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
 	}
@@ -246,6 +247,12 @@ func (t *transaction) endWork(c *commit) {
 		return
 	}
 	t.end(w.Subject, c.lane, h)
+}
+
+// overtaken reports whether the agent that was to be started again was heard since that was begun.
+// Then the failure says nothing of what comes after it: see forgetFailures.
+func (c *commit) overtaken() bool {
+	return c.work.Process == fleet.ProcessAgentStart && c.machine != nil && lifecycle.HeardSince(c.machine.record, instant(c.work.since))
 }
 
 func (c *commit) backoffs() map[fleet.Process]fleet.BackoffState {
@@ -273,7 +280,8 @@ func (t *transaction) backOff(
 		next.Since = t.Now()
 	}
 	heard := was.Heard(f.Answer, t.Now())
-	next.UnansweredSince, next.Answered, next.Refused = heard.UnansweredSince, heard.Answered, heard.Refused
+	next.UnansweredSince, next.UnansweredAt = heard.UnansweredSince, heard.UnansweredAt
+	next.Answered, next.Refused, next.OtherKey = heard.Answered, heard.Refused, heard.OtherKey
 	backoffs[process] = next
 	t.buffer.backoff(subjectKey(subject), process, next)
 	return next.NotBefore

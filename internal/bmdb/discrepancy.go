@@ -10,7 +10,8 @@ import (
 )
 
 // SetDiscrepancies replaces the discrepancies of the provider; Since stays for those that were
-// there.
+// there. None begins of a machine that is not there any more: it was forgotten after the pass had
+// looked, and the remedy would fail.
 func SetDiscrepancies(discrepancies []Discrepancy) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		return t.setDiscrepancies(ctx, c, discrepancies)
@@ -33,6 +34,14 @@ func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepan
 		delete(old, d.identity())
 		if there && was.Evidence == d.Evidence && was.Remedy == d.Remedy {
 			continue
+		}
+		if !there && d.Machine != "" {
+			switch _, err := t.row(ctx, d.Machine); {
+			case fleet.KindOf(err) == fleet.KindNotFound:
+				continue
+			case err != nil:
+				return err
+			}
 		}
 		err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
 			Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),

@@ -64,7 +64,7 @@ func (t *transaction) happens(what Happening, cause string) {
 func (t *transaction) installFailed(before fleet.Record, r fleet.InstallReport, actor string) {
 	cause := FailedReported
 	switch {
-	case r.OK:
+	case r.OK, reported(before, r): // which counts already
 		return
 	case calledOff(before, r.Generation):
 		cause = FailedCalledOff

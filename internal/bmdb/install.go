@@ -191,7 +191,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 	if err != nil {
 		return nil, err
 	}
-	err = t.q.PutInstallDeadline(ctx, statement.PutInstallDeadlineParams{Machine: string(id), At: micros(t.Now().Add(order.Timeout))})
+	err = t.q.PutInstallDeadline(ctx, statement.PutInstallDeadlineParams{Machine: string(id), At: micros(t.Now().Add(t.env.Policy.ReportWithin()))})
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
 	machine := m.record.ID
 	t.installFailed(m.record, r, actor)
-	if r.Untouched() && touchedBefore(m.record) {
+	if r.Untouched() && touchedBefore(m.record, r) {
 		r.Disk = fleet.DiskUnknown
 	}
 	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
@@ -231,17 +231,8 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 	return nil
 }
 
-// touchedBefore says whether an attempt that was reported before may have written a disk since the
-// installed system came up.
-func touchedBefore(r fleet.Record) bool {
-	was, up := r.InstallReport, r.Installed
-	if was == nil || up != nil && up.Follows(was.Generation, was.Attempt) {
-		return false
-	}
-	return !was.Untouched()
-}
-
-// failInstall writes a failed attempt and its backoff; none where the install is not wanted.
+// failInstall writes a failed attempt and its backoff; none where the install is not wanted. An
+// attempt that was concluded to have failed has its backoff, and now a cause.
 func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
 	if err := t.putReport(ctx, m, r, actor, warnings...); err != nil {
 		return err
@@ -250,14 +241,23 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 		t.resetInstall(m.record.ID)
 		return nil
 	}
+	if reported(m.record, r) {
+		if b, ok := m.record.Backoffs[fleet.ProcessInstall]; ok {
+			b.Cause = r.Error
+			m.record.Backoffs[fleet.ProcessInstall] = b
+			t.buffer.backoff(machineSubject(m.record.ID), fleet.ProcessInstall, b)
+		}
+		return nil
+	}
 	failure := Failure{Cause: r.Error, Backoff: t.env.Policy.InstallRetry}
 	t.backOff(m.record.Backoffs, fleet.Subject{Machine: m.record.ID}, fleet.ProcessInstall, failure, 0)
 	return nil
 }
 
 // RecordInstallReport stores how an attempt ended, as the agent says. At is set by the transaction.
-// Warnings are for history alone. Idempotent. A report of an attempt that is not the newest is
-// history already and is accepted without effect; KindConflict for one that was never handed out.
+// Warnings are for history alone. Idempotent. It replaces what was only concluded of the attempt. A
+// report of an attempt that is not the newest is history already and is accepted without effect;
+// KindConflict for one that was never handed out.
 func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport, warnings ...string) error {
 	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		newest := m.record.InstallAttempt
@@ -268,9 +268,7 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		case r.Generation != newest.Generation || r.Attempt != newest.Attempt:
 			return false, nil
 		}
-		// A report of success outdoes a failure that was only concluded from silence; nothing else
-		// replaces a report.
-		if was := m.record.InstallReport; was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt && (was.OK || !r.OK) {
+		if reported(m.record, r) && !outdone(m.record, r) {
 			return false, nil
 		}
 		if !r.OK && r.HeldGeneration == 0 && !r.NotUnderstood {
@@ -431,6 +429,7 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 		}
 	}
 	t.resetInstall(machine)
+	t.forgetFailures(m.record)
 	t.recordEvent(fleet.Subject{Machine: machine}, seen.actor, fleet.ProcessInstall, fleet.EventInstalled,
 		fmt.Sprintf("install generation %d, attempt %d has come up%s", a.Generation, a.Attempt, seen.detail))
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -173,33 +174,53 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 	}, nil
 }
 
+// Configured is what a provider's configuration asks for on the machines that are created there.
+type Configured struct {
+	// Actor stands for the configuration.
+	Actor string
+	// Install is what they are to run; nil: nothing is asked for.
+	Install *fleet.InstallRequest
+	// ReadAt is the database time when the configuration was read; zero: now.
+	ReadAt time.Time
+}
+
+// readBefore reports whether the configuration was read before an instant.
+func (c Configured) readBefore(at int64) bool {
+	return !c.ReadAt.IsZero() && instant(at).After(c.ReadAt)
+}
+
 // InstallAsConfigured goes before CloseIntentProvided. The configuration may have changed since the
-// intent was opened: the machine is to run what it asks for now, nil for nothing, in place of what
-// it asked for then. The actor stands for the configuration; what a person has asked for or called
-// off stays. It changes nothing without an open intent, nor one that was opened by a configuration
-// that was read later than this one was (since; zero: now).
-func InstallAsConfigured(machine fleet.MachineID, actor string, install *fleet.InstallRequest, since time.Time) Change {
+// intent was opened: the machine is to run what it asks for now, in place of what it asked for
+// then. What a person has asked for or called off stays. It changes nothing without an open intent,
+// nor one that was opened by a configuration that was read later than this one was.
+func InstallAsConfigured(machine fleet.MachineID, configured Configured) Change {
 	return Change{
 		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
 			i, err := t.q.GetIntent(ctx, string(machine))
-			if absent(err) || err == nil && !since.IsZero() && instant(cmp.Or(i.ConfiguredAt, i.OpenedAt)).After(since) {
+			if absent(err) || err == nil && configured.readBefore(cmp.Or(i.ConfiguredAt, i.OpenedAt)) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			m, err := t.load(ctx, machine)
-			if err != nil {
-				return err
-			}
-			was := m.record.InstallRequest
-			if was == nil && install == nil || was != nil && (was.Generation != 1 || was.Actor != actor || calledOff(m.record, 1)) {
-				return nil
-			}
-			return t.installAsConfigured(ctx, c, m.record, install)
+			return t.wantAsConfigured(ctx, c, machine, configured)
 		},
 	}
+}
+
+// wantAsConfigured is for a machine on which no install can have begun.
+func (t *transaction) wantAsConfigured(ctx context.Context, c *commit, machine fleet.MachineID, configured Configured) error {
+	m, err := t.load(ctx, machine)
+	if err != nil {
+		return err
+	}
+	was := m.record.InstallRequest
+	if was == nil && configured.Install == nil ||
+		was != nil && (was.Generation != 1 || was.Actor != configured.Actor || calledOff(m.record, 1)) {
+		return nil
+	}
+	return t.installAsConfigured(ctx, c, m.record, configured.Install)
 }
 
 func (t *transaction) installAsConfigured(ctx context.Context, c *commit, r fleet.Record, install *fleet.InstallRequest) error {
@@ -404,10 +425,27 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 	}}
 }
 
+// UnusableNamed is how many entries that are left alone the result of a pass names. One more line
+// says how many more there are.
+const UnusableNamed = 100
+
 // SetPassResult sets what is shown of the provider's last pass: a clause, and then a line for each
-// entry of its list that is left alone.
+// entry of its list that is left alone, as far as to UnusableNamed.
 func SetPassResult(summary string) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		return t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: summary, Name: string(c.work.Subject.Provider)})
+	}}
+}
+
+// FailPass is SetPassResult of a pass that has failed before it knew which entries are left alone:
+// those of the pass before it still are.
+func FailPass(summary string) Change {
+	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
+		p, err := t.q.GetProvider(ctx, string(c.work.Subject.Provider))
+		if err != nil {
+			return err
+		}
+		_, entries, _ := strings.Cut(p.PassResult, "\n")
+		return t.q.SetPassResult(ctx, statement.SetPassResultParams{Result: strings.TrimSuffix(summary+"\n"+entries, "\n"), Name: p.Name})
 	}}
 }

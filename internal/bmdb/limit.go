@@ -155,7 +155,7 @@ func (t *transaction) limitedHolders(ctx context.Context, provider fleet.Provide
 			if h.DueRecovery != 0 {
 				until = min(until, h.DueRecovery)
 			}
-			if until <= now || wasRefused(h, t.Now()) {
+			if until <= now {
 				continue
 			}
 			h.DeadlineAt, h.EndedAt = until, 0
@@ -163,12 +163,6 @@ func (t *transaction) limitedHolders(ctx context.Context, provider fleet.Provide
 		kept = append(kept, h)
 	}
 	return kept, nil
-}
-
-// wasRefused reports whether the newest step of a machine is a restart that the provider has
-// refused: it restarts nothing. The budget counts each other one, as long as its window lasts.
-func wasRefused(h statement.ListLimitedRow, now time.Time) bool {
-	return fleet.Rung(h.Rung).Restarts() && h.Spent == 0 && instant(h.StepAt).After(now.Add(-budgetWindow))
 }
 
 // stepEnds returns when the time of the newest step is over.

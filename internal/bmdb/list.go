@@ -46,17 +46,17 @@ type MachineRow struct {
 // MachineFilter selects a page of machines.
 type MachineFilter struct {
 	// Provider; empty: all.
-	Provider fleet.ProviderName
+	Provider fleet.ProviderName `json:"provider,omitempty"`
 	// States; empty: all.
-	States []fleet.State
+	States []fleet.State `json:"states,omitempty"`
 	// Locations; empty: all.
-	Locations []string
+	Locations []string `json:"locations,omitempty"`
 	// Labels, all of which must fit.
-	Labels []fleet.LabelSelector
+	Labels []fleet.LabelSelector `json:"labels,omitempty"`
 	// After is the ID of the last machine of the page before.
-	After fleet.MachineID
+	After fleet.MachineID `json:"after,omitempty"`
 	// Limit of the page; 0: 100.
-	Limit int
+	Limit int `json:"limit,omitempty"`
 }
 
 // unfit returns why the filter does not fit a machine that is in that state by now; nil: it fits.

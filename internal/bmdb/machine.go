@@ -141,7 +141,8 @@ func (t *transaction) row(ctx context.Context, id fleet.MachineID) (statement.Ma
 func backoffStateOf(b statement.Backoff) fleet.BackoffState {
 	return fleet.BackoffState{
 		NotBefore: instant(b.NotBefore), Interval: lasting(b.Lasts), Cause: b.Cause, Failures: int(b.Failures),
-		UnansweredSince: instant(b.UnansweredSince), Answered: b.Answered > 0, Refused: b.Answered > 1, Since: instant(b.Since),
+		Since: instant(b.Since), UnansweredSince: instant(b.UnansweredSince), UnansweredAt: instant(b.UnansweredAt),
+		Answered: b.Answered > 0, Refused: b.Answered > 1, OtherKey: b.Answered > 2,
 	}
 }
 

@@ -141,8 +141,9 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		retried = nil
 		for _, p := range slices.Sorted(maps.Keys(m.record.Backoffs)) {
-			if process == "" || p == process {
-				t.endBackoff(fleet.Subject{Machine: machine}, actor, p, m.record.Backoffs[p])
+			if m.record.Backoffs[p].Cause != "" && (process == "" || p == process) {
+				t.tryAgain(m.record, p)
+				t.backoffEnded(fleet.Subject{Machine: machine}, actor, p, m.record.Backoffs[p])
 				retried = append(retried, p)
 			}
 		}
@@ -151,9 +152,25 @@ func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, 
 	return retried, err
 }
 
-// endBackoff ends a backoff by a person's word.
-func (t *transaction) endBackoff(subject fleet.Subject, actor string, process fleet.Process, was fleet.BackoffState) {
-	t.buffer.resetBackoff(subjectKey(subject), process)
+// tryAgain ends backoffs of a machine by a person's word. A host whose agent is silent, and that
+// has refused the start of another one, may let us in now: its silence counts from this instant, so
+// that recovery does not restart the machine before an agent was started. A row without a cause
+// keeps that until the next start has ended.
+func (t *transaction) tryAgain(r fleet.Record, processes ...fleet.Process) {
+	for _, process := range processes {
+		b, waits := r.Backoffs[process]
+		switch {
+		case process == fleet.ProcessAgentStart && b.Refused && lifecycle.HasAgent(r):
+			t.buffer.backoff(machineSubject(r.ID), process, fleet.BackoffState{NotBefore: t.Now(), UnansweredSince: t.Now()})
+		case waits && b.Cause == "": // a person has said so before
+		default:
+			t.buffer.resetBackoff(machineSubject(r.ID), process)
+		}
+	}
+}
+
+// backoffEnded tells history of a backoff that a person has ended.
+func (t *transaction) backoffEnded(subject fleet.Subject, actor string, process fleet.Process, was fleet.BackoffState) {
 	t.recordEvent(subject, actor, process, fleet.EventRetryRequested, "the backoff was ended; it was for: "+was.Cause)
 }
 
@@ -192,7 +209,7 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 		if open := m.record.OpenOperation(); open != nil && open.Operation.GivesBack() && lifecycle.Listed(m.record) {
 			waits = append(waits, fleet.ProcessOperation) // a host of a list is asked to stop our agent
 		}
-		t.buffer.resetBackoff(machineSubject(machine), waits...)
+		t.tryAgain(m.record, waits...)
 		t.recordEvent(fleet.Subject{Machine: machine}, actor, "", fleet.EventHostKeyAccepted, fingerprint+"; "+reason)
 		return true, nil
 	})
@@ -217,9 +234,9 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 }
 
 // forgetFailures ends the backoffs of agent starts and of recovery. What has failed before somebody
-// was at the machine, or before its agent was heard again, says nothing of what comes after: while
-// it counts, the next start waits, and recovery restarts the machine as one whose agent cannot be
-// started.
+// was at the machine, its agent was heard again, or a system came up, says nothing of what follows:
+// while it counts, the next start waits, and recovery restarts the machine as one whose agent
+// cannot be started.
 func (t *transaction) forgetFailures(r fleet.Record) {
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
 }

@@ -42,7 +42,7 @@ type PlanRequest struct {
 	Verb     fleet.Verb
 	Machines []fleet.MachineID
 	// Selector is what the machines were selected by, in a transaction before; a machine that does not
-	// fit it any more is refused. Its zero value fits all.
+	// fit it any more is refused, or skipped when the plan is carried out. Its zero value fits all.
 	Selector MachineFilter
 	Reason   string
 	// Until is when a maintenance ends by itself; nil: by a person's word.
@@ -60,6 +60,7 @@ type Plan struct {
 	Reason        string
 	Until         *time.Time
 	Install       *fleet.InstallRequest
+	Selector      MachineFilter
 	Machines      []PlannedMachine
 	// NeedsConfirmation: it destroys or interrupts something, or is about several machines, so that a
 	// person should look at it first.
@@ -101,10 +102,12 @@ type PlannedMachine struct {
 	Marked    int64                   `json:"marked,omitempty"`
 }
 
-// planBody is what the table keeps of a plan as JSON.
+// planBody is what the table keeps of a plan as JSON. An older version knows no selector: what it
+// made fits any machine, and it carries out what this one made without looking.
 type planBody struct {
 	Until    *time.Time            `json:"until,omitempty"`
 	Install  *fleet.InstallRequest `json:"install,omitempty"`
+	Selector MachineFilter         `json:"selector,omitzero"`
 	Machines []PlannedMachine      `json:"machines"`
 }
 
@@ -115,7 +118,8 @@ type Outcome string
 const (
 	// OutcomeDone: what was planned is done, or durably asked for.
 	OutcomeDone Outcome = "done"
-	// OutcomeSkipped: the machine is not any more what the plan was made for. Nothing was done.
+	// OutcomeSkipped: the machine is not any more what the plan was made for, or does not fit its
+	// selector. Nothing was done.
 	OutcomeSkipped Outcome = "skipped"
 	// OutcomeRefused: it cannot be done. Nothing was done.
 	OutcomeRefused Outcome = "refused"
@@ -142,7 +146,7 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 	}
 	p := Plan{
 		ID: strings.ToLower(rand.Text()[:planIDLength]), Actor: actor, Verb: request.Verb, Reason: request.Reason, Until: request.Until,
-		Install: request.Install,
+		Install: request.Install, Selector: request.Selector,
 	}
 	var refusal error
 	able := 0
@@ -160,7 +164,7 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 			if err != nil {
 				return err
 			}
-			if unfit := request.Selector.unfit(m.record, planned.State); unfit != nil {
+			if unfit := p.Selector.unfit(m.record, planned.State); unfit != nil {
 				refused, planned.Refused = unfit, unfit.Error()
 			}
 			if refused == nil {
@@ -179,7 +183,7 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 		p.ID = ""
 		return p, refusal
 	}
-	body, err := json.Marshal(planBody{Until: p.Until, Install: p.Install, Machines: p.Machines})
+	body, err := json.Marshal(planBody{Until: p.Until, Install: p.Install, Selector: p.Selector, Machines: p.Machines})
 	if err != nil {
 		return Plan{}, err
 	}
@@ -255,7 +259,7 @@ func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
 	}
 	p := Plan{
 		ID: row.ID, At: instant(row.At), ExpiresAt: instant(row.ExpiresAt), Actor: row.Actor, Verb: fleet.Verb(row.Verb), Reason: row.Reason,
-		Until: body.Until, Install: body.Install, Machines: body.Machines, ConfirmedAt: instantPointer(row.ConfirmedAt),
+		Until: body.Until, Install: body.Install, Selector: body.Selector, Machines: body.Machines, ConfirmedAt: instantPointer(row.ConfirmedAt),
 	}
 	p.NeedsConfirmation = p.needsConfirmation()
 	until := p.ExpiresAt
@@ -382,6 +386,10 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 		}
 		if planned.Refused != "" { // whoever confirmed it was shown that nothing is done
 			told(OutcomeRefused, planned.Refused)
+			return nil
+		}
+		if unfit := p.Selector.unfit(m.record, now.State); unfit != nil {
+			told(OutcomeSkipped, unfit.Error())
 			return nil
 		}
 		return t.apply(ctx, actor, p, m, now.Does, &outcome)

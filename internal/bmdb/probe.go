@@ -52,8 +52,9 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 	}
 	next := nextProbe(was, f, t.Now())
 	if awaited && !f.Answered && was != nil && !was.Answered() {
-		if gap, longest := next.At.Sub(was.At), longestGap(t.env.Policy); gap > longest {
-			next.UnansweredSince = next.UnansweredSince.Add(gap - longest/5)
+		if longest := longestGap(t.env.Policy); next.At.Sub(was.At) > longest {
+			asked := min(was.At.Sub(next.UnansweredSince), was.At.Sub(lifecycle.OughtToAnswer(r, *t.env, t.Now())))
+			next.UnansweredSince = next.At.Add(-max(0, asked) - longest/5)
 		}
 	}
 	next.Epoch, next.Session = c.work.Epoch, c.work.Session
@@ -110,7 +111,8 @@ func probeBefore(r fleet.Record, f ProbeResult) *fleet.Probe {
 // longestGap is how long nobody may have asked a system that is to come up, for all of that time to
 // count as time without an answer. It may have come up meanwhile, and the first answer that is
 // missing after an outage of ours may be missing because of that. A fifth of it counts of a longer
-// gap, so that a system that is seldom asked, behind many others, comes to its turn, too.
+// gap, so that a system that is seldom asked, behind many others, comes to its turn, too. So does
+// the time before the gap, from when on it ought to have answered.
 func longestGap(policy fleet.Policy) time.Duration {
 	return max(3*policy.ProbeInterval, policy.RecoveryStepTimeout/2)
 }

@@ -245,7 +245,8 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		}
 		retried = slices.Sorted(maps.Keys(p.record.Backoffs))
 		for _, process := range retried { // I12
-			t.endBackoff(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
+			t.buffer.resetBackoff(subjectKey(fleet.Subject{Provider: name}), process)
+			t.backoffEnded(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
 		}
 		penalties, err := t.penalties(ctx, name)
 		if err != nil {

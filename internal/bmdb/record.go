@@ -121,6 +121,7 @@ func repairOfMachine(r statement.MachineRecord) *fleet.Repair {
 	repair := &fleet.Repair{
 		Since: instant(r.RepairSince), Rung: fleet.Rung(r.RepairRung), At: instant(r.RepairAt), Steps: make(map[fleet.Rung]int),
 		TakeoverGeneration: fleet.TakeoverGeneration(r.RepairTakeoverGeneration), BootID: r.RepairBootID,
+		Refused: r.RepairRefusedStep == r.RepairAt,
 	}
 	for rung, n := range map[fleet.Rung]int64{
 		fleet.RungAgentStart: r.RepairAgentStarts, fleet.RungReboot: r.RepairReboots, fleet.RungPowerCycle: r.RepairPowerCycles,

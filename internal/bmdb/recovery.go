@@ -23,6 +23,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
+		stop := fleet.RecoveryHold{Until: until, Actor: actor, Cause: fleet.StopAsked, Reason: reason}
 		if h := t.env.RecoveryHold; holds(h, t.Now()) {
 			switch {
 			case shortens(h.Until, until):
@@ -36,9 +37,13 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 			case anothers(h.Actor, actor) && !shortens(until, h.Until):
 				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
 			}
-			return t.holdRecovery(ctx, actor, until, withOthers(h, actor, reason))
+			stop.Reason = withOthers(h, actor, reason)
 		}
-		return t.holdRecovery(ctx, actor, until, reason)
+		// What is silent when that stop ends is a silence of its own.
+		if err := t.q.DeleteKnownSilence(ctx); err != nil {
+			return err
+		}
+		return t.holdRecovery(ctx, stop)
 	})
 }
 
@@ -77,19 +82,32 @@ func stopper(h *fleet.RecoveryHold) string {
 	return fleet.ShownActor(h.Actor) + " until " + fleet.Instant(*h.Until)
 }
 
-func (t *transaction) holdRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
-	err := t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason})
+func (t *transaction) holdRecovery(ctx context.Context, h fleet.RecoveryHold) error {
+	err := t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{
+		At: micros(t.Now()), Until: microsPointer(h.Until), Actor: h.Actor, Reason: h.Reason, Cause: string(h.Cause),
+	})
 	if err != nil {
 		return err
 	}
 	ends := "until somebody ends it"
-	if until != nil {
-		ends = "until " + fleet.Instant(*until)
+	if h.Until != nil {
+		ends = "until " + fleet.Instant(*h.Until)
 	}
-	if err := t.recordOfLine(ctx, actor, fleet.EventPaused, fmt.Sprintf("recovery, %s: %s", ends, reason)); err != nil {
+	if err := t.recordOfLine(ctx, h.Actor, fleet.EventPaused, fmt.Sprintf("recovery, %s: %s", ends, h.Reason)); err != nil {
 		return err
 	}
 	// It may be shorter than the one before.
+	return t.renumber(ctx)
+}
+
+// endHold lets recovery go on, which that actor has decided.
+func (t *transaction) endHold(ctx context.Context, actor, detail string) error {
+	if err := t.q.DeleteRecoveryHold(ctx); err != nil {
+		return err
+	}
+	if err := t.recordOfLine(ctx, actor, fleet.EventResumed, detail); err != nil {
+		return err
+	}
 	return t.renumber(ctx)
 }
 
@@ -121,25 +139,18 @@ func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 		if err != nil {
 			return err
 		}
+		known, err := t.silenceIsKnown(ctx)
+		if err != nil {
+			return err
+		}
+		if err := t.knowSilence(ctx, found.many(env.Policy) || known && !found.few(env.Policy)); err != nil {
+			return err
+		}
 		detail := "recovery"
 		if reason != "" {
 			detail += ": " + reason
 		}
-		if found.many(env.Policy) || env.RecoveryHold.Actor == actorBMDB && !found.few(env.Policy) {
-			// A stop of the BMDB's own that is over is what WatchSilence leaves alone.
-			err = t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{
-				At: micros(t.Now()), Until: micros(t.Now()), Actor: actorBMDB, Reason: detail,
-			})
-		} else {
-			err = t.q.DeleteRecoveryHold(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		if err := t.recordOfLine(ctx, actor, fleet.EventResumed, detail); err != nil {
-			return err
-		}
-		return t.renumber(ctx)
+		return t.endHold(ctx, actor, detail)
 	})
 }
 
@@ -148,51 +159,9 @@ func holds(h *fleet.RecoveryHold, at time.Time) bool {
 	return h != nil && (h.Until == nil || h.Until.After(at))
 }
 
-// faultIsOurs ends the reason of a stop that WatchSilence makes for a silence.
-const faultIsOurs = ": the fault is probably ours (listener, network, certificate, clock)"
-
-// haveTime ends the reason of the stop that follows it when most of the machines have been heard
-// again.
-const haveTime = "; the others were heard again, and these still have time"
-
-// SuspectsUs reports whether a stop was made because so many machines were silent at once that the
-// fault is probably ours.
-func SuspectsUs(h *fleet.RecoveryHold) bool {
-	return h != nil && h.Actor == actorBMDB && strings.HasSuffix(h.Reason, faultIsOurs)
-}
-
-// givesTime reports whether a stop is the one that follows such a stop.
-func givesTime(h *fleet.RecoveryHold) bool {
-	return h != nil && h.Actor == actorBMDB && strings.HasSuffix(h.Reason, haveTime)
-}
-
-// handover is how long before the end of another's stop the guard against a silence takes its
-// place. Recovery acts at the instant at which a stop ends, and the janitor may be late.
-const handover = time.Minute
-
-// guardsFrom says from when on the guard may stop recovery for a silence, beside the stop that
-// there is: it follows one that others have made. Its own is the memory of a silence that it knows,
-// or gives time to the last of one.
-func guardsFrom(h *fleet.RecoveryHold, now time.Time) (from time.Time, ok bool) {
-	switch {
-	case h == nil || givesTime(h):
-		return now, true
-	case h.Actor == actorBMDB || h.Until == nil || h.Until.After(now.Add(handover)):
-		return time.Time{}, false
-	}
-	return *h.Until, true
-}
-
-// follows reports whether the guard has just stopped recovery in the place of others, whose stop
-// would hold still. It lasts for longer than one that is made now.
-func follows(h *fleet.RecoveryHold, policy fleet.Policy, now time.Time) bool {
-	return SuspectsUs(h) && now.Sub(h.At) < handover && h.Until.Sub(now) > policy.SuspectFor
-}
-
 // refuseSpent fails where recovery is stopped because its budget is spent.
 func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) error {
-	h := env.RecoveryHold
-	if h.Actor != fleet.ActorPolicy && (h.Actor != actorBMDB || SuspectsUs(h)) {
+	if env.RecoveryHold.Cause != fleet.StopBudget {
 		return nil
 	}
 	until, err := t.budgetSpent(ctx, env.Policy)
@@ -253,86 +222,4 @@ func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) 
 
 func spent(policy fleet.Policy) string {
 	return fmt.Sprintf("recovery has restarted %d machines within an hour, which is what policy.recovery_per_hour allows", policy.RecoveryPerHour)
-}
-
-// WatchSilence stops recovery when so many machines are silent at once, or so many installed
-// systems do not come up, that the fault is probably ours: the listener, the network, a
-// certificate, the clock. It returns what it did in words; "" when it did nothing. Called by the
-// janitor.
-//
-// It stops recovery once for each silence. When the time of the stop is over and the machines are
-// silent still, recovery goes on. The silence is over when less than half as many machines are
-// silent: otherwise a number about the limit would stop recovery again and again. Until then the
-// stop stays in the database, in the name of the BMDB, as the memory of the silence.
-//
-// When a silence ends before its stop does, the machines that are silent still have the time of a
-// step from then on. They may be on their way, behind the others: what has passed of their time,
-// has passed while nobody could be heard.
-//
-// A stop that others have made, and that ends, it follows in time: machines that fell silent
-// meanwhile may all be due for a step at that end. What they have asked for it does not cut short.
-//
-// It also stops recovery while the budget of recovery is spent. That stop is in the name of the
-// policy, or of the BMDB where it takes the place of the memory of a silence.
-func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
-	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
-		did = ""
-		if err := t.lockRecovery(ctx); err != nil {
-			return err
-		}
-		policy, hold := t.env.Policy, t.env.RecoveryHold
-		found, err := t.silence(ctx, *t.env)
-		if err != nil {
-			return err
-		}
-		if hold != nil && hold.Actor != actorBMDB && !holds(hold, t.Now()) {
-			hold = nil // a person's or the policy's, which is over
-		}
-		from, guards := guardsFrom(hold, t.Now())
-		switch {
-		case found.many(policy) && guards:
-			until := from.Add(policy.SuspectFor)
-			did = found.String() + faultIsOurs
-			return t.holdRecovery(ctx, actorBMDB, &until, did)
-		case follows(hold, policy, t.Now()):
-			return nil
-		case found.few(policy) && found.any() && holds(hold, t.Now()) && SuspectsUs(hold):
-			until := t.Now().Add(policy.RecoveryStepTimeout)
-			did = found.String() + haveTime
-			return t.holdRecovery(ctx, actorBMDB, &until, did)
-		case found.any() && holds(hold, t.Now()) && givesTime(hold):
-			return nil
-		case found.few(policy) && hold != nil && hold.Actor == actorBMDB:
-			did = found.String() + ": recovery goes on"
-			if err := t.q.DeleteRecoveryHold(ctx); err != nil {
-				return err
-			}
-			if !holds(hold, t.Now()) {
-				return nil // it went on when the time was over
-			}
-			if err := t.recordOfLine(ctx, actorBMDB, fleet.EventResumed, "recovery: "+did); err != nil {
-				return err
-			}
-			return t.renumber(ctx)
-		case !holds(hold, t.Now()):
-			until, err := t.budgetSpent(ctx, policy)
-			if err != nil || until.IsZero() {
-				return err
-			}
-			if least := t.Now().Add(leastStop); until.Before(least) {
-				until = least
-			}
-			actor := fleet.ActorPolicy
-			if hold != nil { // the silence that the line was stopped for is still remembered
-				actor = actorBMDB
-			}
-			did = spent(policy)
-			return t.holdRecovery(ctx, actor, &until, did)
-		}
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
-	return did, nil
 }

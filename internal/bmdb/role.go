@@ -89,11 +89,19 @@ func (a attendance) servedUntil(role fleet.Role, provider fleet.ProviderName) in
 // unserved returns the roles of loops that somebody has, but nobody for that provider.
 func (a attendance) unserved(provider fleet.ProviderName) (unserved []fleet.Role) {
 	for _, role := range fleet.Roles() {
-		if role.AtProviders() && !a.early && a.until[role.Component()] >= a.since && a.servedUntil(role, provider) < a.since {
+		if role.AtProviders() && !a.early && a.held(role) && !a.serves(role, provider) {
 			unserved = append(unserved, role)
 		}
 	}
 	return unserved
+}
+
+// held reports whether somebody has the role, and serves whether for that provider. Who starts
+// together with this process may need a moment still.
+func (a attendance) held(role fleet.Role) bool { return a.until[role.Component()] >= a.since }
+
+func (a attendance) serves(role fleet.Role, provider fleet.ProviderName) bool {
+	return a.servedUntil(role, provider) >= a.since
 }
 
 // checkUnserved fails unless control planes are up, and none of them serves the provider in any

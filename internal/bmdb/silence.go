@@ -18,9 +18,11 @@ type silence struct {
 	// unanswered of them get their first one, and their host has not answered for so long that
 	// recovery is to restart it.
 	silent, unanswered, agents int64
-	// leftOut are machines for which recovery has no step (lifecycle.HasStep), or whose host refuses
-	// us (lifecycle.RefusesUs), and that have been silent for longer than a stop lasts. They are none
-	// of the former: they stay silent until a person acts, and would keep the next stop from coming.
+	// leftOut are machines for which recovery has no step (lifecycle.HasStep), whose host refuses us
+	// (lifecycle.RefusesUs), at which recovery has failed for longer than a stop lasts, or whose
+	// provider has nobody who takes steps there, and that have been silent for longer than a stop
+	// lasts. They are none of the former: they stay silent until a person acts, and would keep the
+	// next stop from coming.
 	leftOut int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing
@@ -74,9 +76,14 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 	if err != nil {
 		return silence{}, err
 	}
-	recovers := make(map[string]bool, len(providers))
+	parts, err := t.attendance(ctx)
+	if err != nil {
+		return silence{}, err
+	}
+	recovers, unserved := make(map[string]bool, len(providers)), make(map[string]bool)
 	for _, p := range providers {
-		recovers[p.Name] = lifecycle.HasStep(leversOf(p.Levers), env.Policy)
+		unserved[p.Name] = parts.held(fleet.RoleRecoverer) && !parts.serves(fleet.RoleRecoverer, fleet.ProviderName(p.Name))
+		recovers[p.Name] = lifecycle.HasStep(leversOf(p.Levers), env.Policy) && !unserved[p.Name]
 	}
 	unanswered, err := t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
 		Since: micros(t.Now().Add(-env.Policy.NeverSpokeAfter)), Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided),
@@ -101,9 +108,11 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 			if r.N == 0 {
 				continue
 			}
-			notUp, first, err := t.notUp(ctx, env, r.Provider, fleet.State(r.State))
-			if err != nil {
-				return silence{}, err
+			var notUp, first int64 // where nobody takes steps, those that are silent count as agents
+			if !unserved[r.Provider] {
+				if notUp, first, err = t.notUp(ctx, env, r.Provider, fleet.State(r.State)); err != nil {
+					return silence{}, err
+				}
 			}
 			if notUp > 0 && (oldest == 0 || first < oldest) {
 				oldest = first
@@ -140,8 +149,9 @@ func (t *transaction) notRestarted(ctx context.Context, provider string, state f
 		late, err := t.q.CountLate(ctx, statement.CountLateParams{Provider: provider, State: string(state), Before: micros(before)})
 		return late.N, err
 	}
-	return t.q.CountRefusing(ctx, statement.CountRefusingParams{
-		Provider: provider, State: string(state), Before: micros(before), Process: string(fleet.ProcessAgentStart),
+	return t.q.CountNotRestarted(ctx, statement.CountNotRestartedParams{
+		Provider: provider, State: string(state), Before: micros(before),
+		Recovery: string(fleet.ProcessRecovery), Process: string(fleet.ProcessAgentStart),
 	})
 }
 
@@ -154,8 +164,14 @@ func (t *transaction) notUp(ctx context.Context, env fleet.Environment, provider
 	}
 	boot := env.Policy.BootTimeout
 	since := t.Now().Add(-boot)
-	if env.ListenerUpSince.IsZero() || env.ListenerUpSince.After(since) || env.Restored != "" {
-		return 0, 0, nil // nobody listened in their time, or probes wait for an operator
+	if env.Restored != "" {
+		return 0, 0, nil // probes wait for an operator
+	}
+	if env.ListenerUpSince.IsZero() || env.ListenerUpSince.After(since) {
+		since = env.ListenedUntil.Add(-boot) // nobody has listened in the time of those that are younger
+		if since.Before(env.ListenedSince) {
+			return 0, 0, nil
+		}
 	}
 	if t.Now().Before(env.ListenerFullUntil) { // whose time has ended since may have found no room
 		if before := env.ListenerFullSince.Add(-boot); before.Before(since) {

@@ -201,7 +201,7 @@ func StepDone(rung fleet.Rung) Change {
 		}
 		done := *r.Repair
 		done.At = t.Now()
-		// It says that the step was not refused, and goes by that time.
+		// A version that knows no refused step takes a step without it for one.
 		err := t.q.DeleteRecoveryRestart(ctx, statement.DeleteRecoveryRestartParams{Machine: string(machine), At: micros(r.Repair.At)})
 		if err != nil {
 			return err
@@ -223,7 +223,12 @@ func RefuseStep(rung fleet.Rung, was BeforeStep, why string) Change {
 			return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
 		}
 		c.record(t, machine, fleet.EventRepairRefused, fmt.Sprintf("%s: %s", rung, why))
-		return t.hadNoEffect(ctx, c, *is, was)
+		if err := t.hadNoEffect(ctx, c, *is, was); err != nil {
+			return err
+		}
+		refused := *is
+		refused.Refused = true
+		return t.writeRepair(ctx, machine, refused)
 	}}
 }
 
@@ -294,11 +299,15 @@ func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung flee
 }
 
 func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
+	var refused int64
+	if r.Refused {
+		refused = micros(r.At)
+	}
 	return t.q.PutRepair(ctx, statement.PutRepairParams{
 		Machine: string(machine), Since: micros(r.Since), Rung: string(r.Rung), At: micros(r.At),
 		AgentStarts: int64(r.Steps[fleet.RungAgentStart]), Reboots: int64(r.Steps[fleet.RungReboot]),
 		PowerCycles: int64(r.Steps[fleet.RungPowerCycle]), Reinstalls: int64(r.Steps[fleet.RungReinstall]),
-		TakeoverGeneration: int64(r.TakeoverGeneration), BootID: r.BootID,
+		TakeoverGeneration: int64(r.TakeoverGeneration), BootID: r.BootID, RefusedStep: refused,
 	})
 }
 
@@ -322,10 +331,15 @@ func EndStep() Change {
 // heard is recovered for an agent that was just heard, if that ends the trouble. The agent from
 // before a restart does not.
 func (t *transaction) heard(ctx context.Context, before fleet.Record, a AgentIdentity, bootID string) error {
-	if !lifecycle.Helped(before, fleet.AgentSeen{TakeoverGeneration: a.TakeoverGeneration, BootID: bootID}) {
+	if !helped(before, a, bootID) {
 		return nil
 	}
 	return t.recovered(ctx, before, actorAgent, bootID)
+}
+
+// helped reports whether an agent that is heard now ends the trouble of the newest step.
+func helped(before fleet.Record, a AgentIdentity, bootID string) bool {
+	return lifecycle.Helped(before, fleet.AgentSeen{TakeoverGeneration: a.TakeoverGeneration, BootID: bootID})
 }
 
 // recovered tells the history of a machine that was being repaired, and whose agent or installed
@@ -343,7 +357,7 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor,
 		evidence = "a boot ID"
 	case bootID != r.BootID:
 		evidence = "another boot ID"
-	case r.Rung.Restarts():
+	case r.Rung.Restarts() && !r.Refused:
 		evidence = "the same boot ID, by a new agent: it has not been restarted yet"
 	}
 	helped := ""
@@ -357,7 +371,7 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor,
 		}
 	}
 	t.recordEvent(fleet.Subject{Machine: before.ID}, actor, fleet.ProcessRecovery, fleet.EventRepaired,
-		fmt.Sprintf("heard %s after the step %s, with %s%s", t.Now().Sub(r.At).Round(time.Second), r.Rung, evidence, helped))
+		fmt.Sprintf("heard %s after the step %s, with %s%s", max(0, t.Now().Sub(r.At)).Round(time.Second), r.Rung, evidence, helped))
 	return nil
 }
 

@@ -325,6 +325,10 @@ func (p ProviderRow) Failing(process fleet.Process) fleet.BackoffState {
 	return fleet.BackoffState{}
 }
 
+// Unusable are the entries of its list that the last pass has left alone: why, a line for each. Of
+// more than UnusableNamed, the last line says how many more there are.
+func (p ProviderRow) Unusable() []string { return strings.Split(p.PassResult, "\n")[1:] }
+
 // Providers lists the providers in the order of their names.
 func (db *DB) Providers(ctx context.Context) ([]ProviderRow, error) {
 	return read(ctx, db.view, "list providers", func(ctx context.Context, t *transaction) (list []ProviderRow, err error) {

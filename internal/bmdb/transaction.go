@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
 // transaction is one run of a function in a transaction of the engine: the statements, the
@@ -173,13 +174,11 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 		return fleet.Environment{}, err
 	}
 	env := fleet.Environment{PromisedInterval: lasting(row.Promised), Restored: row.Restored}
-	if row.ValidUntil >= micros(t.Now()) {
-		env.ListenerUpSince = instant(row.UpSince)
-	}
 	env.ListenerFullSince, env.ListenerFullUntil = instant(row.FullSince), instant(row.FullUntil)
 	if row.HoldAt != 0 {
 		env.RecoveryHold = &fleet.RecoveryHold{
 			At: instant(row.HoldAt), Until: instantPointer(row.HoldUntil), Actor: row.HoldActor, Reason: row.HoldReason,
+			Cause: fleet.StopCause(row.HoldCause),
 		}
 	}
 	p, err := t.policy(ctx, row.Number)
@@ -187,6 +186,15 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 		return fleet.Environment{}, err
 	}
 	env.Policy, env.WatchedBefore = p.newest, p.watchedBefore
+	since, until := row.ListenedSince, row.ListenedUntil
+	if row.ValidUntil >= micros(t.Now()) {
+		env.ListenerUpSince = instant(row.UpSince)
+	} else {
+		since, until = listened(statement.LockListenerRow{
+			UpSince: row.UpSince, ValidUntil: row.ValidUntil, FullSince: row.FullSince, FullUntil: row.FullUntil, ListenedSince: since, ListenedUntil: until,
+		}, lifecycle.LongestSilence(env))
+	}
+	env.ListenedSince, env.ListenedUntil = instant(since), instant(until)
 	t.env = &env
 	return env, nil
 }

@@ -125,6 +125,13 @@ func (a *app) loadConfig(flags []config.Override) (config.Config, error) {
 
 // loadConfigFrom is loadConfig with sources, which it completes.
 func (a *app) loadConfigFrom(sources config.Sources) (config.Config, error) {
+	if err := a.completeSources(&sources); err != nil {
+		return config.Config{}, err
+	}
+	return config.Load(sources)
+}
+
+func (a *app) completeSources(sources *config.Sources) error {
 	a.configFile = a.namedConfig()
 	if a.configFile == "" {
 		for _, file := range a.wellKnownConfigs() {
@@ -135,10 +142,10 @@ func (a *app) loadConfigFrom(sources config.Sources) (config.Config, error) {
 		}
 	}
 	if a.configFile == "" {
-		return config.Config{}, fleet.Errorf(fleet.KindInvalid, "there is no %s: name the configuration with --config or $IRONHERD_CONFIG", strings.Join(a.wellKnownConfigs(), ", and no "))
+		return fleet.Errorf(fleet.KindInvalid, "there is no %s: name the configuration with --config or $IRONHERD_CONFIG", strings.Join(a.wellKnownConfigs(), ", and no "))
 	}
 	sources.File, sources.Environ, sources.Executable = a.configFile, a.env.Environ, a.env.Executable
-	return config.Load(sources)
+	return nil
 }
 
 func (a *app) wellKnownConfigs() []string {

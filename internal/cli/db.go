@@ -11,7 +11,7 @@ import (
 
 func (a *app) dbCommand() *cobra.Command {
 	return group("db", "Look after the database", a.dbCheckCommand(), a.dbMigrateCommand(), a.dbAcceptRestoreCommand(),
-		a.dbBackupCommand(), a.dbRestoreCommand(), a.dbCopyCommand())
+		a.dbAcceptAuthorityCommand(), a.dbBackupCommand(), a.dbRestoreCommand(), a.dbCopyCommand())
 }
 
 // checked is what db check prints.
@@ -24,8 +24,8 @@ func (a *app) dbCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the invariants that can be checked from the database alone",
-		Long: `Check opens the database of the configuration and looks for rows that contradict each other. The embedded database must not be in
-use, PostgreSQL may be: what somebody else has locked is passed. It repairs nothing, and fails when it finds something, or has not looked at
+		Long: `Check opens the database of the configuration and looks for rows that contradict each other, and for damage of the file of an embedded one, which must not be in
+use; PostgreSQL may be: what somebody else has locked is passed. It repairs nothing, and fails when it finds something, or has not looked at
 all of it. It does not migrate either: where the schema is older than this program needs, run ironherd db migrate first.`,
 		Example: `  ironherd db check --config /etc/ironherd/ironherd.yaml`,
 		Args:    exactly,
@@ -133,6 +133,33 @@ func goesOnTable(w *screen, goesOn []daemon.Withheld) {
 	if more := len(goesOn) - len(shown); more > 0 {
 		w.line("and %d more (-o json shows all)", more)
 	}
+}
+
+func (a *app) dbAcceptAuthorityCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "accept-authority",
+		Short: "Let agents be given another authority from now on",
+		Long: `The database knows the authority that agents are given (agent-ca.pem in dir), so that no control plane joins the fleet with another one.
+When that file is lost, or is to be replaced, stop all control planes, and accept the one that is in dir; where none is there, one is made. Copy
+it to the other control planes before you start them. Agents that run, and installed systems that have yet to call, keep the authority that they
+were given and refuse the new one: pause recovery right after the start. An agent that runs in place is started again over SSH, one in memory
+after its machine has restarted. The embedded database must not be in use.`,
+		Example: `  ironherd db accept-authority --config /etc/ironherd/ironherd.yaml`,
+		Args:    exactly,
+	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		loaded, err := a.loadConfig(nil)
+		if err != nil {
+			return err
+		}
+		accepted, err := daemon.AcceptAuthority(cmd.Context(), loaded, "operator")
+		if err != nil {
+			return err
+		}
+		return a.say(*output, accepted, "agents are given %s from now on (SHA-256 fingerprint %s)", accepted.File, accepted.Fingerprint)
+	}
+	return cmd
 }
 
 // migrated is what db migrate prints.

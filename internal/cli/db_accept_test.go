@@ -52,6 +52,10 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if r := run(t, nil, "db", "accept-authority", "--config", file); r.code != 0 || r.stderr != "" ||
+		!strings.HasPrefix(r.stdout, "agents are given "+filepath.Join(dir, "state", "agent-ca.pem")+" from now on (SHA-256 fingerprint ") {
+		t.Errorf("%d, %q, %q", r.code, r.stdout, r.stderr)
+	}
 	backup := filepath.Join(dir, "backup.db")
 	if r := run(t, nil, "db", "migrate", "--config", file); r.code != 0 || r.stderr != "" || !strings.Contains(r.stdout, " has schema version ") {
 		t.Fatalf("%d, %q, %q", r.code, r.stdout, r.stderr)

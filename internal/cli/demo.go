@@ -96,7 +96,7 @@ Without --until, it goes on when each machine is installed or waits for a person
 		if err := o.Validate(); err != nil {
 			return err
 		}
-		return untilHangup(cmd.Context(), func(ctx context.Context) error { return a.demo(ctx, o, f) })
+		return a.untilHangup(cmd.Context(), func(ctx context.Context) error { return a.demo(ctx, o, f) })
 	}
 	return cmd
 }
@@ -230,13 +230,24 @@ func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 	}, true
 }
 
+// typedIn returns what is typed in a directory to run a program: a path that is relative where the
+// program is below it, and never a bare name, which a shell looks for elsewhere.
+func typedIn(directory, program string) string {
+	relative, err := filepath.Rel(directory, program)
+	switch {
+	case err != nil, strings.HasPrefix(relative, ".."):
+		return program
+	case !strings.ContainsRune(relative, filepath.Separator):
+		return "." + string(filepath.Separator) + relative
+	}
+	return relative
+}
+
 // lookAround prints commands to look around with.
 func (a *app) lookAround(d *demo.Demo, linked bool, machine string) {
 	program := a.env.Executable
 	if wd, err := os.Getwd(); err == nil {
-		if relative, err := filepath.Rel(wd, program); err == nil && !strings.HasPrefix(relative, "..") {
-			program = relative
-		}
+		program = typedIn(wd, program)
 	}
 	server := ""
 	if !linked {

@@ -3,6 +3,10 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"connectrpc.com/connect"
 
@@ -60,10 +64,32 @@ type interrupted struct{ error }
 // Unwrap returns what is still to be printed.
 func (i interrupted) Unwrap() error { return i.error }
 
-// untilHangup runs what nobody needs any more whose terminal is closed: that interrupts it.
-func untilHangup(ctx context.Context, run func(context.Context) error) error {
+// readBy is a writer that tells when nobody reads it any more.
+type readBy struct {
+	io.Writer
+	gone func()
+}
+
+func (r readBy) Write(p []byte) (int, error) {
+	n, err := r.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		r.gone()
+	}
+	return n, err
+}
+
+// untilHangup runs what nobody needs any more whose terminal is closed, or whose words nobody reads
+// any more: that interrupts it.
+func (a *app) untilHangup(ctx context.Context, run func(context.Context) error) error {
 	ctx, stop := service.UntilHangup(ctx)
 	defer stop()
+	// A write to a pipe that nobody reads ends the process at once, unless it asks for the signal.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
+	ctx, gone := context.WithCancel(ctx)
+	defer gone()
+	a.env.Stdout, a.env.Stderr = readBy{a.env.Stdout, gone}, readBy{a.env.Stderr, gone}
 	err := run(ctx)
 	if ctx.Err() != nil && isCancelled(err) {
 		return interrupted{err}

@@ -292,7 +292,7 @@ func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fl
 		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7, NoRoom: 4}},
 		Concerns:  []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}},
 		RecoveryHold: &fleetv1.RecoveryHold{
-			At: at(10, 0), Until: at(11, 0), Actor: fleet.ActorBMDB, Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",
+			At: at(10, 0), Until: at(11, 0), Actor: fleet.ActorBMDB, Cause: string(fleet.StopSilence), Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",
 			Suspects: []string{
 				"whether machines reach the listener at herd.example:7443: one is up since 09:00:00 UTC",
 				"its certificate: it has expired at 2026-11-21 09:30:00 UTC",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 // findServer returns the control plane to ask: that of --server, --config, $IRONHERD_SERVER or
@@ -28,11 +29,8 @@ func (a *app) findServer() (string, error) {
 		return server, nil
 	}
 	if file := a.namedConfig(); file != "" {
-		loaded, err := a.loadConfig(nil)
-		if err != nil {
-			return "", err
-		}
-		return "unix://" + loaded.OperatorAPI.Socket, nil
+		configured, err := a.configuredServer()
+		return "unix://" + configured.Socket, err
 	}
 	return a.findSocket()
 }
@@ -42,10 +40,28 @@ func (a *app) namesServer() bool {
 	return cmp.Or(a.server, a.getenv("IRONHERD_SERVER"), a.namedConfig()) != ""
 }
 
+// configuredServer returns where the control plane of --config listens. Faults that have nothing to
+// do with that are told, and keep nobody from a control plane that runs.
+func (a *app) configuredServer() (config.OperatorAPI, error) {
+	var sources config.Sources
+	if err := a.completeSources(&sources); err != nil {
+		return config.OperatorAPI{}, err
+	}
+	configured, others, err := config.LoadServer(sources)
+	switch {
+	case len(others) == 1:
+		a.note("Asking the control plane of %s although that has a fault: %s", a.configFile, others[0])
+	case len(others) > 1:
+		a.note("Asking the control plane of %s although that has %d faults, of which `ironherd config check %s` lists all: %s", a.configFile, len(others),
+			shell.Word(a.configFile), others[0])
+	}
+	return configured, err
+}
+
 // checkServerIsConfigured refuses a --server where the control plane of --config does not listen.
 // Over TCP that one has names and addresses which are not known here, so the port has to tell.
 func (a *app) checkServerIsConfigured() error {
-	loaded, err := a.loadConfig(nil)
+	configured, err := a.configuredServer()
 	if err != nil {
 		return err
 	}
@@ -53,14 +69,14 @@ func (a *app) checkServerIsConfigured() error {
 	if err != nil {
 		return badServer(a.server)
 	}
-	same := cmp.Or(u.Path, u.Opaque) == loaded.OperatorAPI.Socket
+	same := cmp.Or(u.Path, u.Opaque) == configured.Socket
 	if u.Scheme != "unix" {
-		_, port, _ := net.SplitHostPort(loaded.OperatorAPI.Listen)
+		_, port, _ := net.SplitHostPort(configured.Listen)
 		same = port != "" && (port == u.Port() || port == "0")
 	}
 	if !same {
 		return fleet.Errorf(fleet.KindInvalid, "--server and --config contradict each other, because the control plane of %s listens at unix://%s: "+
-			"give one of them", a.configFile, loaded.OperatorAPI.Socket)
+			"give one of them", a.configFile, configured.Socket)
 	}
 	return nil
 }

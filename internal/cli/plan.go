@@ -69,8 +69,8 @@ func (a *app) planConfirmCommand() *cobra.Command {
 		Use:   "confirm PLAN",
 		Short: "Have a plan carried out",
 		Long: `Confirm has a plan carried out, machine by machine. A machine that is not any more what the plan was made for (its state, its installs, what
-was asked for) is skipped, and told. A plan can be confirmed for ten minutes. Where confirming was interrupted, confirm it again within an
-hour: it goes on where it stopped, and repeats nothing.`,
+was asked for), or does not fit the selector any more, is skipped, and told. A plan can be confirmed for ten minutes. Where confirming was
+interrupted, confirm it again within an hour: it goes on where it stopped, and repeats nothing.`,
 		Example: `  ironherd plan confirm k3j2m9x4qp
   ironherd plan confirm k3j2m9x4qp --wait`,
 		Args:              exactly,

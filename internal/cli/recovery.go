@@ -66,7 +66,7 @@ func stopped(h *fleetv1.RecoveryHold) string {
 		since, before = since+", until "+instant(h.GetUntil()), " before"
 	}
 	text := fmt.Sprintf("Recovery is stopped by %s since %s: %s.", fleet.ShownActor(h.GetActor()), since, h.GetReason())
-	if fleet.ResumableStop(h.GetActor(), len(h.GetSuspects())) {
+	if fleet.ResumableStop(fleet.StopCause(h.GetCause()), h.GetActor(), len(h.GetSuspects())) {
 		text += fmt.Sprintf(" ironherd recovery resume ends that%s.", before)
 	}
 	return text

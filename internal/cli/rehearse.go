@@ -52,7 +52,7 @@ Scenarios:
   ironherd rehearse --scenario provider-throttles --seed 7 -o json`,
 		Args: exactly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return untilHangup(cmd.Context(), func(ctx context.Context) error { return a.rehearse(ctx, f) })
+			return a.untilHangup(cmd.Context(), func(ctx context.Context) error { return a.rehearse(ctx, f) })
 		},
 	}
 	flags := cmd.Flags()

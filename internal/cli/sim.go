@@ -88,7 +88,7 @@ The faults of --faults; "ironherd sim faults" says more of them:
 				f.world.Seed = 0
 			}
 		}
-		return untilHangup(cmd.Context(), func(ctx context.Context) error { return a.sim(ctx, f) })
+		return a.untilHangup(cmd.Context(), func(ctx context.Context) error { return a.sim(ctx, f) })
 	}
 	return cmd
 }

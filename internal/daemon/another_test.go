@@ -73,9 +73,71 @@ func TestNoOtherKeyIsMadeForAFleet(t *testing.T) {
 			if take(t, path) != first {
 				t.Error("it was put back, and is another one")
 			}
-			runQuoted(t, sentence)
+			if name == "ssh_key" {
+				runQuoted(t, sentence)
+			} else {
+				accept(t, c)
+			}
 			restart(t, c)
 		})
+	}
+}
+
+// accept makes the authority of the configuration's dir count.
+func accept(t *testing.T, c config.Config) {
+	t.Helper()
+	a, err := daemon.AcceptAuthority(t.Context(), c, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.File != filepath.Join(c.Dir, "agent-ca.pem") || len(a.Fingerprint) != 32*3-1 {
+		t.Errorf("accepted %+v", a)
+	}
+}
+
+// TestNobodyJoinsWithAnotherAuthority: a control plane whose dir has an authority of its own does
+// not start once a machine has an agent, until it has the fleet's, or its own is accepted; then one
+// with the old authority does not.
+func TestNobodyJoinsWithAnotherAuthority(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	restart(t, c)
+	other := settings(t)
+	other.Database = c.Database
+	restart(t, other) // nobody would refuse it
+	restart(t, c)
+	managed(t, c.Database.Path)
+	refused := func(c config.Config) {
+		t.Helper()
+		d, err := daemon.Open(t.Context(), c, daemon.Options{})
+		if err == nil {
+			t.Fatal("opened", d.Close())
+		}
+		if fleet.KindOf(err) != fleet.KindTemporary || !strings.HasPrefix(err.Error(), filepath.Join(c.Dir, "agent-ca.pem")+" is another authority than ") {
+			t.Errorf("%s: %v", fleet.KindOf(err), err)
+		}
+	}
+	refused(other)
+	restart(t, c)
+	own := take(t, filepath.Join(other.Dir, "agent-ca.pem"))
+	fleets, err := os.ReadFile(filepath.Join(c.Dir, "agent-ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{string(fleets), own} {
+		if err := os.WriteFile(filepath.Join(other.Dir, "agent-ca.pem"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if content == own {
+			refused(other)
+			accept(t, other)
+			refused(c)
+		}
+		restart(t, other)
+	}
+	other.AgentAPI.TLS.Certificate = filepath.Join(other.Dir, "agent-server.pem")
+	if _, err := daemon.AcceptAuthority(t.Context(), other, "test"); fleet.KindOf(err) != fleet.KindInvalid {
+		t.Errorf("with a certificate of its own: %v", err)
 	}
 }
 

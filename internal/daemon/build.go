@@ -36,6 +36,8 @@ type components struct {
 	writable func(context.Context) error
 	// findings are the janitor's; nil where there is none.
 	findings func() []bmdb.Finding
+	// failing are the duties of the janitor that fail; nil where there is none.
+	failing func(before time.Time) (duties []string, since time.Time, cause string)
 }
 
 func (c *components) add(name string, stage service.Stage, serve func(context.Context) error) {
@@ -81,9 +83,10 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 			return parts, err
 		}
 		parts.add("janitor", service.State, j.Run)
-		parts.findings = j.Findings
+		parts.findings, parts.failing = j.Findings, j.Failing
+		d.metrics.DatabaseFaults(func() int { return len(j.Findings()) })
 		if !d.config.Has(fleet.RoleOperatorAPI) {
-			d.loggerOf("janitor").Warn("what the checks of the database find is in this log alone, and neither in /metrics nor in `ironherd status`: " +
+			d.loggerOf("janitor").Warn("what the checks of the database find, and what the janitor fails at, is in this log alone, and neither in /metrics nor in `ironherd status`: " +
 				"give the process that has the role janitor the role operator-api, too")
 		}
 	}
@@ -95,7 +98,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		parts.add("agent-api", service.Listeners, serveOn(d.agents, parts.agents.Serve))
 		parts.add("certificates", service.State, certificates.Serve)
 		parts.certificates = append(parts.certificates, certificates)
-		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon)
+		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon, certificates.Trouble)
 	}
 	return parts, nil
 }
@@ -115,6 +118,11 @@ func (d *Daemon) openCertificates(ctx context.Context) (*server.Certificates, er
 	if c.AgentAPI.TLS.Certificate == "" {
 		if err := d.refuseAnotherAuthority(ctx); err != nil {
 			return nil, err
+		}
+		if c.GivenToAgents() == "" {
+			if err := d.keepAuthority(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return c.AgentAPI.TLS.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), c.GivenToAgents(), d.loggerOf("agent-api"))

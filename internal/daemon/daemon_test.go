@@ -194,8 +194,14 @@ func TestServesOperators(t *testing.T) {
 		}
 	}
 	scraper := overTLS(t, c, create(t, c, token.Metrics))
-	if code, _ := get(t, scraper, url+"/metrics"); code != http.StatusOK {
+	code, metrics := get(t, scraper, url+"/metrics")
+	if code != http.StatusOK {
 		t.Errorf("metrics with a token for them: %d", code)
+	}
+	for _, none := range []string{`certificate_faulty{listener="agent-api"} 0`, `certificate_faulty{listener="operator-api"} 0`, `database_faults 0`} {
+		if !strings.Contains(metrics, "\nironherd_"+none+"\n") {
+			t.Errorf("missing: %s", none)
+		}
 	}
 	if code, _ := get(t, scraper, url+"/"); code != http.StatusForbidden {
 		t.Errorf("the page with a token for metrics: %d", code)
@@ -381,7 +387,7 @@ func TestOpenRefuses(t *testing.T) {
 			fleet.KindInvalid, "not a private key",
 		},
 		"bad tokens": {
-			func(c *config.Config) { c.OperatorAPI.TokensFile = c.Initializer.AgentExecutable },
+			func(c *config.Config) { c.OperatorAPI.TokensFile = c.Dir },
 			fleet.KindInvalid, "operator_api.tokens_file: ",
 		},
 		"an address that this host does not have yet": {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
@@ -144,11 +145,18 @@ func noBMDB(path string) error {
 }
 
 // CheckDatabase looks for contradictions in a database. An embedded one must not be in use:
-// KindInUse, naming the process, when it is. KindConflict, saying what to do, when its schema is
-// older or newer than that of this binary; KindNotFound when there is none. Where not all of it
-// could be checked, what was found is beside the error.
+// KindInUse, naming the process, when it is. KindInvalid when its file is damaged. KindConflict,
+// saying what to do, when its schema is older or newer than that of this binary; KindNotFound when
+// there is none. Where not all of it could be checked, what was found is beside the error.
 func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
-	db, err := openBMDB(ctx, c)
+	engine, err := openExisting(ctx, c, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseDamaged(ctx, engine, c.Database.Path); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	db, err := bmdb.Open(ctx, engine, bmdb.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +169,23 @@ func CheckDatabase(ctx context.Context, c config.Config) ([]Finding, error) {
 		findings[i] = Finding{Invariant: f.Invariant, Subject: f.Subject, Detail: f.Detail}
 	}
 	return findings, err
+}
+
+// refuseDamaged fails with KindInvalid where the file of an embedded database is damaged.
+func refuseDamaged(ctx context.Context, engine bmdb.Engine, path string) error {
+	e, embedded := engine.(*sqlite.Engine)
+	if !embedded {
+		return nil
+	}
+	what, err := e.Damage(ctx)
+	if err != nil {
+		return fmt.Errorf("look for damage in %s: %w", path, err)
+	}
+	if what == "" {
+		return nil
+	}
+	return fleet.Errorf(fleet.KindInvalid, "the database %s is damaged: %s; move it away, keep it, and put a backup in its place with `ironherd db restore FILE`",
+		path, strings.Join(strings.Fields(what), " "))
 }
 
 // Restored is what AcceptRestore finds.
@@ -208,6 +233,42 @@ func AcceptRestore(ctx context.Context, c config.Config, actor string, sure bool
 	}
 	r.Accepted = true
 	return r, nil
+}
+
+// Authority is what AcceptAuthority made count.
+type Authority struct {
+	// File has it.
+	File string `yaml:"file"`
+	// Fingerprint is that of its certificate (SHA-256).
+	Fingerprint string `yaml:"fingerprint"`
+}
+
+// AcceptAuthority records that agents are given the authority under the configuration's dir from
+// now on, and makes one where there is none. KindConflict while a control plane runs; KindInvalid
+// where the configuration names a certificate, of whose authority nothing is recorded. Otherwise
+// its errors are those of CheckDatabase.
+func AcceptAuthority(ctx context.Context, c config.Config, actor string) (a Authority, err error) {
+	if c.AgentAPI.TLS.Certificate != "" {
+		return a, fleet.Errorf(fleet.KindInvalid, "agent_api.tls names a certificate: no authority is made for agents, and none is recorded")
+	}
+	db, err := openBMDB(ctx, c)
+	if err != nil {
+		return a, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := secret.MakeDir(c.Dir); err != nil {
+		return a, fmt.Errorf("dir: %w", err)
+	}
+	if c.Database.URL != "" { // before a file is made that a start would refuse
+		if err := db.NoneRuns(ctx); err != nil {
+			return a, err
+		}
+	}
+	a.File = server.ForAgents.KeyFiles(c.Dir)[0]
+	if a.Fingerprint, err = server.MakeAuthority(server.ForAgents, c.Dir); err != nil {
+		return a, err
+	}
+	return a, db.AcceptAuthority(ctx, actor, a.Fingerprint)
 }
 
 // Migrate brings the schema of a database to the version of this binary, and returns the versions

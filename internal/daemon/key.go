@@ -76,14 +76,20 @@ func (d *Daemon) refuseAnotherKey(ctx context.Context) error {
 		`ssh-keygen -t ed25519 -N "" -f '`+path+"'", "put its public half into authorized_keys of every host before you start")
 }
 
-// refuseAnotherAuthority is refuseAnotherKey for the authority of the agent API. Machines without
-// an agent know none: where another process has made them, the first one is made now.
+// withoutAgent are the states of machines that know no authority yet.
+var withoutAgent = []fleet.State{fleet.StateCreating, fleet.StateProvisioning, fleet.StateProvided}
+
+// acceptAnother makes another authority count, for people who have lost the one that agents trust.
+const (
+	acceptAnother      = "ironherd db accept-authority"
+	afterAcceptAnother = "pause recovery right after the start: agents are silent until they have been started again"
+)
+
+// refuseAnotherAuthority is refuseAnotherKey for the authority of the agent API. Where another
+// process has made machines that have no agent, the first one is made now.
 func (d *Daemon) refuseAnotherAuthority(ctx context.Context) error {
 	path := server.ForAgents.KeyFiles(d.config.Dir)[0]
-	before := []fleet.State{fleet.StateCreating, fleet.StateProvisioning, fleet.StateProvided}
-	return d.refuseAnother(ctx, path, before, "their agents do not trust another authority",
-		`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=Ironherd agent CA" -keyout '`+path+"' -out '"+path+"'",
-		"pause recovery right after the start: agents are silent until they have been started again")
+	return d.refuseAnother(ctx, path, withoutAgent, "their agents do not trust another authority", acceptAnother, afterAcceptAnother)
 }
 
 // refuseAnother is both: it counts the machines that are not in the harmless states. The command
@@ -92,11 +98,7 @@ func (d *Daemon) refuseAnother(ctx context.Context, path string, harmless []flee
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		return nil // whoever reads it says what is wrong
 	}
-	summary, err := d.db.Summary(ctx)
-	n := summary.Machines
-	for _, state := range harmless {
-		n -= summary.States[state]
-	}
+	n, err := d.machinesBut(ctx, harmless)
 	if err != nil || n == 0 {
 		return err
 	}
@@ -104,4 +106,41 @@ func (d *Daemon) refuseAnother(ctx context.Context, path string, harmless []flee
 		"%s is missing, and no other is made, because the database knows machines (%d), and %s: "+
 			"put the file back from a backup, or copy it from another control plane of this fleet; if it is lost, run `%s` as this process's user, and %s",
 		path, n, useless, command, then)
+}
+
+// machinesBut counts the machines that are not in these states.
+func (d *Daemon) machinesBut(ctx context.Context, states []fleet.State) (n int, err error) {
+	summary, err := d.db.Summary(ctx)
+	n = summary.Machines
+	for _, state := range states {
+		n -= summary.States[state]
+	}
+	return n, err
+}
+
+// keepAuthority makes the authority of the agent API where there is none, and returns an error of
+// kind Temporary where that under dir is not the fleet's: agents that were given the one would
+// refuse this process, and those that it starts would refuse all others. Nobody else has an
+// embedded database: there another one takes its place while no machine has an agent.
+func (d *Daemon) keepAuthority(ctx context.Context) error {
+	ours, err := server.MakeAuthority(server.ForAgents, d.config.Dir)
+	if err != nil {
+		return err
+	}
+	recorded, err := d.db.KeepAuthority(ctx, ours)
+	if err != nil || recorded == ours {
+		return err
+	}
+	n, err := d.machinesBut(ctx, withoutAgent)
+	if err != nil {
+		return err
+	}
+	if n == 0 && d.config.Database.URL == "" {
+		return d.db.AcceptAuthority(ctx, "start", ours)
+	}
+	return fleet.Errorf(fleet.KindTemporary,
+		"%s is another authority than the database has for this fleet (SHA-256 fingerprint %s, there %s), and agents that know the one refuse the other: "+
+			"copy the file from a control plane whose agents are heard, or put it back from a backup; if that one is lost, or this one is right, "+
+			"stop all control planes, run `%s` as this process's user, and %s",
+		server.ForAgents.KeyFiles(d.config.Dir)[0], ours, recorded, acceptAnother, afterAcceptAnother)
 }

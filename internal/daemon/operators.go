@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -26,11 +28,11 @@ func (d *Daemon) buildOperators(parts *components) error {
 		return nil
 	}
 	tokens, err := token.Open(d.config.OperatorAPI.TokensFile, d.loggerOf("operator-api"))
-	if err != nil {
+	if err != nil && !token.Damaged(err) { // a damaged file was logged, and keeps callers over TCP out
 		return fmt.Errorf("operator_api.tokens_file: %w", err)
 	}
 	exposed := d.config.OperatorAPI.Exposed()
-	if _, ok, _ := tokens.Last(time.Now()); !ok && exposed {
+	if _, ok, err := tokens.Last(time.Now()); !ok && err == nil && exposed {
 		d.loggerOf("operator-api").Warn("no token counts: nobody can call from other hosts until one is made with `ironherd token create NAME --role ROLE`; "+
 			"the Unix socket works", slog.String("address", d.config.OperatorAPI.Listen))
 	}
@@ -40,15 +42,17 @@ func (d *Daemon) buildOperators(parts *components) error {
 			return fmt.Errorf("operator API: %w", err)
 		}
 		parts.certificates = append(parts.certificates, certificates)
-		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon)
+		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon, certificates.Trouble)
 	}
 	options := fleetapi.Options{
 		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
-		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings, Certificates: parts.certificates,
+		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings, Failing: parts.failing, Certificates: parts.certificates,
 		Writable: parts.writable,
 	}
+	if d.operators != nil {
+		options.Tokens, options.Exposed = tokens, exposed
+	}
 	if exposed {
-		options.Tokens = tokens
 		d.metrics.Tokens(tokens.RunsOut)
 	}
 	if parts.agents != nil {
@@ -62,7 +66,13 @@ func (d *Daemon) buildOperators(parts *components) error {
 	fleetService.Register(mux)
 	mux.Handle("GET /metrics", d.metrics.Handler())
 	access := server.NewAccess(tokens)
-	mux.Handle("/", page(access, fleetService, d.loggerOf("web")))
+	stopped := make(chan struct{})
+	parts.add("web", service.State, func(ctx context.Context) error { // it ends after the listeners
+		<-ctx.Done()
+		close(stopped)
+		return nil
+	})
+	mux.Handle("/", page(access, fleetService, d.loggerOf("web"), stopped))
 	mux.Handle("/healthz", d.health((*service.Tree).HealthHandler))
 	mux.Handle("/readyz", d.health((*service.Tree).ReadyHandler))
 	handler := access.Identify(server.Guard(fleetapi.Needs(), mux))
@@ -82,9 +92,9 @@ func (d *Daemon) buildOperators(parts *components) error {
 
 // page returns the web page. A live view of it does not outlast what lets its viewer read, and no
 // token keeps the live views from the others.
-func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger) http.Handler {
+func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger, stopped <-chan struct{}) http.Handler {
 	return webui.New(client, webui.Options{
-		Logger: logger, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },
+		Logger: logger, Stopped: stopped, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },
 		Caller: func(r *http.Request) string { return server.CallerFrom(r.Context()).Actor },
 	})
 }
@@ -96,7 +106,8 @@ var operatorLimit = server.Limit{
 }
 
 // openOperatorCertificates returns the certificates of the operator API. It leaves the authority
-// of those that are made here, without its key, in a file for the callers.
+// of those that are made here, without its key, in a file for the callers. A start needs no room
+// where the file is there, and goes on where it cannot be written.
 func (d *Daemon) openOperatorCertificates() (*server.Certificates, error) {
 	c, logger := d.config.OperatorAPI, d.loggerOf("operator-api")
 	if c.TLS.Certificate != "" {
@@ -110,9 +121,12 @@ func (d *Daemon) openOperatorCertificates() (*server.Certificates, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(d.config.Dir, config.OperatorCAName)
-	if err := secret.Write(path, certificates.Authority(), true); err != nil {
-		return nil, fmt.Errorf("store the certificate of the operator CA: %w", err)
+	path, authority := filepath.Join(d.config.Dir, config.OperatorCAName), certificates.Authority()
+	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, authority) {
+		return certificates, nil
+	}
+	if err := secret.Write(path, authority, true); err != nil {
+		logger.Error("cannot store the certificate of the operator CA; callers may not be able to verify the operator API", slog.String("path", path), slog.Any("err", err))
 	}
 	return certificates, nil
 }

@@ -38,7 +38,7 @@ func TestALiveViewEndsWithItsToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		access := server.NewAccess(tokens)
-		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger)))
+		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger, nil)))
 		ended := map[string]chan int{}
 		for name, text := range texts {
 			ended[name] = make(chan int, 1)
@@ -101,7 +101,7 @@ func TestNoTokenHasAllLiveViews(t *testing.T) {
 			t.Fatal(err)
 		}
 		access := server.NewAccess(tokens)
-		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger)))
+		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger, nil)))
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		statuses := make(chan int, live.MaxViews+1)

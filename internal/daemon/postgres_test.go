@@ -65,6 +65,12 @@ func TestPostgres(t *testing.T) {
 	if from, to, err := daemon.Migrate(t.Context(), c); err != nil || from != to {
 		t.Errorf("migrate again: %d to %d, %v", from, to, err)
 	}
+	if d, err := daemon.Open(t.Context(), onServer(), daemon.Options{}); err == nil || !strings.Contains(err.Error(), " is another authority than the database has ") {
+		t.Errorf("beside others, one with an authority of its own: %v, %v", d, err)
+	}
+	if _, err := daemon.AcceptAuthority(t.Context(), onServer(), "test"); fleet.KindOf(err) != fleet.KindConflict {
+		t.Errorf("an authority was accepted beside others: %v", err)
+	}
 	if r, err := daemon.AcceptRestore(t.Context(), c, "test", true); err != nil || r.Accepted {
 		t.Errorf("accept: %+v, %v", r, err)
 	}
@@ -104,7 +110,7 @@ func TestPostgres(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	startsBesideALock(t, server, name, func() *daemon.Daemon { return open(t, onServer()) })
+	startsBesideALock(t, server, name, func() *daemon.Daemon { return open(t, c) })
 	if err := server.Exec(t.Context(), name, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)"); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -91,5 +92,67 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestStartsWithDamagedTokens: what only callers over TCP need keeps nobody from the fleet, and
+// lets nobody in.
+func TestStartsWithDamagedTokens(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"0.0.0.0:0", "127.0.0.1:0"} {
+		t.Run(listen, func(t *testing.T) {
+			t.Parallel()
+			startsWithDamagedTokens(t, listen)
+		})
+	}
+}
+
+func startsWithDamagedTokens(t *testing.T, listen string) {
+	t.Helper()
+	c := settings(t)
+	c.OperatorAPI.Listen = listen
+	restart(t, c)
+	ada := create(t, c, token.Admin)
+	whole, err := os.ReadFile(c.OperatorAPI.TokensFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.OperatorAPI.TokensFile, whole[:len(whole)-10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	d, err := daemon.Open(t.Context(), c, daemon.Options{Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := log.String() // nothing runs yet
+	if !strings.Contains(told, "none counts until they can") || strings.Contains(told, "no token counts") {
+		t.Errorf("logged: %s", told)
+	}
+	stop := start(t, d)
+	at, err := url.Parse(d.Addresses().OperatorURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, socket := "https://127.0.0.1:"+at.Port(), overSocket(t, d)
+	holder := overTLS(t, c, ada)
+	awaitReady(t, holder, api)
+	if code, _ := get(t, holder, api+"/metrics"); code == http.StatusOK {
+		t.Error("a token of a damaged file counts")
+	}
+	summary, err := fleetv1connect.NewFleetServiceClient(socket, "http://herd").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
+	if err != nil || !slices.ContainsFunc(summary.GetConcerns(), func(c *fleetv1.Concern) bool {
+		return c.GetKind() == "token" && strings.Contains(c.GetText(), "must have the SHA-256")
+	}) {
+		t.Errorf("concerns: %v, %v", summary.GetConcerns(), err)
+	}
+	if err := os.WriteFile(c.OperatorAPI.TokensFile, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := get(t, holder, api+"/metrics"); code != http.StatusOK {
+		t.Errorf("with the file whole again, its token gets %d", code)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }

@@ -78,7 +78,8 @@ func ceilSecond(d time.Duration) time.Duration {
 }
 
 // BackoffState is where the backoff of one process of one subject stands. The BMDB keeps it from
-// the first failure until the process succeeds or an operator asks for a retry.
+// the first failure until the process succeeds or an operator asks for a retry. Without a cause,
+// nothing has failed since an operator asked, and it says since when a silence counts.
 type BackoffState struct {
 	// NotBefore is when the process may be tried again. Always finite.
 	NotBefore time.Time
@@ -94,10 +95,14 @@ type BackoffState struct {
 	// UnansweredSince is since when the host has answered nobody who tried to reach it; zero: it has
 	// answered, or nobody got as far as to try.
 	UnansweredSince time.Time
+	// UnansweredAt is when somebody has tried to reach it last, and got no answer.
+	UnansweredAt time.Time
 	// Answered: the host has answered whoever reached for it last, and the work failed all the same.
 	Answered bool
 	// Refused: what it answered was that it does not let us in, or it has shown another host key.
 	Refused bool
+	// OtherKey: it was the latter.
+	OtherKey bool
 }
 
 // Answer is what work that failed says of the host that it was about.
@@ -111,9 +116,11 @@ const (
 	AnswerNone
 	// AnswerGiven: the host answers, whatever it said.
 	AnswerGiven
-	// AnswerRefused: the host answers, and refuses our key or shows another host key than the known
-	// one. A restart changes neither.
+	// AnswerRefused: the host answers, and refuses our key. A restart does not change that.
 	AnswerRefused
+	// AnswerOtherKey: the host answers, and shows another host key than the known one. A restart does
+	// not change that either.
+	AnswerOtherKey
 )
 
 // Heard returns the state after a failure at that time.
@@ -123,9 +130,11 @@ func (b BackoffState) Heard(answer Answer, now time.Time) BackoffState {
 		if b.UnansweredSince.IsZero() {
 			b.UnansweredSince = now
 		}
-		b.Answered, b.Refused = false, false
-	case AnswerGiven, AnswerRefused:
-		b.UnansweredSince, b.Answered, b.Refused = time.Time{}, true, answer == AnswerRefused
+		b.UnansweredAt = now
+		b.Answered, b.Refused, b.OtherKey = false, false, false
+	case AnswerGiven, AnswerRefused, AnswerOtherKey:
+		b.UnansweredSince, b.UnansweredAt = time.Time{}, time.Time{}
+		b.Answered, b.Refused, b.OtherKey = true, answer != AnswerGiven, answer == AnswerOtherKey
 	case AnswerUnknown:
 	}
 	return b

@@ -50,11 +50,14 @@ func ShownActor(actor string) string {
 	return actor
 }
 
-// ResumableStop reports whether a person can let recovery go on that was stopped by the actor. The
-// policy's stop, for a budget that is spent, ends by itself. The BMDB's own may be such a stop,
-// too, unless it comes with what to check on our side.
-func ResumableStop(actor string, suspects int) bool {
-	return actor != ActorPolicy && (actor != ActorBMDB || suspects > 0)
+// ResumableStop reports whether a person can let recovery go on before a stop ends. One for a spent
+// budget ends by itself. Where a release has made it that knew no causes, the actor tells, and
+// whether it comes with what to check on our side.
+func ResumableStop(cause StopCause, actor string, suspects int) bool {
+	if cause == "" {
+		return actor != ActorPolicy && (actor != ActorBMDB || suspects > 0)
+	}
+	return cause != StopBudget
 }
 
 // Lever returns what the provider must be able to do for the operation.
@@ -196,6 +199,9 @@ type Repair struct {
 	// step is over and has restarted nothing. Then every heartbeat since is a sign of life.
 	TakeoverGeneration TakeoverGeneration
 	BootID             string
+	// Refused: the provider has refused the newest step that restarts the machine. It stays counted,
+	// and restarts nothing.
+	Refused bool
 }
 
 // Pause keeps new machines from being created at a provider. Written by an operator.
@@ -213,5 +219,17 @@ type RecoveryHold struct {
 	// Until is when it ends by itself; nil: by a person's word only.
 	Until  *time.Time
 	Actor  string
+	Cause  StopCause
 	Reason string
 }
+
+// StopCause is why the line is stopped.
+type StopCause string
+
+// The causes of a stop. Empty: a release that knew none has made it.
+const (
+	StopAsked   StopCause = "asked"   // a person asked for it
+	StopBudget  StopCause = "budget"  // recovery has restarted as many machines as the policy allows
+	StopSilence StopCause = "silence" // so many are silent at once that the fault is probably ours
+	StopGrace   StopCause = "grace"   // most of those were heard again, and the others have time
+)

@@ -22,7 +22,8 @@ type Policy struct {
 	// counts as up for 15 seconds after it was heard of last: with less, a restart of the only one may
 	// make every agent silent.
 	SilentAfter time.Duration `json:"silent_after"`
-	// InstallTimeout is how long one attempt may take from hand-out to report.
+	// InstallTimeout is how long an agent may take for one attempt, from when it begins. From the
+	// hand-out on, its report is waited for five minutes longer, but at most twice as long.
 	InstallTimeout time.Duration `json:"install_timeout"`
 	// InstallRetry is the backoff between a failed attempt and the next.
 	InstallRetry Backoff `json:"install_retry"`
@@ -202,6 +203,15 @@ const maxCallInterval = 24 * time.Hour
 // CallInterval is from one call of the unit of a watched system to the next.
 func (p Policy) CallInterval() time.Duration { return min(p.WatchInterval, maxCallInterval) }
 
+// reportGrace is for what an agent does besides: it may jump into memory before it begins, and it
+// waits for a disk that does not answer.
+const reportGrace = 5 * time.Minute
+
+// ReportWithin is how long the report of an attempt is waited for, from when it was handed out.
+func (p Policy) ReportWithin() time.Duration {
+	return p.InstallTimeout + min(p.InstallTimeout, reportGrace)
+}
+
 // WatchedBefore is a call interval that the policy had before. A unit that called until then may
 // have been told it.
 type WatchedBefore struct {
@@ -215,6 +225,11 @@ type Environment struct {
 	// ListenerUpSince is since when agents have been able to reach a listener without interruption;
 	// zero while none is up.
 	ListenerUpSince time.Time
+	// ListenedSince and ListenedUntil are the newest time before that in which agents were able to
+	// reach a listener without interruption, for as long as any silence that counts takes. Who was
+	// silent then has not been heard because a listener went away, and came back. Zero: there was
+	// none.
+	ListenedSince, ListenedUntil time.Time
 	// ListenerFullSince and ListenerFullUntil are the newest time in which a listener had no room
 	// for agents, or an expired certificate, with as long as it takes until they have called again.
 	// Silence that becomes due in it is due at its end. Zero: there was none.

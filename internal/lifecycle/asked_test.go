@@ -1,6 +1,9 @@
 package lifecycle_test
 
 import (
+	"strings"
+	"testing"
+
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
@@ -17,7 +20,7 @@ var asking = []scenario{
 		name: "nor does it quarantine", now: 66,
 		steps: with(unseen, probed(66, 66, 1), repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1})),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Waiting, 0, "the probes show whether it has helped"}},
+		want:  []due{{recovery, lifecycle.Waiting, 0, "was tried at 2026-11-21 00:21:00 UTC; the probes show whether the installed system comes up"}},
 	},
 	{
 		name: "asked for as long as a step has, it is quarantined", now: 76,
@@ -54,9 +57,35 @@ var asking = []scenario{
 		want:  []due{{recovery, lifecycle.Later, 160, "metal reboots it"}},
 	},
 	{
+		name: "nor is it where its start fails for a fault of ours", now: 60,
+		steps: with(active, allLevers, backoff(agentStart, 61, "the jump host is down"), unanswered(1, 30)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Waiting, 0, "and is asked again without an answer: metal reboots it"}},
+	},
+	{
+		name: "one more start that had no answer shows it", now: 60,
+		steps: with(active, allLevers, backoff(agentStart, 61, "dial"), unanswered(1, 31)),
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Due, 41, "metal reboots it"}},
+	},
+	{
 		name: "one that is off is not asked: it is switched on", now: 60,
 		steps: with(active, allLevers, backoff(agentStart, 2, "dial"), unanswered(1), offAt(20)),
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Due, 41, "metal switches it off and on"}},
 	},
+}
+
+// TestAStartWaitsForAReinstall: a start that is to come, of an agent whose machine the provider
+// makes anew, is told with that, because it waits for it then.
+func TestAStartWaitsForAReinstall(t *testing.T) {
+	t.Parallel()
+	r := record(with(known, provided(5, fleet.ProviderStatusCreating))...)
+	start := lifecycle.Decide(r, environment(), at(6)).For(agentStart)
+	if start.Verdict != lifecycle.Later || !strings.HasSuffix(start.Reason, ", unless metal makes or reinstalls the machine still") {
+		t.Errorf("%s: %s", start.Verdict, start.Reason)
+	}
+	if then := lifecycle.Decide(r, environment(), start.DueAt).For(agentStart); then.Verdict != lifecycle.Waiting {
+		t.Errorf("then %s: %s", then.Verdict, then.Reason)
+	}
 }

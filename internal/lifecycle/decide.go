@@ -11,14 +11,14 @@ import (
 
 // Rules is the number of what Decide does. It is raised with each change by which the same facts
 // get another state or other instants: then the machines that were judged before are judged again.
-const Rules = 13
+const Rules = 15
 
 // Decide judges one machine. See the package comment for what it promises.
 func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 	c := judgement{r: r, env: env, now: now}
 	plan := Plan{Decisions: []Decision{
 		c.provision(),
-		c.machine(fleet.ProcessAgentStart, c.maintained(c.agentStart())),
+		c.startsAgent(),
 		c.machine(fleet.ProcessInstall, c.maintained(c.install())),
 		c.machine(fleet.ProcessOperation, c.operation()),
 		c.limited(c.machine(fleet.ProcessRecovery, c.maintained(c.afterRestore("recovery", c.recovery())))),
@@ -289,8 +289,6 @@ func (c judgement) agentStart() want {
 		return notWanted("%s", why)
 	case c.returning() && why == "":
 		return c.afterRestore("to take the agent off", c.takeOff())
-	case c.agent() != nil && p.Status == fleet.ProviderStatusCreating && c.silent():
-		return waiting("waiting for the provider: %s", detail(p))
 	case c.agent() != nil && why == "":
 		return c.afterRestore("the start of an agent", c.agentAgain())
 	case c.agent() != nil:
@@ -330,7 +328,7 @@ func (c judgement) agentAgain() want {
 	}
 	// The effect of a step is waited for. Where the start of an agent has failed, and provider and
 	// policy allow no step at all, there is nothing else than to start it again (onlyStarts).
-	if c.repairing() != nil && (!c.startFailed() || c.nextRung(nil) != fleet.RungQuarantine) {
+	if step := c.repairing(); step != nil && (!step.Refused || !step.Rung.Restarts()) && (!c.startFailed() || c.nextRung(nil) != fleet.RungQuarantine) {
 		return started
 	}
 	t, any := c.trouble()
@@ -369,7 +367,7 @@ func (c judgement) install() want {
 		// It may have been called off, and too late.
 		return notWanted("installed (%s)", c.r.Installed.Words())
 	case c.calledOff() && c.attemptOpen():
-		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
+		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.ReportWithin()),
 			"called off by %s: %s; the agent is told with its next heartbeat", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
 	case c.calledOff():
 		return notWanted("called off by %s: %s", c.r.InstallCancel.Actor, c.r.InstallCancel.Reason)
@@ -380,12 +378,12 @@ func (c judgement) install() want {
 	case c.awaitingBoot():
 		return c.installedComesUp()
 	case c.attemptOpen():
-		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.InstallTimeout),
+		return dueAt(c.r.InstallAttempt.At.Add(c.env.Policy.ReportWithin()),
 			"attempt %d is under way since %s; it is given up after %s", c.r.InstallAttempt.Attempt,
-			fleet.Instant(c.r.InstallAttempt.At), c.env.Policy.InstallTimeout)
+			fleet.Instant(c.r.InstallAttempt.At), c.env.Policy.ReportWithin())
 	case c.outdatedAttempt() != nil:
 		a := c.outdatedAttempt()
-		return dueAt(a.At.Add(c.env.Policy.InstallTimeout),
+		return dueAt(a.At.Add(c.env.Policy.ReportWithin()),
 			"attempt %d at install generation %d, which is not wanted any more, is under way; its agent is told with its next heartbeat", a.Attempt, a.Generation)
 	case c.installRefused(), c.notUnderstood():
 		return waiting("%s", c.refusal())

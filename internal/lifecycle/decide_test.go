@@ -30,7 +30,7 @@ var wayOfAMachine = []scenario{
 	{
 		name: "an install that is not wanted any more is waited for", steps: with(asked, attempt(5, 1, 1), wantInstall(6, 2)), now: 7,
 		state: fleet.StateInstalling,
-		want:  []due{{install, lifecycle.Later, 20, "attempt 1 at install generation 1, which is not wanted any more, is under way"}},
+		want:  []due{{install, lifecycle.Later, 25, "attempt 1 at install generation 1, which is not wanted any more, is under way"}},
 	},
 	{
 		name: "once it has ended, the newer one is next", steps: with(asked, attempt(5, 1, 1), wantInstall(6, 2), report(8, 1, 1, false)), now: 9,
@@ -176,6 +176,28 @@ var wayOfAMachine = []scenario{
 		want:  []due{{agentStart, lifecycle.Later, 65, "silent for 10m0s"}},
 	},
 	{
+		name: "who was silent when the listener went away stays so while it comes back, and has time to be heard", steps: known, now: 60,
+		env: func(e *fleet.Environment) {
+			e.ListenerUpSince, e.ListenedSince, e.ListenedUntil = at(55), at(-20), at(13)
+		},
+		state: fleet.StateSilent, reason: "silent for 10m0s",
+		want: []due{{agentStart, lifecycle.Later, 65, "silent for 10m0s"}, {recovery, lifecycle.Waiting, 0, "it is started again first"}},
+	},
+	{
+		name: "who was not silent for long enough by then does not", steps: known, now: 60,
+		env: func(e *fleet.Environment) {
+			e.ListenerUpSince, e.ListenedSince, e.ListenedUntil = at(55), at(-20), at(12.9)
+		},
+		state: fleet.StateAvailable,
+	},
+	{
+		name: "nor does who was not listened to for long enough", steps: known, now: 60,
+		env: func(e *fleet.Environment) {
+			e.ListenerUpSince, e.ListenedSince, e.ListenedUntil = time.Time{}, at(6), at(15)
+		},
+		state: fleet.StateAvailable,
+	},
+	{
 		name: "silence is not declared while a listener has no room", steps: known, now: 60, env: full(12, 61),
 		state: fleet.StateAvailable,
 		want:  []due{{agentStart, lifecycle.Later, 61, "it is started again; not before then, because an agent listener turns callers away"}},
@@ -254,12 +276,12 @@ var wayOfAMachine = []scenario{
 	{
 		name: "an attempt is under way", steps: underWay, now: 5,
 		state: fleet.StateInstalling,
-		want:  []due{{install, lifecycle.Later, 19, "attempt 1 is under way"}},
+		want:  []due{{install, lifecycle.Later, 24, "attempt 1 is under way"}},
 	},
 	{
-		name: "an attempt that takes too long", steps: with(underWay, seen(3, 19, 1)), now: 20,
+		name: "an attempt that takes too long", steps: with(underWay, seen(3, 24, 1)), now: 25,
 		state: fleet.StateInstalling,
-		want:  []due{{install, lifecycle.Due, 19, "given up after 15m0s"}},
+		want:  []due{{install, lifecycle.Due, 24, "given up after 20m0s"}},
 	},
 	{
 		name: "a failed attempt", now: 6,
@@ -302,7 +324,7 @@ var wayOfAMachine = []scenario{
 	{
 		name: "the agent looks again", steps: with(underWay, needsErase(5, 1, 1), attempt(6, 1, 2)), now: 7,
 		state: fleet.StateInstalling,
-		want:  []due{{install, lifecycle.Later, 21, "attempt 2 is under way"}},
+		want:  []due{{install, lifecycle.Later, 26, "attempt 2 is under way"}},
 	},
 	{
 		name: "what the disk holds is not wanted erased any more", steps: with(underWay, needsErase(5, 1, 1), cancelled(6, 1)), now: 7,
@@ -342,7 +364,7 @@ var wayOfAMachine = []scenario{
 		name: "it does, and is at it", now: 8,
 		steps: with(underWay, notUnderstood(5, 1, 1), started(6, 2), seen(7, 8, 2), attempt(7, 1, 2)),
 		state: fleet.StateInstalling,
-		want:  []due{{install, lifecycle.Later, 22, "attempt 2 is under way"}},
+		want:  []due{{install, lifecycle.Later, 27, "attempt 2 is under way"}},
 	},
 	{
 		name: "the request that replaces it may be understood", now: 8,

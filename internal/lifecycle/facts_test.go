@@ -184,10 +184,12 @@ func unasked(since, until float64) step {
 
 // unanswered makes the agent starts of a machine fail because its host has answered nobody since
 // then; answers because it answers, and refuses a connection or us.
-func unanswered(since float64) step {
+// unanswered has starts of an agent get no answer, at those minutes.
+func unanswered(minutes ...float64) step {
 	return func(r *fleet.Record) {
-		b := r.Backoffs[agentStart]
-		r.Backoffs[agentStart] = b.Heard(fleet.AnswerNone, at(since))
+		for _, m := range minutes {
+			r.Backoffs[agentStart] = r.Backoffs[agentStart].Heard(fleet.AnswerNone, at(m))
+		}
 	}
 }
 
@@ -221,6 +223,9 @@ func repair(minute float64, rung fleet.Rung, steps map[fleet.Rung]int) step {
 func madeUnder(generation fleet.TakeoverGeneration) step {
 	return func(r *fleet.Record) { r.Repair.TakeoverGeneration = generation }
 }
+
+// turnedDown is the refusal of the newest step by the provider.
+func turnedDown(r *fleet.Record) { r.Repair.Refused = true }
 
 // ended is the end of a step that has restarted nothing.
 func ended(r *fleet.Record) { r.Repair.TakeoverGeneration, r.Repair.BootID = 0, "" }

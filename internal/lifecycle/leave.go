@@ -103,7 +103,7 @@ func (c judgement) memoryGoneAt() time.Time {
 
 // returns says what happens to a machine that returns, and what a person can do.
 func (c judgement) returns() string {
-	next := c.free().machine(fleet.ProcessAgentStart, c.maintained(c.agentStart())).Reason
+	next := c.free().startsAgent().Reason
 	if c.env.Restored == "" && c.inMemory() && c.restartedAt().Before(c.r.AgentSeen.LastAt) && len(c.r.Backoffs[fleet.ProcessAgentStart].Cause) == 0 {
 		next = "the agent in memory is told to restart the machine into it"
 	}

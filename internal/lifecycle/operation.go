@@ -152,7 +152,7 @@ func (c judgement) offAfterAll() bool {
 	late := e.At.Add(offLate)
 	heard := seen != nil && seen.LastAt.After(c.r.Operation.At.Add(-c.silentAfter()))
 	return (!heard && !c.r.Provided.At.After(late) || heard && !seen.LastAt.After(late)) &&
-		(step == nil || !step.Rung.Restarts() || !step.At.After(e.At))
+		(step == nil || !step.Rung.Restarts() || step.Refused || !step.At.After(e.At))
 }
 
 // wantedOff reports whether the newest operation is that a person wants the machine switched off,

@@ -336,7 +336,7 @@ var operations = []scenario{
 	{
 		name: "an install that is called off while it runs", steps: with(underWay, cancelled(5, 1)), now: 6,
 		state: fleet.StateInstalling,
-		want:  []due{{install, lifecycle.Later, 19, "the agent is told with its next heartbeat"}},
+		want:  []due{{install, lifecycle.Later, 24, "the agent is told with its next heartbeat"}},
 	},
 	{
 		name: "an install that was called off too late: its system came up, and nobody reported it", now: 60,

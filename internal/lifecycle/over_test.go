@@ -26,6 +26,12 @@ var over = []scenario{
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "the agent is not silent"}},
 	},
 	{
+		name: "the agent that a step has started is heard at that instant: the step is over", now: 26,
+		steps: with(known, allLevers, started(25, 2), seen(25, 25, 2), repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungAgentStart: 1})),
+		state: fleet.StateAvailable,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "the agent is not silent"}},
+	},
+	{
 		name: "an agent that was started before a maintenance is started again after it", now: 81,
 		steps: with(broken[:4:4], allLevers, started(14, 2), repair(14, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungAgentStart: 1}), maintenance(16, 50, true)),
 		state: fleet.StateSilent,
@@ -75,10 +81,52 @@ var over = []scenario{
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "the host answers, and a restart is not what it needs"}},
 	},
 	{
+		name: "a reboot that was refused restarts nothing: an agent that is heard is well, and gets its install at once", now: 26,
+		steps: with(asked, allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), turnedDown, seen(3, 25.5, 1)),
+		state: fleet.StateInstalling,
+		want: []due{
+			{agentStart, lifecycle.Later, 35.5, "when the agent has been silent for 10m0s"},
+			{install, lifecycle.Due, 3, "handed to the agent with its next heartbeat"},
+			{recovery, lifecycle.NotWanted, 0, "the agent is not silent"},
+		},
+	},
+	{
+		name: "the agent of a machine whose reboot was refused is started again at once, and the next step has its time", now: 25,
+		steps: with(known, allLevers, repair(24, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 2}), turnedDown),
+		state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.Due, 13, "it is started again"},
+			{recovery, lifecycle.Later, 34, "metal refused the reboot at 2026-11-21 00:24:00 UTC; without a sign of life 10m0s later: metal switches it off and on"},
+		},
+	},
+	{
+		name: "an agent that was started after a refusal, and never speaks, has its time as after any step", now: 70,
+		steps: with(known, allLevers, repair(30, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungAgentStart: 1}), turnedDown,
+			started(30, 2)),
+		env: func(e *fleet.Environment) { e.Policy.RecoveryStepTimeout = 45 * time.Minute }, state: fleet.StateSilent,
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, "the agent was started"},
+			{recovery, lifecycle.Later, 75, "metal switches it off and on"},
+		},
+	},
+	{
+		name: "nor does one that was refused before its agent was started hold an install up", now: 26,
+		steps: with(asked, allLevers, repair(24, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 1, fleet.RungAgentStart: 1}), turnedDown,
+			func(r *fleet.Record) { r.Repair.BootID = "" }, started(24, 2), seen(25, 25, 2)),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 25, "handed to the agent with its next heartbeat"}},
+	},
+	{
 		name: "its provider makes it anew, because somebody has asked for that", now: 500,
 		steps: with(broken, allLevers, backoff(agentStart, 501, "it is being made"), provided(30, fleet.ProviderStatusCreating)),
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Later, 30 + 1440, "metal makes or reinstalls the machine, since 2026-11-21 00:30:00 UTC"}},
+	},
+	{
+		name: "an agent is taken off a machine that returns also while its provider makes it anew: nothing else looks after it", now: 30,
+		steps: with(reinstall, started(22, 2), cancelled(23, 2), provided(24, fleet.ProviderStatusCreating)),
+		state: returning,
+		want:  []due{{agentStart, lifecycle.Due, 23, "the agent is taken off the machine"}, {recovery, lifecycle.NotWanted, 0, "is left alone"}},
 	},
 	{
 		name: "a step that has helped is over, also when another agent was started", now: 2020.5,

@@ -12,6 +12,8 @@ func TestMayStillCome(t *testing.T) {
 	one := func(rung fleet.Rung) map[fleet.Rung]int { return map[fleet.Rung]int{rung: 1} }
 	rebooted := with(known, repair(24, fleet.RungReboot, one(fleet.RungReboot)))
 	reinstalled := with(known, repair(24, fleet.RungReinstall, one(fleet.RungReinstall)))
+	afterRefusal := with(known, repair(25, fleet.RungAgentStart, map[fleet.Rung]int{fleet.RungReboot: 1, fleet.RungAgentStart: 1}), turnedDown,
+		func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" })
 	calledOff := func(o fleet.Operation) []step {
 		return with(known, wantOperation(23, 1, o), operating(24, 1, 0, 0), operated(25, 1, false))
 	}
@@ -29,6 +31,8 @@ func TestMayStillCome(t *testing.T) {
 		"a reboot whose time is over":          {rebooted, 24 + stepTime, ""},
 		"a reinstall":                          {reinstalled, 26, "the reinstall by recovery"},
 		"a reinstall that the provider is at":  {with(reinstalled, provided(25, fleet.ProviderStatusCreating)), 1000, "the reinstall by recovery"},
+		"a reboot that was refused":            {with(rebooted, turnedDown), 26, ""},
+		"an agent that was started after that": {afterRefusal, 26, ""},
 		"an agent that was started":            {with(known, repair(24, fleet.RungAgentStart, one(fleet.RungAgentStart))), 26, ""},
 		"a reboot that was called off":         {calledOff(fleet.OperationReboot), 26, "the reboot that ada asked for"},
 		"a release that was called off":        {calledOff(fleet.OperationRelease), 26, "the release that ada asked for"},

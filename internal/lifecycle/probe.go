@@ -227,6 +227,23 @@ func AwaitedProbe(r fleet.Record) (Awaited, bool) {
 	return Awaited{}, false
 }
 
+// OughtToAnswer returns from when on it counts that a system that is to come up does not answer:
+// its time to boot is over, and a step of recovery can have had its effect. Zero: no such system is
+// known to be on the disk.
+func OughtToAnswer(r fleet.Record, env fleet.Environment, now time.Time) time.Time {
+	c := judgement{r: r, env: env, now: now}
+	if !c.awaitingBoot() {
+		return time.Time{}
+	}
+	if step := c.repairing(); step != nil {
+		return c.workedOn(c.effectAt(*step))
+	}
+	return later(c.workedOn(r.InstallReport.At).Add(env.Policy.BootTimeout), c.activeSince())
+}
+
+// HasAgent reports whether an agent was started on the machine, and no install has ended it.
+func HasAgent(r fleet.Record) bool { return judgement{r: r}.agent() != nil }
+
 // Watched reports whether an installed system runs that is asked again and again.
 func Watched(r fleet.Record) bool { return judgement{r: r}.watched() }
 

@@ -99,7 +99,7 @@ var probes = []scenario{
 		name: "it is asked again after the reboot, before the next step", now: 40,
 		steps: with(unseen, probed(25, 6, 1), repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1})),
 		state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Waiting, 0, "the probes show whether it has helped"}},
+		want:  []due{{recovery, lifecycle.Waiting, 0, "was tried at 2026-11-21 00:21:00 UTC; the probes show whether the installed system comes up"}},
 	},
 	{
 		name: "the reboot has not helped", now: 40,

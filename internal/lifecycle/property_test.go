@@ -48,7 +48,11 @@ func drawRecord(t *rapid.T) fleet.Record {
 		},
 		func() step {
 			rung := rapid.SampledFrom(fleet.Rungs()).Draw(t, "rung")
-			return repair(minute("repair"), rung, map[fleet.Rung]int{rung: rapid.IntRange(0, 3).Draw(t, "steps")})
+			taken := repair(minute("repair"), rung, map[fleet.Rung]int{rung: rapid.IntRange(0, 3).Draw(t, "steps")})
+			if rapid.Bool().Draw(t, "turned down") {
+				return func(r *fleet.Record) { taken(r); turnedDown(r) }
+			}
+			return taken
 		},
 		func() step {
 			return wantOperation(minute("operation"), generation("operation"), rapid.SampledFrom(fleet.Operations()).Draw(t, "which"))
@@ -72,7 +76,8 @@ func drawRecord(t *rapid.T) fleet.Record {
 			if rapid.Bool().Draw(t, "answers") {
 				return answers(rapid.SampledFrom([]fleet.Answer{fleet.AnswerGiven, fleet.AnswerRefused}).Draw(t, "what"))
 			}
-			return unanswered(minute("unanswered"))
+			first := minute("unanswered")
+			return unanswered(first, first+float64(rapid.IntRange(0, 60).Draw(t, "for")))
 		},
 		func() step {
 			return held(rapid.SampledFrom(fleet.MachineProcesses()).Draw(t, "holding"), minute("deadline"))
@@ -94,6 +99,10 @@ func drawEnvironment(t *rapid.T) fleet.Environment {
 		env.ListenerUpSince = time.Time{}
 	case 1:
 		env.ListenerUpSince = at(float64(rapid.IntRange(-60, 120).Draw(t, "up since")))
+	}
+	if rapid.Bool().Draw(t, "listened before") {
+		since := rapid.IntRange(-120, 60).Draw(t, "listened since")
+		env.ListenedSince, env.ListenedUntil = at(float64(since)), at(float64(since+rapid.IntRange(30, 60).Draw(t, "listened for")))
 	}
 	if rapid.Bool().Draw(t, "full") {
 		since := rapid.IntRange(0, 120).Draw(t, "full since")
@@ -120,7 +129,11 @@ func TestAnswersOnlyMoveLater(t *testing.T) {
 		before, after := lifecycle.Decide(r, env, t1), lifecycle.Decide(r, env, t2)
 		for i, b := range before.Decisions {
 			a := after.Decisions[i]
-			// What was scheduled may turn out to wait: its entry is removed by whoever meets it.
+			// What was scheduled may turn out to wait: whoever meets its entry at its instant removes it.
+			// It does so before only where that instant is the end of a hold or of a backoff.
+			if b.Verdict.Scheduled() && !a.Verdict.Scheduled() && b.DueAt.After(t2) && len(r.Holds) == 0 && b.Backoff == nil {
+				t.Fatalf("%s was due at %s and is %s before that", b.Process, b.DueAt, a.Verdict)
+			}
 			if a.Verdict.Scheduled() && !b.Verdict.Scheduled() {
 				t.Fatalf("%s was %s and becomes %s by time alone", b.Process, b.Verdict, a.Verdict)
 			}

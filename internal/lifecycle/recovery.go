@@ -58,6 +58,8 @@ type trouble struct {
 	step time.Time
 	// unheard: it is our listener that has heard nothing.
 	unheard bool
+	// before: it counted before the listener that is up came back.
+	before bool
 	// agent: an agent was in charge, and may be started again.
 	agent  bool
 	reason string
@@ -71,8 +73,19 @@ func (c judgement) trouble() (trouble, bool) {
 		t.at = c.withRoom(t.at)
 	}
 	// also of many that wait for the same room
-	t.step = later(later(t.at, c.activeSince()), c.unansweredSince()).Add(c.env.Policy.RecoveryStepTimeout)
+	t.step = c.anew(t, later(later(t.at, c.activeSince()), c.unansweredSince())).Add(c.env.Policy.RecoveryStepTimeout)
 	return t, any
+}
+
+// anew returns from when on a silent machine has the time of a step: from the instant, or from when
+// its host ceased to answer whoever wanted to start an agent, where that time was over by then. A
+// host that refused us for days is not restarted for one start without an answer.
+func (c judgement) anew(t trouble, from time.Time) time.Time {
+	since := c.r.Backoffs[fleet.ProcessAgentStart].UnansweredSince
+	if t.agent && since.After(from.Add(c.env.Policy.RecoveryStepTimeout)) && !since.After(c.now) {
+		return since
+	}
+	return from
 }
 
 // expected is trouble as if all listeners always had room.
@@ -89,6 +102,7 @@ func (c judgement) expected() (trouble, bool) {
 	case c.awaitingBoot():
 		return trouble{
 			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout), unheard: true,
+			before: c.lasted(c.r.InstallReport.At, policy.BootTimeout),
 			reason: fmt.Sprintf("the unit of the installed system has not called %s after the install%s", policy.BootTimeout, c.mayLackUnit()),
 		}, true
 	case c.agent() == nil:
@@ -96,11 +110,13 @@ func (c judgement) expected() (trouble, bool) {
 	case !c.spoken():
 		return trouble{
 			kind: "never-spoke", at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), unheard: true, agent: true,
+			before: c.lasted(c.agent().At, policy.NeverSpokeAfter),
 			reason: fmt.Sprintf("the agent has not spoken %s after its start", policy.NeverSpokeAfter),
 		}, true
 	}
 	return trouble{
 		kind: "silent", at: c.silentSince(c.r.AgentSeen.LastAt).Add(c.silentAfter()), unheard: true, agent: true,
+		before: c.lasted(c.r.AgentSeen.LastAt, c.silentAfter()),
 		reason: fmt.Sprintf("the agent has been silent for %s", c.silentAfter()),
 	}, true
 }
@@ -118,7 +134,7 @@ func (c judgement) unanswered() (trouble, bool) {
 	}
 	after := c.env.Policy.NeverSpokeAfter
 	return trouble{
-		kind: neverAnswered, at: c.silentSince(since).Add(after),
+		kind: neverAnswered, at: c.silentSince(since).Add(after), before: c.lasted(since, after),
 		reason: fmt.Sprintf("the host has not answered for %s", after),
 	}, true
 }
@@ -128,8 +144,7 @@ func (c judgement) unanswered() (trouble, bool) {
 func (c judgement) foundSince(t trouble) bool {
 	switch p := c.r.Provided; {
 	case t.kind == neverAnswered && p != nil && p.Status == fleet.ProviderStatusActive:
-		b := c.r.Backoffs[fleet.ProcessAgentStart]
-		return !b.NotBefore.Add(-b.Interval).Before(t.at) // about when the newest start has failed
+		return !c.r.Backoffs[fleet.ProcessAgentStart].UnansweredAt.Before(t.at)
 	case c.awaitingBoot() && c.probed():
 		return c.foundSilent(t.step)
 	}
@@ -183,7 +198,7 @@ func (c judgement) over(step fleet.Repair) bool {
 	switch {
 	case rep != nil && rep.OK && !c.mayRun() && wanted != nil && wanted.Generation > rep.Generation && wanted.At.After(step.At),
 		up != nil && up.At.After(step.At),
-		seen != nil && seen.LastAt.After(step.At) && c.helped(step),
+		seen != nil && !seen.LastAt.Before(step.At) && c.helped(step),
 		s != nil && s.At.After(step.At) && (step.BootID == "" || otherBoot(s.BootID, step.BootID)):
 		return true
 	}
@@ -194,7 +209,7 @@ func (c judgement) over(step fleet.Repair) bool {
 // or that it is not needed any more. The agent from before a restart shows neither.
 func (c judgement) helped(step fleet.Repair) bool {
 	seen := c.r.AgentSeen
-	return !step.Rung.Restarts() || c.awaitingBoot() || otherBoot(seen.BootID, step.BootID) || seen.TakeoverGeneration > step.TakeoverGeneration
+	return !step.Rung.Restarts() || step.Refused || c.awaitingBoot() || otherBoot(seen.BootID, step.BootID) || seen.TakeoverGeneration > step.TakeoverGeneration
 }
 
 // heardAfter reports whether the agent that is in charge spoke after that instant.
@@ -237,17 +252,16 @@ func (c judgement) recovery() want {
 	if r != nil {
 		rung := c.nextRung(r.Steps)
 		if c.untried() {
-			return waiting("%s was tried at %s; the next start of an agent shows whether the host answers", r.Rung, fleet.Instant(r.At))
+			return waiting("%s; the next start of an agent shows whether the host answers", c.tried(*r))
 		}
-		from := later(c.effectAt(*r), c.unansweredSince())
+		from := c.anew(t, later(c.effectAt(*r), c.unansweredSince()))
 		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(from).Add(timeout)) {
-			return waiting("%s was tried at %s; the probes show whether it has helped", r.Rung, fleet.Instant(r.At))
+			return waiting("%s; the probes show whether the installed system comes up", c.tried(*r))
 		}
 		if c.heardAfter(r.At) {
 			return c.notMoved(*r, rung)
 		}
-		return c.stopped(dueAt(c.silentFor(from, timeout), "%s was tried at %s; without a sign of life %s later: %s",
-			r.Rung, fleet.Instant(r.At), timeout, c.step(rung)), rung)
+		return c.stopped(dueAt(c.silentFor(from, timeout), "%s; without a sign of life %s later: %s", c.tried(*r), timeout, c.step(rung)), rung)
 	}
 	if !any && c.awaitingBoot() {
 		return waiting("the probes show whether the installed system comes up")
@@ -260,7 +274,7 @@ func (c judgement) recovery() want {
 	switch {
 	case !t.step.After(c.now) && !c.foundSince(t):
 		return waiting("when %s, and is asked again without an answer: %s", t.reason, c.step(rung))
-	case t.agent && !failed && t.at.After(c.now):
+	case t.agent && !failed && t.at.After(c.now) && !t.before:
 		return notWanted("the agent is not silent")
 	case t.agent && !failed:
 		return waiting("when %s, it is started again first", t.reason)
@@ -303,14 +317,15 @@ func (c judgement) onlyStarts() string {
 }
 
 // RefusesUs reports whether the host refused us when it answered the start of an agent last, and
-// its provider does not say that it is off.
+// its provider does not say that it is off, or being made anew.
 func RefusesUs(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	return judgement{r: r, env: env, now: now}.refusesUs()
 }
 
 func (c judgement) refusesUs() bool {
 	p := c.r.Provided
-	return c.r.Backoffs[fleet.ProcessAgentStart].Refused && p != nil && !p.Status.Down() && c.agentStart().verdict == Due
+	return c.r.Backoffs[fleet.ProcessAgentStart].Refused && p != nil && !p.Status.Down() && p.Status != fleet.ProviderStatusCreating &&
+		c.agentStart().verdict == Due
 }
 
 // OnlyStarts reports whether nothing but starting an agent is tried on a machine that is silent, so
@@ -380,7 +395,8 @@ func (c judgement) stopped(w want, rung fleet.Rung) want {
 	if h.Until.After(w.dueAt) {
 		w.dueAt = *h.Until
 		if h.Until.After(c.now) {
-			w.reason = fmt.Sprintf("%s; recovery is stopped until then by %s: %s", w.reason, fleet.ShownActor(h.Actor), h.Reason)
+			// lists show it longer than that
+			w.reason = fmt.Sprintf("%s; not before %s, because %s stopped recovery until then: %s", w.reason, fleet.Instant(*h.Until), fleet.ShownActor(h.Actor), h.Reason)
 		}
 	}
 	return w
@@ -428,6 +444,7 @@ func NextRepair(r fleet.Record, env fleet.Environment, now time.Time, rung fleet
 		next.Steps = make(map[fleet.Rung]int)
 	}
 	next.Steps[rung]++
+	next.Refused = rung == fleet.RungAgentStart && r.Repair != nil && r.Repair.Refused
 	return next
 }
 
@@ -445,23 +462,12 @@ func HeardSinceStep(r fleet.Record) bool {
 	return r.Repair != nil && c.heardAfter(r.Repair.At)
 }
 
-// StartIsStep reports whether an agent that is started now, under that boot ID, is a step of the
-// ladder. One that is started before a restart has come takes nothing from that restart's time.
-func StartIsStep(r fleet.Record, env fleet.Environment, now time.Time, bootID string) bool {
-	c := judgement{r: r, env: env, now: now}
-	step := c.repairing()
-	if step != nil && step.Rung.Restarts() && step.BootID != "" && step.BootID == bootID {
-		return false
-	}
-	return step != nil || c.silent()
-}
-
 // UnderRecovery reports whether the machine counts against the concurrency limit of recovery: a
 // step that restarts it was taken, and its effect may still come.
 func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {
 	c := judgement{r: r, env: env, now: now}
 	step := c.repairing()
-	return step != nil && (step.Rung.Restarts() || c.startedAfterRestart(*step)) &&
+	return step != nil && !step.Refused && (step.Rung.Restarts() || c.startedAfterRestart(*step)) &&
 		(c.reinstalling(*step) || now.Before(c.effectAt(*step).Add(env.Policy.RecoveryStepTimeout)))
 }
 

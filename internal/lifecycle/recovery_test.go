@@ -35,7 +35,7 @@ var recoveryLadder = []scenario{
 	},
 	{
 		name: "whether a host answers has nothing to do with the room of a listener", now: 43, env: full(1, 100),
-		steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2)),
+		steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2, 32)),
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Due, 42, "metal reboots it"}},
 	},
@@ -294,7 +294,7 @@ var recoveryLadder = []scenario{
 	{
 		name: "recovery has no step, and it is reinstalled for longer than a day", now: 31 + 1440,
 		steps: with(broken, provided(31, fleet.ProviderStatusCreating)), state: fleet.StateSilent,
-		want:  []due{{recovery, lifecycle.Due, 31 + 1440, "it is quarantined"}},
+		want: []due{{recovery, lifecycle.Due, 31 + 1440, "it is quarantined"}},
 	},
 	{
 		name: "it has reinstalled it: the time of the step begins", now: 64,
@@ -313,7 +313,7 @@ var recoveryLadder = []scenario{
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Due, 14, "started again"},
-			{recovery, lifecycle.Later, 60, "recovery is stopped until then by ironherd: 900 of 1000 machines fell silent"},
+			{recovery, lifecycle.Later, 60, "not before 2026-11-21 01:00:00 UTC, because ironherd stopped recovery until then: 900 of 1000 machines fell silent"},
 		},
 	},
 	{
@@ -336,7 +336,7 @@ var recoveryLadder = []scenario{
 	},
 	{
 		name: "nor does one whose installed system never came up, and that is to be installed anew", now: 65,
-		steps: with(written, allLevers, wantInstall(8, 2), backoff(agentStart, 70, "dial"), unanswered(20)),
+		steps: with(written, allLevers, wantInstall(8, 2), backoff(agentStart, 70, "dial"), unanswered(20, 50)),
 		state: fleet.StateSilent, reason: "the host has not answered for 30m0s",
 		want: []due{{recovery, lifecycle.Due, 60, "metal reboots it"}},
 	},
@@ -352,7 +352,7 @@ var recoveryLadder = []scenario{
 		want: []due{{recovery, lifecycle.Later, 42, "metal reboots it"}},
 	},
 	{
-		name: "it is rebooted", steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2)), now: 43,
+		name: "it is rebooted", steps: with(active, allLevers, backoff(agentStart, 50, "dial"), unanswered(2, 32)), now: 43,
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Due, 42, "metal reboots it"}},
 	},
@@ -491,7 +491,7 @@ func TestAStopThatIsOver(t *testing.T) {
 	hold(60)(&env)
 	for minute, told := range map[float64]bool{50: true, 70: false} {
 		reason := lifecycle.Decide(record(with(broken, allLevers)...), env, at(minute)).For(recovery).Reason
-		if got := strings.Contains(reason, "recovery is stopped"); got != told {
+		if got := strings.Contains(reason, "stopped recovery"); got != told {
 			t.Errorf("in minute %v: %q", minute, reason)
 		}
 	}

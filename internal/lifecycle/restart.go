@@ -40,7 +40,7 @@ func (c judgement) restart() (newest restart, any bool) {
 		}
 		any = true
 	}
-	if r := c.r.Repair; r != nil && r.Rung.Restarts() && r.At.After(newest.at) {
+	if r := c.r.Repair; r != nil && r.Rung.Restarts() && !r.Refused && r.At.After(newest.at) {
 		newest = restart{
 			begun: r.At, at: r.At, within: c.env.Policy.RecoveryStepTimeout, bootID: r.BootID,
 			words: fmt.Sprintf("the %s by recovery", r.Rung), tried: true,
@@ -153,10 +153,18 @@ func (c judgement) lateRestart() (restart, bool) {
 		}, true
 	}
 	step, within := c.r.Repair, c.env.Policy.RecoveryStepTimeout
-	if step == nil || step.Rung != fleet.RungAgentStart || restarts(*step) == 0 || !step.At.After(newest.at) {
+	if step == nil || step.Rung != fleet.RungAgentStart || step.Refused || restarts(*step) == 0 || !step.At.After(newest.at) {
 		return newest, any
 	}
 	return restart{begun: step.At.Add(-within), at: step.At, within: within, bootID: step.BootID, words: "a restart by recovery"}, true
+}
+
+// tried says that a step of recovery was taken, or that the provider has refused it.
+func (c judgement) tried(step fleet.Repair) string {
+	if step.Refused && step.Rung.Restarts() {
+		return fmt.Sprintf("%s refused the %s at %s", c.r.Provider, step.Rung, fleet.Instant(step.At))
+	}
+	return fmt.Sprintf("%s was tried at %s", step.Rung, fleet.Instant(step.At))
 }
 
 // provenBoot reports whether an agent since the restart can only be one of another boot. Where
@@ -183,6 +191,12 @@ func MayStillCome(r fleet.Record, env fleet.Environment, now time.Time) string {
 		return fmt.Sprintf("the %s that %s asked for", q.Operation, q.Actor)
 	}
 	return ""
+}
+
+// HeardSince reports whether an agent that is to stay was heard after that instant.
+func HeardSince(r fleet.Record, at time.Time) bool {
+	c := judgement{r: r}
+	return c.heardAfter(at) && !c.returning()
 }
 
 // NotRestarted says that a machine runs on although the provider has accepted its restart: its
@@ -259,4 +273,16 @@ func RestartVerb(r fleet.Record) string {
 		return "power cycle"
 	}
 	return ""
+}
+
+// StartIsStep reports whether an agent that is started now, under that boot ID, is a step of the
+// ladder. One that is started before a restart has come takes nothing from that restart's time.
+func StartIsStep(r fleet.Record, env fleet.Environment, now time.Time, bootID string) bool {
+	c := judgement{r: r, env: env, now: now}
+	step := c.repairing()
+	if step != nil && step.Rung.Restarts() && !step.Refused && step.BootID != "" && step.BootID == bootID {
+		return false
+	}
+	t, any := c.expected()
+	return step != nil || any && c.counts(t)
 }

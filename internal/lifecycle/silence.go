@@ -12,6 +12,12 @@ func (c judgement) silentAfter() time.Duration {
 	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
 }
 
+// LongestSilence is how long a listener has to be up for every silence to count that lasts for as
+// long.
+func LongestSilence(env fleet.Environment) time.Duration {
+	return max(judgement{env: env}.silentAfter(), env.Policy.NeverSpokeAfter, env.Policy.BootTimeout)
+}
+
 // workedOn returns from when on it counts that a host does not answer: not during a maintenance or
 // a quarantine, whose end is recorded as that of a maintenance, nor before the machine was last
 // restarted on purpose.
@@ -58,10 +64,23 @@ func (c judgement) sayRoom(w want) want {
 	return w
 }
 
+// lasted reports whether silence since an instant had lasted for so long when a listener went away
+// last, counted while it was up.
+func (c judgement) lasted(since time.Time, lasting time.Duration) bool {
+	until := c.env.ListenedUntil
+	return !until.IsZero() && !later(c.workedOn(since), c.env.ListenedSince).Add(lasting).After(until)
+}
+
 // silent reports whether the machine is in trouble now. That a listener turns callers away keeps
-// machines from becoming silent, and makes none heard that was silent before.
+// machines from becoming silent, and makes none heard that was silent before. Nor does a listener
+// that comes back: what is done about such a machine waits as for all others.
 func (c judgement) silent() bool {
 	t, any := c.expected()
+	return any && (t.before || c.counts(t))
+}
+
+// counts reports whether a trouble counts by now, and something is done about it.
+func (c judgement) counts(t trouble) bool {
 	full := t.unheard && c.now.Before(c.env.ListenerFullUntil) && !t.at.Before(c.env.ListenerFullSince)
-	return any && !full && !t.at.After(c.now)
+	return !full && !t.at.After(c.now)
 }

@@ -24,7 +24,7 @@ func (c judgement) state() (fleet.State, string) {
 	case r.Unreadable != "":
 		return fleet.StateUnreadable, r.Unreadable
 	case r.Provided == nil:
-		return fleet.StateCreating, c.provision().Reason
+		return fleet.StateCreating, c.creating()
 	case r.Provided.Status == fleet.ProviderStatusFailed:
 		return fleet.StateFailed, c.unusable()
 	case r.Provided.Status == fleet.ProviderStatusGone:
@@ -82,6 +82,16 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateAvailable, "the agent speaks; the install was called off before anything was written"
 	}
 	return fleet.StateAvailable, "the agent speaks; nothing was asked for"
+}
+
+// creating says why the machine is not created yet. It is the same at any time, because nobody
+// judges the machine again while it waits for its turn.
+func (c judgement) creating() string {
+	i := c.r.Intent
+	if i == nil || i.Calls > 0 || c.env.Paused != nil || c.nothingCreated() != "" {
+		return c.provision().Reason
+	}
+	return fmt.Sprintf("waiting to be created: planned at %s for about %s", c.r.Provider, fleet.Instant(i.PlannedAt))
 }
 
 // foundOff reports whether an installed system is to run on a machine of which its provider says

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/updater"
@@ -73,6 +74,9 @@ func (w *watch) judgeNow(machine fleet.MachineID) {
 func (w *watch) backoffs(subject string, backoffs map[fleet.Process]fleet.BackoffState) {
 	longest := w.world.longestBackoff()
 	for process, b := range backoffs {
+		if b.Cause == "" && !b.NotBefore.After(w.world.now) {
+			continue // a person has asked for a retry, and nothing has failed since
+		}
 		if b.Interval <= 0 || b.Interval%time.Second != 0 || b.Interval > longest || b.NotBefore.Sub(w.world.now) > 2*longest {
 			w.violate("I5", "%s of %s waits %s, until %s", process, subject, b.Interval, b.NotBefore)
 		}
@@ -139,9 +143,17 @@ func (w *watch) committed(t *shepherd.Task) {
 	if _, finished := t.Outcome().(shepherd.Finish); finished && waits {
 		w.violate("I5", "%s of %s finished, and waits as after a failure", work.Process, work.Subject)
 	}
-	if failed && !waits {
+	if failed && !waits && !w.overtaken(t) {
 		w.violate("I5", "%s of %s failed, and does not wait", work.Process, work.Subject)
 	}
+}
+
+// overtaken reports whether the work was the start of an agent that is to stay, and that was heard
+// since it was claimed.
+func (w *watch) overtaken(t *shepherd.Task) bool {
+	r, there := w.record(t.Work.Subject.Machine)
+	return there && t.Work.Process == fleet.ProcessAgentStart && r.AgentSeen != nil && !lifecycle.Returning(r) &&
+		(t.Work.Record.AgentSeen == nil || r.AgentSeen.LastAt.After(t.Work.Record.AgentSeen.LastAt))
 }
 
 // judgedBackoffs returns the backoffs of a subject as the database has them now, after it has

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -85,4 +86,59 @@ func TestAHungJumpHostCostsLittle(t *testing.T) {
 			t.Errorf("it took %s; %d waited in vain", took, waited)
 		}
 	})
+}
+
+// TestAJumpHostThatGoesLaterSaysNothingOfTheHost: it may break, or freeze, when it has let us in
+// and the host behind it is about to answer.
+func TestAJumpHostThatGoesLaterSaysNothingOfTheHost(t *testing.T) {
+	t.Parallel()
+	key, hostKey := newTestKey(t), newTestKey(t)
+	for name, c := range map[string]struct {
+		offered func(jump *freezer, offered ssh.NewChannel)
+		want    fleet.Answer
+		words   string
+	}{
+		"it breaks":               {func(jump *freezer, offered ssh.NewChannel) { began(offered); _ = jump.Conn.Close() }, fleet.AnswerUnknown, "jump host: the connection to 192.0.2.1:22 has ended"},
+		"it freezes":              {func(jump *freezer, offered ssh.NewChannel) { began(offered); close(jump.frozen) }, fleet.AnswerUnknown, "jump host: 192.0.2.1:22 did not answer within 1s"},
+		"it freezes, unconnected": {func(jump *freezer, _ ssh.NewChannel) { close(jump.frozen) }, fleet.AnswerUnknown, "jump host: 192.0.2.1:22 did not answer within 1s"},
+		"the host breaks":         {func(_ *freezer, offered ssh.NewChannel) { _ = began(offered).Close() }, fleet.AnswerGiven, "EOF"},
+		"the host freezes":        {func(_ *freezer, offered ssh.NewChannel) { began(offered) }, fleet.AnswerNone, "10.0.0.1:22"},
+		"nothing leads there":     {func(*freezer, ssh.NewChannel) {}, fleet.AnswerNone, "connect from jump host"},
+	} {
+		for _, silence := range []time.Duration{0, 2 * time.Second} {
+			t.Run(fmt.Sprintf("%s, silence %s", name, silence), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					dialer := NewDialer(key, Options{Dial: func(ctx context.Context, network, address string) (connection net.Conn, err error) {
+						jump := &freezer{frozen: make(chan struct{}), closed: make(chan struct{})}
+						jump.Conn, err = serveInMemory(t, hostKey, func(offered ssh.NewChannel) { c.offered(jump, offered) })(ctx, network, address)
+						return jump, err
+					}})
+					target := Target{
+						Address: netip.MustParseAddrPort("10.0.0.1:22"), User: "root", Trust: Trust{FirstUse: true}, Silence: silence,
+						Via: &Target{Address: netip.MustParseAddrPort("192.0.2.1:22"), User: "root", Trust: Trust{FirstUse: true}},
+					}
+					_, probed := dialer.Probe(t.Context(), target)
+					_, dialed := dialer.Dial(t.Context(), target)
+					for _, err := range []error{probed, dialed} {
+						_, before := errors.AsType[*JumpHostError](err)
+						if Answered(err) != c.want || before != (c.want == fleet.AnswerUnknown) || !strings.Contains(err.Error(), c.words) {
+							t.Errorf("%d, of the jump host: %t: %v", Answered(err), before, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// began accepts a connection to a host, and waits until the host is spoken to.
+func began(offered ssh.NewChannel) ssh.Channel {
+	channel, requests, err := offered.Accept()
+	if err != nil {
+		panic(err)
+	}
+	go ssh.DiscardRequests(requests)
+	_, _ = channel.Read(make([]byte, 1))
+	return channel
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -37,6 +38,8 @@ type Options struct {
 type Dialer struct {
 	key     *Key
 	options Options
+	// route fails where our own kernel knows no way to an address. Nil: it is not asked.
+	route func(ctx context.Context, address string) error
 }
 
 // NewDialer returns a dialer that authenticates with the key.
@@ -54,10 +57,12 @@ func NewDialer(key *Key, options Options) *Dialer {
 	if options.JumpHosts == nil {
 		options.JumpHosts = new(JumpHosts)
 	}
+	d := &Dialer{key: key}
 	if options.Dial == nil {
-		options.Dial = new(net.Dialer).DialContext
+		options.Dial, d.route = new(net.Dialer).DialContext, route
 	}
-	return &Dialer{key: key, options: options}
+	d.options = options
+	return d
 }
 
 // Dial connects, verifies the host key and authenticates. The context bounds the dialing only. The
@@ -125,6 +130,9 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 	case connecting.Err() != nil, isTimeout(err) && !errors.Is(err, syscall.EAGAIN): // which is ours
 		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not accept a connection within %s", target.Address, d.options.ConnectTimeout)
 	}
+	if d.fromTheWay(ctx, target.Address, err) {
+		return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w (a router on the way says so, or a packet filter)", &wayError{err})
+	}
 	if Answered(err) == fleet.AnswerUnknown {
 		return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w (the fault is of this host: look at its packet filter, its routes and its limits)", err)
 	}
@@ -132,17 +140,22 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 }
 
 // Answered returns what an error of Dial says of the host. One that refuses a connection has
-// answered. One that refuses our key, or shows another host key, has refused us. One that hangs has
+// answered, and so has one that refuses our key, or shows another host key. One that hangs has
 // not answered, and neither has one that nothing leads to. Any other error of the system is a fault
 // of our own host, which says nothing of the other. Nor does a fault of a jump host.
 func Answered(err error) fleet.Answer {
 	errno, system := errors.AsType[syscall.Errno](err)
 	_, before := errors.AsType[*JumpHostError](err)
+	_, way := errors.AsType[*wayError](err)
 	_, wrong := errors.AsType[*HostKeyError](err)
 	switch {
 	case before:
 		return fleet.AnswerUnknown
-	case wrong, !system && fleet.KindOf(err) == fleet.KindUnauthenticated:
+	case way:
+		return fleet.AnswerNone
+	case wrong:
+		return fleet.AnswerOtherKey
+	case !system && fleet.KindOf(err) == fleet.KindUnauthenticated:
 		return fleet.AnswerRefused
 	case !system && fleet.KindOf(err) == fleet.KindTimeout:
 		return fleet.AnswerNone
@@ -158,14 +171,35 @@ func Answered(err error) fleet.Answer {
 	return fleet.AnswerUnknown
 }
 
+// wayError is what our own kernel tells of a way that ends elsewhere.
+type wayError struct{ error }
+
+func (e *wayError) Unwrap() error { return e.error }
+
+// fromTheWay says whether an error to connect is the ICMP of another host: a router that knows no
+// way to the address, or that prohibits it. Our kernel tells these in the words that it has for its
+// own routes, but then it has one. Of IPv4 it tells no ICMP as EACCES.
+func (d *Dialer) fromTheWay(ctx context.Context, address netip.AddrPort, err error) bool {
+	known := errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EACCES) && !address.Addr().Unmap().Is4()
+	return known && d.route != nil && d.route(ctx, address.String()) == nil
+}
+
+// route fails where our own kernel knows no way to an address. Nothing is sent.
+func route(ctx context.Context, address string) error {
+	connection, err := new(net.Dialer).DialContext(ctx, "udp", address)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
 func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Target, verifier *verifier) (*Host, error) {
 	late := fleet.Errorf(fleet.KindTimeout, "%s did not finish the SSH handshake within %s", target.Address, d.options.HandshakeTimeout)
 	timed, cancel := context.WithTimeoutCause(ctx, d.options.HandshakeTimeout, late)
 	defer cancel()
 	shaking, giveUp := context.WithCancelCause(timed)
 	defer giveUp(nil)
-	// Closing is the one thing that ends a read or a write on every kind of connection.
-	stop := context.AfterFunc(shaking, func() { _ = connection.Close() })
+	stop := endsWith(ctx, shaking, connection)
 	defer stop()
 
 	offer := &offer{key: d.key}
@@ -205,6 +239,8 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 		return nil, verifier.refused
 	case ctx.Err() != nil:
 		return nil, endedError(ctx, "SSH handshake with "+target.Address.String())
+	case jumpFault(connection) != nil:
+		return nil, jumpFault(connection)
 	case shaking.Err() != nil:
 		return nil, context.Cause(shaking)
 	}

@@ -89,16 +89,29 @@ func (d *Dialer) through(ctx context.Context, target Target) (net.Conn, error) {
 	if err != nil {
 		return nil, &JumpHostError{err}
 	}
+	// Where it takes long, the jump host is asked while there is time left for its answer.
+	asked := make(chan error, 1)
+	asking := time.AfterFunc(limit-answerTime, func() { asked <- jump.gone() })
 	var connection net.Conn
 	err = jump.within(ctx, limit, "connect from jump host "+via.Address.String(), func() (err error) {
 		connection, err = jump.client.Dial("tcp", target.Address.String())
 		return err
 	})
 	if err == nil {
+		asking.Stop()
 		return &tunnel{Conn: connection, jump: jump}, nil
 	}
 	_ = jump.Close()
 	refused, spoke := errors.AsType[*ssh.OpenChannelError](err)
+	if late := !asking.Stop(); late && !spoke && ctx.Err() == nil {
+		if gone := <-asked; gone != nil {
+			// The time of both ended then, and we closed the connection.
+			if fleet.KindOf(err) == fleet.KindTimeout {
+				gone = jump.unanswered()
+			}
+			return nil, &JumpHostError{gone}
+		}
+	}
 	switch {
 	case spoke && refused.Reason == ssh.ConnectionFailed, fleet.KindOf(err) == fleet.KindTimeout:
 		return nil, err
@@ -152,10 +165,108 @@ func (d *Dialer) enter(ctx context.Context, via Target) (*Host, error) {
 type tunnel struct {
 	net.Conn
 	jump *Host
+	// judged tells that it is known whose fault an end is, or that nobody wants to know.
+	judged atomic.Bool
+	// gone is what is wrong with the jump host; nil: nothing is known to be.
+	gone atomic.Pointer[error]
+}
+
+// Read implements net.Conn.
+func (t *tunnel) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if err != nil {
+		t.judge()
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (t *tunnel) Write(p []byte) (int, error) {
+	n, err := t.Conn.Write(p)
+	if err != nil {
+		t.judge()
+	}
+	return n, err
+}
+
+// judge asks the jump host, unless it was asked or we have ended the connection.
+func (t *tunnel) judge() {
+	if t.judged.CompareAndSwap(false, true) {
+		if err := t.jump.gone(); err != nil {
+			t.gone.Store(&err)
+		}
+	}
 }
 
 // Close ends the connection, and the one to the jump host.
 func (t *tunnel) Close() error {
+	t.judged.Store(true)
 	// The link first: a channel of a host that hangs would wait to be closed.
 	return errors.Join(t.jump.link.Close(), t.jump.Close())
+}
+
+// endsWith closes the connection when the time for a handshake is over, and asks the jump host
+// before, where there is one. It returns what is to be called when the handshake is over, and tells
+// whether that was in time.
+func endsWith(ctx, shaking context.Context, connection net.Conn) (stop func() bool) {
+	behind, _ := connection.(*tunnel)
+	// Closing is the one thing that ends a read or a write on every kind of connection.
+	inTime := context.AfterFunc(shaking, func() {
+		if behind != nil && ctx.Err() == nil {
+			behind.judge()
+		}
+		_ = connection.Close()
+	})
+	return func() bool {
+		if behind != nil {
+			behind.judged.Store(true)
+		}
+		return inTime()
+	}
+}
+
+// JumpFault returns a *JumpHostError for a connection of Reach that has failed by the fault of its
+// jump host; nil where it has not. It asks the jump host, for a second at most, and so comes before
+// the connection is closed.
+func JumpFault(connection net.Conn) error {
+	if t, ok := connection.(*tunnel); ok {
+		t.judge()
+	}
+	return jumpFault(connection)
+}
+
+// jumpFault returns the error for a handshake that has failed by the fault of the jump host, nil
+// where it has not.
+func jumpFault(connection net.Conn) error {
+	if t, ok := connection.(*tunnel); ok {
+		if gone := t.gone.Load(); gone != nil {
+			return &JumpHostError{*gone}
+		}
+	}
+	return nil
+}
+
+// gone asks a host whether it is there, and returns an error where it is not.
+func (h *Host) gone() error {
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := h.client.SendRequest("keepalive@openssh.com", true, nil)
+		answered <- err
+	}()
+	limit := time.NewTimer(answerTime)
+	defer limit.Stop()
+	select {
+	case err := <-answered:
+		if err == nil {
+			return nil
+		}
+	case <-h.over:
+	case <-limit.C:
+		return h.unanswered()
+	}
+	return fleet.Errorf(fleet.KindTemporary, "the connection to %s has ended", h.address)
+}
+
+func (h *Host) unanswered() error {
+	return fleet.Errorf(fleet.KindTimeout, "%s did not answer within %s", h.address, answerTime)
 }

@@ -41,7 +41,7 @@ func (d *Dialer) Probe(ctx context.Context, target Target) (HostKey, error) {
 	late := fleet.Errorf(fleet.KindTimeout, "%s did not finish the SSH key exchange within %s", target.Address, d.options.HandshakeTimeout)
 	shaking, cancel := context.WithTimeoutCause(ctx, d.options.HandshakeTimeout, late)
 	defer cancel()
-	stop := context.AfterFunc(shaking, func() { _ = connection.Close() })
+	stop := endsWith(ctx, shaking, connection)
 	defer stop()
 
 	verified := false
@@ -65,6 +65,8 @@ func (d *Dialer) Probe(ctx context.Context, target Target) (HostKey, error) {
 		return HostKey{}, verifier.refused
 	case ctx.Err() != nil:
 		return HostKey{}, endedError(ctx, "SSH key exchange with "+target.Address.String())
+	case jumpFault(connection) != nil:
+		return HostKey{}, jumpFault(connection)
 	case shaking.Err() != nil:
 		return HostKey{}, context.Cause(shaking)
 	case errors.As(err, &negotiation):

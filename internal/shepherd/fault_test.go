@@ -145,6 +145,8 @@ func TestALostSessionIsNamedAndCounted(t *testing.T) {
 				causes = append(causes, row.Cause)
 			}
 		}
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
 		if !slices.Equal(causes, []string{"not extended in time"}) || !maps.Equal(seen.lost, map[string]int{bmdb.LostOverdue: 1}) {
 			t.Errorf("ended because of %q, counted %v", causes, seen.lost)
 		}

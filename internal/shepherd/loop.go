@@ -229,6 +229,9 @@ func (l *Loop) waitForWork(ctx context.Context, next time.Time, claimed bool) bo
 			wait = max(wait, contendedWait)
 		}
 	}
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

@@ -149,11 +149,13 @@ func (s *shepherdMetrics) Ended(process fleet.Process, result shepherd.Result, t
 type janitorMetrics struct {
 	rows    *prometheus.CounterVec
 	runs    *prometheus.CounterVec
+	failing *prometheus.GaugeVec
 	seconds *prometheus.HistogramVec
 }
 
 func (j *janitorMetrics) register(m *Metrics) {
 	j.runs = m.counter("janitor_runs_total", "Duties that the janitor did, by outcome.", "duty", "outcome")
+	j.failing = m.gauge("janitor_duty_failing", "Whether the janitor of this process failed to do a duty when it tried last.", "duty")
 	j.rows = m.counter("janitor_rows_total", "Rows that a duty changed; of the check, findings.", "duty")
 	j.seconds = m.histogram("janitor_seconds", "How long a duty took.", callBuckets, "duty")
 }
@@ -161,6 +163,7 @@ func (j *janitorMetrics) register(m *Metrics) {
 // JanitorDone counts one duty of the janitor.
 func (m *Metrics) JanitorDone(duty string, rows int, took time.Duration, err error) {
 	m.janitor.runs.WithLabelValues(duty, outcome(err)).Inc()
+	m.janitor.failing.WithLabelValues(duty).Set(map[bool]float64{true: 1}[err != nil])
 	m.janitor.rows.WithLabelValues(duty).Add(float64(rows))
 	m.janitor.seconds.WithLabelValues(duty).Observe(took.Seconds())
 }
@@ -202,9 +205,9 @@ type AgentAPI struct {
 // AgentAPI returns the observer of the agent API.
 func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents, refused: m.refused} }
 
-// Certificate adds when the certificate of a listener of this process expires, and whether that is
-// soon. Call it once for each.
-func (m *Metrics) Certificate(listener string, expires func() time.Time, soon func(now time.Time) bool) {
+// Certificate adds when the certificate of a listener of this process expires, whether that is
+// soon, and whether there is any trouble with it. Call it once for each.
+func (m *Metrics) Certificate(listener string, expires func() time.Time, soon func(now time.Time) bool, trouble func(now time.Time) string) {
 	add := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: name, Help: help, ConstLabels: prometheus.Labels{"listener": listener},
@@ -214,6 +217,8 @@ func (m *Metrics) Certificate(listener string, expires func() time.Time, soon fu
 		func() float64 { return float64(expires().Unix()) })
 	add("certificate_expires_soon", "Whether that is so soon that somebody should have renewed it, or is past.",
 		func() float64 { return map[bool]float64{true: 1}[soon(time.Now())] })
+	add("certificate_faulty", "Whether some of those who connect refuse it, or it cannot be renewed: `ironherd status` of this process says why.",
+		func() float64 { return map[bool]float64{true: 1}[trouble(time.Now()) != ""] })
 }
 
 // Tokens adds whether the tokens of callers from other hosts run out. Call it once.
@@ -230,6 +235,16 @@ func (m *Metrics) Writable(writable func() bool) {
 		Namespace: namespace, Name: "database_writable",
 		Help: "Whether the database takes changes of this process: 0 with a full disk, or a server that only reads.",
 	}, func() float64 { return map[bool]float64{true: 1}[writable()] }))
+}
+
+// DatabaseFaults adds how many faults the janitor's checks of the database have found. A counter
+// would not do for an alert: the first check comes before anybody has asked for the metrics. Call
+// it once.
+func (m *Metrics) DatabaseFaults(count func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "database_faults",
+		Help: "Faults of the database that the checks by the janitor of this process have found, until a whole round has not found them any more.",
+	}, func() float64 { return float64(count()) }))
 }
 
 // ConnectedAgents adds a gauge of how many agents have spoken to this process lately, which count

@@ -66,6 +66,8 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.Shepherd().Started(fleet.ProcessAgentStart)
 	m.Shepherd().Ended(fleet.ProcessAgentStart, shepherd.ResultFinished, time.Second)
 	m.JanitorDone("check", 2, time.Second, errors.New("no"))
+	m.JanitorDone("watch-silence", 0, time.Second, errors.New("no"))
+	m.JanitorDone("watch-silence", 0, time.Second, nil)
 	m.AgentAPI().AgentCall("Heartbeat", "OK", time.Millisecond)
 	m.AgentAPI().AgentReport("hardware")
 	m.AgentAPI().AgentFlush(9, time.Millisecond, nil)
@@ -75,7 +77,11 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.ConnectedAgents(func() int { return 4 })
 	m.Tokens(func(time.Time) bool { return true })
 	m.Writable(func() bool { return false })
-	m.Certificate("agent-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return true })
+	m.DatabaseFaults(func() int { return 3 })
+	m.Certificate("agent-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return true },
+		func(time.Time) string { return "it is of another host" })
+	m.Certificate("operator-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return false },
+		func(time.Time) string { return "" })
 	return m, db
 }
 
@@ -93,7 +99,7 @@ func createMachine(t *testing.T, db *bmdb.DB) {
 	var opened []fleet.Intent
 	intent := bmdb.NewIntent{Capacity: "slot", Machine: fleet.NewMachineID(), Token: fleet.NewToken()}
 	failure := bmdb.Failure{Cause: "not now", Backoff: fleet.Backoff{Initial: time.Hour}}
-	if err := claim.Works[0].Fail(t.Context(), failure, bmdb.OpenIntents(0, []bmdb.NewIntent{intent}, &opened)); err != nil {
+	if err := claim.Works[0].Fail(t.Context(), failure, bmdb.OpenIntents(0, []bmdb.NewIntent{intent}, &opened), bmdb.SetPassResult("2 unusable\nhost b\nhost c")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,11 +153,13 @@ func TestMetricValues(t *testing.T) {
 		`ironherd_provider_calls_total{endpoint="GET /devices/{id}",provider="lab",status="none"} 1`,
 		`ironherd_claimed_work_total{process="agent-start"} 3`, `ironherd_work_running{process="agent-start"} 1`,
 		`ironherd_work_total{process="agent-start",result="finished"} 1`, `ironherd_janitor_runs_total{duty="check",outcome="error"} 1`,
+		`ironherd_janitor_duty_failing{duty="check"} 1`, `ironherd_janitor_duty_failing{duty="watch-silence"} 0`,
 		`ironherd_probes_total{by="unit",result="unanswered"} 1`,
 		`ironherd_certificate_expires_timestamp_seconds{listener="agent-api"} 1.8e+09`, `ironherd_certificate_expires_soon{listener="agent-api"} 1`,
-		`ironherd_tokens_expire_soon 1`, `ironherd_database_writable 0`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
+		`ironherd_certificate_faulty{listener="agent-api"} 1`, `ironherd_certificate_faulty{listener="operator-api"} 0`,
+		`ironherd_tokens_expire_soon 1`, `ironherd_database_writable 0`, `ironherd_database_faults 3`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
 		`ironherd_provider_failures{process="provision",provider="lab"} 1`, `ironherd_provider_failures{process="update",provider="lab"} 0`,
-		`ironherd_provider_unserved{provider="lab"} 0`,
+		`ironherd_provider_unserved{provider="lab"} 0`, `ironherd_provider_entries_unusable{provider="lab"} 2`,
 		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {

@@ -1076,7 +1076,8 @@ type FirstBoot struct {
 	Token *BootToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// First-boot data as it was requested; may be empty.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// What was written from offset 0 of the disk; its size and digest are always set.
+	// What was written from offset 0 of the disk; its size and digest are always set, and its URL
+	// never, which may hold a credential.
 	Image *Image `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
 	// How many bytes at the beginning of the disk may differ from the image, because the partition
 	// table was moved to the whole disk; 0: none.

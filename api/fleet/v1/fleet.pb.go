@@ -256,12 +256,17 @@ type RecoveryHold struct {
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// Absent: until somebody resumes it.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
-	// A person, or "bmdb" when so many machines are silent at once that the fault is probably ours.
+	// A person; "policy" where the cause is budget; "bmdb" where it is silence or grace.
 	Actor  string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// What to check on the side of the control planes, when the stop is because so many machines are
 	// silent at once; one clause each.
-	Suspects      []string `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"`
+	Suspects []string `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"`
+	// One of asked (by a person), budget (recovery has restarted as many machines within an hour as
+	// the policy allows; it goes on by itself), silence (so many machines are silent at once that the
+	// fault is probably ours) and grace (most of those were heard again, and the others have time).
+	// Empty where a release that knew no causes has made the stop.
+	Cause         string `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,24 +336,32 @@ func (x *RecoveryHold) GetSuspects() []string {
 	return nil
 }
 
+func (x *RecoveryHold) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 // Concern is one thing that somebody should look at.
 type Concern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of state (machines in a state of trouble), late (machines that are on their way for too
-	// long), provider (its calls fail, or nobody serves it), overdue (work that nobody does),
-	// discrepancy, host-key (a host has shown another key than the one that is known), unasked
-	// (installed systems cannot be asked whether they are up), listener (no agent listener is up),
-	// restored (the database looks restored or copied), finding (a check of the database has found a
-	// fault), database (nothing can be changed in it now), role (no live control plane has a role
-	// that has something to do), certificate (one of the answering process has expired, expires
-	// soon, or is not for the host that agents are told to call), token (one of the operator API has
-	// run out, or does soon).
+	// long), provider (its calls fail, nobody serves it, or entries of its list are left alone),
+	// overdue (work that nobody does), discrepancy, host-key (a host has shown another key than the
+	// one that is known), refusal (a host does not let the control plane in), unasked (installed
+	// systems cannot be asked whether they are up), listener (no agent listener is up), restored (the
+	// database looks restored or copied), finding (a check of the database has found a fault), duty
+	// (the janitor of the answering process fails at it), database (nothing can be changed in it
+	// now), role (no live control plane has a role that has something to do), certificate (one of the
+	// answering process has expired, expires soon, or is not for the host that agents are told to
+	// call), token (one of the operator API has run out, or does soon).
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The state, provider, process or role, a machine where one is named, or agent-api or
+	// The state, provider, process, duty or role, a machine where one is named, or agent-api or
 	// operator-api for a certificate; empty for the others.
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	// How many machines, providers or pieces of work. Discrepancies, work that is due, and machines
-	// whose work fails are counted up to 10,000.
+	// How many machines, providers, entries, duties or pieces of work. Discrepancies, work that is
+	// due, and machines whose work fails are counted up to 10,000, entries up to 101.
 	Count int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	// What it is, in one clause.
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
@@ -4983,13 +4996,14 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xb6\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xcc\x01\n" +
 	"\fRecoveryHold\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\bsuspects\x18\x05 \x03(\tR\bsuspects\"a\n" +
+	"\bsuspects\x18\x05 \x03(\tR\bsuspects\x12\x14\n" +
+	"\x05cause\x18\x06 \x01(\tR\x05cause\"a\n" +
 	"\aConcern\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +

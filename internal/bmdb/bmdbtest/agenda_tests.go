@@ -266,6 +266,21 @@ var agendaTests = []test{
 			w.shift.Advance(p.UpdateSettledInterval)
 		}
 	}},
+	{"a machine that was off for long makes its provider be asked often when it changes", func(w *world) {
+		p := fleet.DefaultPolicy()
+		id := w.machine("c1")
+		s := w.lasting("updater")
+		for _, status := range []fleet.ProviderStatus{fleet.ProviderStatusCreating, fleet.ProviderStatusPowering, fleet.ProviderStatusDeleting} {
+			work := w.claimOne(s, fleet.ProcessAgentStart)
+			w.must(work.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusOff, "c1"))))
+			w.shift.Advance(p.UpdateSettledInterval)
+			w.must(w.claimOne(s, fleet.ProcessUpdate).Finish(w.ctx))
+			w.wantAbout("off for long, it is asked in", w.nextUpdate(s), p.UpdateSettledInterval)
+			w.must(work.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(status, "c1"))))
+			w.wantAbout(string(status)+", it is asked in", w.nextUpdate(s), p.UpdateInterval)
+			w.must(work.Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusActive, "c1"))))
+		}
+	}},
 	// rule 11
 	{"an agent that was not heard since the database came back is told before it is accepted", func(w *world) {
 		heard, unheard, installed := w.ready("c1", false), w.ready("c2", false), w.installedMachine("c3")

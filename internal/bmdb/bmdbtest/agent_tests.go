@@ -272,4 +272,73 @@ var agentTests = []test{
 			w.Fatalf("%d generations spoke", n)
 		}
 	}},
+	// rule 9
+	{"an agent that is heard by a process whose clock lags was heard after its start", func(w *world) {
+		w.listening()
+		a := w.ready("c1", false)
+		w.pulls(fleet.LeverReboot)
+		w.shift.Advance(fleet.DefaultPolicy().SilentAfter + time.Minute)
+		next := w.startAgent(a.Machine)
+		step := w.record(a.Machine).Repair
+		if step == nil || step.Rung != fleet.RungAgentStart {
+			w.Fatalf("step %+v", step)
+		}
+		w.shift.Advance(step.At.Sub(w.now()) - time.Second)
+		w.must(w.db.RecordSpoken(w.ctx, next, "boot1"))
+		if w.count(a.Machine, fleet.EventRepaired) != 1 || w.state(a.Machine) != fleet.StateAvailable {
+			w.Fatalf("state %s, history %q", w.state(a.Machine), w.events(a.Machine))
+		}
+		if r := w.record(a.Machine); r.AgentSeen.LastAt.Before(r.AgentStarted.At) || r.AgentSeen.FirstAt.Before(r.AgentStarted.At) {
+			w.Fatalf("started %+v, seen %+v", r.AgentStarted, r.AgentSeen)
+		}
+	}},
+	{"an agent that shows a restart to a process whose clock lags was heard after it", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot)
+		w.shift.Advance(24 * time.Hour)
+		work := w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(work.Decision.Rung)))
+		w.shift.Advance(w.record(a.Machine).Repair.At.Sub(w.now()) - time.Second)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		if w.count(a.Machine, fleet.EventRepaired) != 1 || w.state(a.Machine) != fleet.StateAvailable {
+			w.Fatalf("state %s, history %q", w.state(a.Machine), w.events(a.Machine))
+		}
+	}},
+	{"a start that fails when its agent was heard meanwhile leaves nothing behind", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot)
+		w.judgeAgain()
+		w.shift.Advance(2 * time.Hour)
+		work := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		if b := work.Record.Backoffs[fleet.ProcessAgentStart]; b.Failures != 1 {
+			w.Fatalf("backoff %+v", b)
+		}
+		w.shift.Advance(time.Minute)
+		w.hear(a)
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no route to host", Backoff: hours}))
+		if r := w.record(a.Machine); len(r.Backoffs) != 0 || w.state(a.Machine) != fleet.StateAvailable {
+			w.Fatalf("state %s, backoffs %+v", w.state(a.Machine), r.Backoffs)
+		}
+		if got := w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 1); len(got) != 0 {
+			w.Fatalf("claimed: %s", got[0].Decision.Reason)
+		}
+		// It counts what fails from here on.
+		w.shift.Advance(time.Hour)
+		w.failStarts(1)
+		if b := w.record(a.Machine).Backoffs[fleet.ProcessAgentStart]; b.Failures != 1 || w.now().Sub(b.Since) > time.Minute {
+			w.Fatalf("backoff %+v", b)
+		}
+	}},
+	{"a failure to take an agent off counts, though the agent speaks", func(w *world) {
+		a, _ := w.reinstalling()
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot3"))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
+		work := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		w.shift.Advance(time.Minute)
+		w.hear(a)
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no route to host", Backoff: hours}))
+		if b := w.record(a.Machine).Backoffs[fleet.ProcessAgentStart]; b.Failures != 1 {
+			w.Fatalf("backoff %+v", b)
+		}
+	}},
 }

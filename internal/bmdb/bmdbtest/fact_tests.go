@@ -88,8 +88,8 @@ var factTests = []test{
 	// I9: what ExpireInstalls has listed is judged under the machine's lock.
 	{"an attempt that was handed out meanwhile does not expire for the one before", func(w *world) {
 		a := w.ready("c1", true)
-		first := w.handOut(a, 0, 0)
-		w.shift.Advance(first.Timeout + time.Second)
+		w.handOut(a, 0, 0)
+		w.shift.Advance(fleet.DefaultPolicy().ReportWithin() + time.Second)
 		w.listening()
 		w.after = map[string]func(){"overdue installs": func() {
 			w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
@@ -165,7 +165,7 @@ var factTests = []test{
 		other := c.Works[0]
 		foreign := func() {
 			w.Helper()
-			adopt := bmdb.AdoptToken(token, "d9", "c9", providedAs(fleet.ProviderStatusActive, "c9"))
+			adopt := bmdb.AdoptToken(token, "d9", "c9", providedAs(fleet.ProviderStatusActive, "c9"), bmdb.Configured{})
 			w.wantKind(other.Note(w.ctx, adopt), fleet.KindNotFound)
 			closed, err := w.db.ClosedTokens(w.ctx, elsewhere, []fleet.Token{token})
 			w.must(err)
@@ -262,7 +262,7 @@ var factTests = []test{
 		w.exec("DELETE FROM install_request")
 		w.exec("DELETE FROM quarantine")
 		w.provisioning(func(work *bmdb.Work) { // the open one is still good for something
-			w.must(work.Note(w.ctx, bmdb.AdoptToken(tokens[1], "d2", "c2", providedAs(fleet.ProviderStatusActive, "c2"))))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(tokens[1], "d2", "c2", providedAs(fleet.ProviderStatusActive, "c2"), bmdb.Configured{})))
 		})
 		closed(tokens[0], tokens[1])
 	}},

@@ -18,7 +18,38 @@ func (w *world) handOut(a bmdb.AgentIdentity, generation fleet.InstallGeneration
 	return o
 }
 
+// expired lets the time of the open attempt pass, and returns the record of after that.
+func (w *world) expired(a bmdb.AgentIdentity) fleet.Record {
+	w.Helper()
+	w.shift.Advance(fleet.DefaultPolicy().ReportWithin() + time.Second)
+	if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
+		w.Fatalf("expired %d, %v", n, err)
+	}
+	return w.record(a.Machine)
+}
+
 var installTests = []test{
+	{"what failed before a system came up says nothing of the next reinstall", func(w *world) {
+		a := w.ready("c1", true)
+		w.pulls(fleet.LeverReboot, fleet.LeverPower)
+		o := w.handOut(a, 0, 0)
+		w.listening()
+		w.must(w.db.HoldRecovery(w.ctx, actor, nil, "the network is worked at"))
+		for range 3 { // the agent is not heard, and the host refuses the start of another one
+			w.shift.Advance(2 * time.Hour)
+			w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Fail(w.ctx,
+				bmdb.Failure{Cause: "it refuses our key", Backoff: hours, Answer: fleet.AnswerRefused}))
+		}
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
+		w.shift.Advance(10 * time.Second)
+		_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)
+		w.must(err)
+		d, err := w.db.MachineDetails(w.ctx, a.Machine)
+		w.must(err)
+		if start := lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessAgentStart); start.Verdict != lifecycle.Due || lifecycle.RefusesUs(d.Record, d.Environment, d.Now) {
+			w.Fatalf("an agent is started %s: %s", start.DueAt, start.Reason)
+		}
+	}},
 	{"from the request to the installed system", func(w *world) {
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
@@ -98,7 +129,7 @@ var installTests = []test{
 	}},
 	{"an agent is told to end what a newer install makes needless", func(w *world) {
 		a := w.ready("c1", true)
-		o := w.handOut(a, 0, 0)
+		w.handOut(a, 0, 0)
 		unwanted := func(generation fleet.InstallGeneration, want bool) {
 			w.Helper()
 			if off, err := w.db.InstallUnwanted(w.ctx, a.Machine, generation); err != nil || off != want {
@@ -114,7 +145,7 @@ var installTests = []test{
 			w.Fatalf("beside the other one: %+v", o)
 		}
 		// Nor does the newer one wait when nothing is heard of the older.
-		w.shift.Advance(o.Timeout + time.Second)
+		w.shift.Advance(fleet.DefaultPolicy().ReportWithin() + time.Second)
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
 		}
@@ -222,10 +253,12 @@ var installTests = []test{
 	{"an attempt without a report runs out of time; its success still counts", func(w *world) {
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
+		// The agent counts from when it begins, and waits for a disk that does not answer.
+		w.shift.Advance(o.Timeout + 4*time.Minute)
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 0 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
 		}
-		w.shift.Advance(o.Timeout + time.Second)
+		w.shift.Advance(time.Minute + time.Second)
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 1 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
 		}
@@ -242,11 +275,91 @@ var installTests = []test{
 			w.Fatalf("state %s", w.state(a.Machine))
 		}
 	}},
+	{"what an agent says late of an attempt outdoes what was concluded", func(w *world) { // I5, I9
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		concluded := w.expired(a)
+		late := fleet.InstallReport{Generation: 1, Attempt: 1, Error: "waiting for the image server: connection refused"}
+		for _, r := range []fleet.InstallReport{late, late, {Generation: 1, Attempt: 1, Error: "in other words"}} {
+			w.must(w.db.RecordInstallReport(w.ctx, a, r))
+		}
+		r := w.record(a.Machine)
+		if r.InstallReport.Error != late.Error || !r.InstallReport.Untouched() {
+			w.Fatalf("report %+v", r.InstallReport)
+		}
+		want := concluded.Backoffs[fleet.ProcessInstall]
+		want.Cause = late.Error
+		if got := r.Backoffs[fleet.ProcessInstall]; got != want {
+			w.Fatalf("backoff %+v, want %+v", got, want)
+		}
+		if rows, err := w.db.ListMachines(w.ctx, bmdb.MachineFilter{}); err != nil || !strings.Contains(rows[0].Reason, late.Error) {
+			w.Fatalf("listed %+v, %v", rows, err)
+		}
+		if n := w.count(a.Machine, fleet.EventInstallFailed); n != 2 {
+			w.Fatalf("%d failures in history", n)
+		}
+		w.wantHappenedOnce(bmdb.HappeningInstallFailed, bmdb.FailedNoReport)
+		if n := w.happened[string(bmdb.HappeningInstallFailed)+": "+bmdb.FailedReported]; n != 0 {
+			w.Fatalf("one attempt is counted as failed %d times", 1+n)
+		}
+	}},
+	{"what an agent says late is not believed of the attempts before", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "it hangs", Disk: "/dev/sda"}))
+		w.shift.Advance(time.Hour)
+		w.handOut(a, 1, 1)
+		w.expired(a)
+		for range 2 {
+			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 2, Error: "no such image"}))
+		}
+		if r := w.record(a.Machine).InstallReport; r.Error != "no such image" || r.Untouched() || w.count(a.Machine, fleet.EventInstallFailed) != 3 {
+			w.Fatalf("report %+v, history %q", r, w.events(a.Machine))
+		}
+	}},
+	// I9
+	{"what an agent says late of an attempt that a newer one has followed counts no more", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		was := w.expired(a).InstallReport
+		w.shift.Advance(time.Hour)
+		if o := w.handOut(a, 1, 1); o == nil || o.Attempt != 2 {
+			w.Fatalf("order %+v", o)
+		}
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "no such image"}))
+		if r := w.record(a.Machine); *r.InstallReport != *was || r.InstallAttempt.Attempt != 2 || w.handOut(a, 1, 2) != nil {
+			w.Fatalf("report %+v, attempt %+v", r.InstallReport, r.InstallAttempt)
+		}
+	}},
+	{"a refusal that an agent tells late counts", func(w *world) {
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.expired(a)
+		for range 2 {
+			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "it holds another", HeldGeneration: 4, HeldAttempt: 1}))
+		}
+		if r := w.record(a.Machine); w.state(a.Machine) != fleet.StateRefused || len(r.Backoffs) != 0 || w.count(a.Machine, fleet.EventInstallFailed) != 2 {
+			w.Fatalf("%s, report %+v, backoffs %v", w.state(a.Machine), r.InstallReport, r.Backoffs)
+		}
+	}},
+	// rule 8
+	{"what an agent says late does not undo that a person has marked the machine", func(w *world) {
+		w.listening()
+		a := w.ready("c1", true)
+		w.handOut(a, 0, 0)
+		w.shift.Advance(time.Hour)
+		w.mark(a.Machine)
+		was := w.record(a.Machine)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "no such image", Disk: "/dev/sda"}))
+		if r := w.record(a.Machine); *r.InstallReport != *was.InstallReport || len(r.Backoffs) != 0 || w.state(a.Machine) != fleet.StateInstalled {
+			w.Fatalf("%s, report %+v, backoffs %v", w.state(a.Machine), r.InstallReport, r.Backoffs)
+		}
+	}},
 	{"a system that comes up before its report is installed and stays so", func(w *world) {
 		a := w.ready("c1", true)
 		o := w.handOut(a, 0, 0)
 		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "b")))
-		w.shift.Advance(o.Timeout + time.Second)
+		w.shift.Advance(fleet.DefaultPolicy().ReportWithin() + time.Second)
 		if n, err := w.db.ExpireInstalls(w.ctx, 10); n != 0 || err != nil {
 			w.Fatalf("expired %d, %v", n, err)
 		}

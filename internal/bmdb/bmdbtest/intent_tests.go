@@ -116,7 +116,7 @@ var intentTests = []test{
 			w.wantKind(work.Note(w.ctx, bmdb.CloseIntentNothingMade(id, "again")), fleet.KindConflict)
 			_, err = w.db.Machine(w.ctx, id)
 			w.wantKind(err, fleet.KindNotFound)
-			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"), bmdb.Configured{})))
 		})
 		if r := w.record(id); r.ProviderID != "d1" || r.Intent != nil {
 			w.Fatalf("adopted %+v", r)
@@ -130,9 +130,9 @@ var intentTests = []test{
 			var opened []fleet.Intent
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.IntentCalled(id)))
 			w.must(work.Note(w.ctx, bmdb.CloseIntentOtherOwner(id, "two lists agree")))
-			w.must(work.Note(w.ctx, bmdb.AdoptToken(token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
-			w.must(work.Note(w.ctx, bmdb.AdoptToken(token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
-			w.wantKind(work.Note(w.ctx, bmdb.AdoptToken("ironherd-unknown", "d2", "c2", fleet.Provided{})), fleet.KindNotFound)
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"), bmdb.Configured{})))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"), bmdb.Configured{})))
+			w.wantKind(work.Note(w.ctx, bmdb.AdoptToken("ironherd-unknown", "d2", "c2", fleet.Provided{}, bmdb.Configured{})), fleet.KindNotFound)
 		})
 		r := w.record(id)
 		if r.ProviderID != "d1" || r.Provided == nil || r.InstallRequest == nil {
@@ -143,12 +143,51 @@ var intentTests = []test{
 		}
 		w.wantEvents(id, "intent opened", "intent closed", "adopted")
 	}},
+	{"a closed token that surfaces is to run what is configured", func(w *world) {
+		const by = "configuration of provider p1"
+		first := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/1", Digest: "sha256:1"}, RootDisk: fleet.DiskSelector{Erase: true}}
+		second := fleet.InstallRequest{Actor: by, Image: fleet.Image{URL: "http://images.example/2", Digest: "sha256:2"}}
+		persons := fleet.InstallRequest{Image: fleet.Image{URL: "http://images.example/3", Digest: "sha256:3"}}
+		wanted := newIntents("changed", "removed", "added", "asked for", "called off", "opened since")
+		for i := range wanted {
+			wanted[i].Install = &first
+		}
+		wanted[2].Install = nil
+		installs := []*fleet.InstallRequest{&second, nil, &second, &second, &second, &second}
+		w.provisioning(func(work *bmdb.Work) {
+			var opened []fleet.Intent
+			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened)))
+			_, err := w.db.RequestInstall(w.ctx, "ada", wanted[3].Machine, persons, false)
+			w.must(err)
+			_, err = CancelInstall(w.ctx, w.db, "ada", wanted[4].Machine, "not this one")
+			w.must(err)
+			for i, n := range wanted {
+				read := w.now()
+				if n.Capacity == "opened since" {
+					read = read.Add(-time.Minute)
+				}
+				adopt := bmdb.AdoptToken(n.Token, fleet.ProviderID("d-"+n.Capacity), n.Capacity, providedAs(fleet.ProviderStatusActive, n.Capacity),
+					bmdb.Configured{Actor: by, Install: installs[i], ReadAt: read})
+				w.must(work.Note(w.ctx, bmdb.IntentCalled(n.Machine), bmdb.CloseIntentOtherOwner(n.Machine, "two lists agree")))
+				w.must(work.Note(w.ctx, adopt))
+			}
+			// Its install may have begun by now.
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d-changed", "changed", providedAs(fleet.ProviderStatusActive, "changed"),
+				bmdb.Configured{Actor: by, Install: &first})))
+		})
+		for i, want := range []*fleet.InstallRequest{&second, nil, &second, &persons, &first, &first} {
+			got := w.record(wanted[i].Machine).InstallRequest
+			if (got == nil) != (want == nil) || got != nil && (got.Image != want.Image || got.RootDisk != want.RootDisk) {
+				w.Errorf("%s: %+v, want %+v", wanted[i].Capacity, got, want)
+			}
+		}
+	}},
 	{"adopting closes an intent that is still open", func(w *world) {
 		wanted := newIntents("c1")
 		w.provisioning(func(work *bmdb.Work) {
 			var opened []fleet.Intent
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, wanted, &opened), bmdb.IntentCalled(wanted[0].Machine)))
-			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"), bmdb.Configured{})))
 		})
 		if r := w.record(wanted[0].Machine); r.Intent != nil || r.ProviderID != "d1" {
 			w.Fatalf("adopted %+v", r)
@@ -280,13 +319,13 @@ var intentTests = []test{
 				if i >= 7 {
 					since = since.Add(-time.Minute)
 				}
-				w.must(work.Note(w.ctx, bmdb.IntentCalled(id(i)), bmdb.InstallAsConfigured(id(i), by, install, since),
+				w.must(work.Note(w.ctx, bmdb.IntentCalled(id(i)), bmdb.InstallAsConfigured(id(i), bmdb.Configured{Actor: by, Install: install, ReadAt: since}),
 					bmdb.CloseIntentProvided(id(i), fleet.ProviderID("d-"+wanted[i].Capacity), providedAs(fleet.ProviderStatusActive, wanted[i].Capacity))))
 			}
 			made := bmdb.CloseIntentProvided(id(4), "d-made", providedAs(fleet.ProviderStatusActive, "made"))
-			w.must(work.Note(w.ctx, bmdb.IntentCalled(id(4)), bmdb.InstallAsConfigured(id(4), by, &first, read), made))
+			w.must(work.Note(w.ctx, bmdb.IntentCalled(id(4)), bmdb.InstallAsConfigured(id(4), bmdb.Configured{Actor: by, Install: &first, ReadAt: read}), made))
 			// Its install may have begun by now.
-			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), by, &second, read), made))
+			w.must(work.Note(w.ctx, bmdb.InstallAsConfigured(id(4), bmdb.Configured{Actor: by, Install: &second, ReadAt: read}), made))
 		})
 		w.wantNumber(1, "SELECT count(*) FROM history WHERE subject = $1 AND actor = 'ada'", string(id(5)))
 		for i, want := range []*fleet.InstallRequest{&second, nil, &persons, &first, &first, &first, &second, &first, &second} {

@@ -8,10 +8,59 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 )
+
+// refusedFor has the host answer every start of an agent so, which leaves it to a person.
+func (w *world) refusedFor(answer fleet.Answer, changes ...bmdb.Change) {
+	w.Helper()
+	for range 5 {
+		start := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		w.must(start.Fail(w.ctx, bmdb.Failure{Cause: "it does not let us in", Backoff: hours, Answer: answer}, changes...))
+		w.heardFor(2 * time.Hour)
+		if got := w.claim(w.lasting("recoverer"), fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("claimed: %s", got[0].Decision.Reason)
+		}
+	}
+}
 
 // ladderTests are of the steps of recovery.
 var ladderTests = []test{
+	{"a person who lets us in again has an agent started, and nothing restarted", func(w *world) {
+		id, work := w.lost(func(*fleet.Policy) {})
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		w.heardFor(2 * time.Minute)
+		w.refusedFor(fleet.AnswerOtherKey, bmdb.RefuseHostKey("ssh-ed25519 NEW", "SHA256:N"))
+		w.must(w.db.AcceptHostKey(w.ctx, actor, id, "ssh-ed25519 NEW", "SHA256:N", "it was reinstalled by hand"))
+		retried, err := w.db.Retry(w.ctx, actor, id, "")
+		if w.must(err); len(retried) > 0 {
+			w.Fatalf("retried %v, of which nothing has failed since", retried)
+		}
+		if got := w.claim(w.lasting("recoverer"), fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("claimed: %s", got[0].Decision.Reason)
+		}
+		start := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		w.must(start.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		w.heardFor(fleet.DefaultPolicy().RecoveryStepTimeout - time.Minute)
+		if got := w.claim(w.lasting("recoverer"), fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("claimed: %s", got[0].Decision.Reason)
+		}
+		w.heardFor(2 * time.Minute)
+		w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
+	}},
+	{"a host that refused us for long, and does not answer once, is not restarted at once", func(w *world) {
+		_, work := w.lost(func(*fleet.Policy) {})
+		w.must(work.Cancel(w.ctx, "it is not done"))
+		w.heardFor(2 * time.Hour)
+		w.refusedFor(fleet.AnswerRefused)
+		start := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		w.must(start.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		if got := w.claim(w.lasting("recoverer"), fleet.ProcessRecovery, 1); len(got) != 0 {
+			w.Fatalf("claimed: %s", got[0].Decision.Reason)
+		}
+		w.heardFor(fleet.DefaultPolicy().RecoveryStepTimeout + time.Minute)
+		w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
+	}},
 	{"a machine climbs the ladder to its end, and begins anew after a person's word", func(w *world) {
 		a := w.broken("c1")
 		w.pulls(everyLever...)
@@ -213,7 +262,7 @@ var ladderTests = []test{
 		w.wantNumber(0, "SELECT count(*) FROM recovery_restart")
 		w.wantEvents(id, "recovery step", "install requested", "recovery step refused", "install requested")
 		r := w.record(id)
-		if r.Repair.Steps[fleet.RungReinstall] != 1 || r.InstallRequest.Generation != 1 {
+		if r.Repair.Steps[fleet.RungReinstall] != 1 || !r.Repair.Refused || r.InstallRequest.Generation != 1 {
 			w.Fatalf("repair %+v, wanted is %+v", r.Repair, r.InstallRequest)
 		}
 		if is, err := w.db.HostKeys(w.ctx, id); err != nil || !reflect.DeepEqual(is.Known, keys.Known) {
@@ -224,6 +273,34 @@ var ladderTests = []test{
 		if q := w.record(id).Quarantine; q == nil || strings.Contains(q.Reason, "after 1 reinstall") || !strings.Contains(q.Reason, "refused 1 reinstall") {
 			w.Fatalf("quarantine %+v", q)
 		}
+	}},
+	// rule 7
+	{"a recovery step that was refused restarts nothing, until another one is taken", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverReboot, fleet.LeverPower)
+		s := w.lasting("recoverer")
+		may := func(want string) {
+			w.Helper()
+			d, err := w.db.MachineDetails(w.ctx, a.Machine)
+			w.must(err)
+			if got := lifecycle.MayStillCome(d.Record, d.Environment, d.Now); got != want {
+				w.Fatalf("%q may still come, want %q: repair %+v", got, want, d.Record.Repair)
+			}
+		}
+		work := w.claimOne(s, fleet.ProcessRecovery)
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		may("the reboot by recovery")
+		w.must(work.Finish(w.ctx, bmdb.RefuseStep(fleet.RungReboot, bmdb.BeforeStep{}, "not on this plan")))
+		may("")
+		w.wantNumber(0, "SELECT count(*) FROM machine WHERE limited <> ''")
+		// A version that knows no refusal takes the next one.
+		w.exec("UPDATE repair SET at = at + 1 WHERE machine = $1", string(a.Machine))
+		may("the reboot by recovery")
+		w.exec("UPDATE repair SET at = at - 1 WHERE machine = $1", string(a.Machine))
+		may("")
+		w.heardFor(fleet.DefaultPolicy().RecoveryStepTimeout + time.Minute)
+		w.must(w.claimOne(s, fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		may("the reboot by recovery")
 	}},
 	// I9, I11
 	{"what a reinstall by recovery puts on a disk is erased where the install had begun to write that disk, and nowhere else", func(w *world) {

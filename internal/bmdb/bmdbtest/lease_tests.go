@@ -125,7 +125,7 @@ var leaseTests = []test{
 			}
 			w.must(work.Note(w.ctx, bmdb.CloseIntentOtherOwner(id, "two lists agree")))
 			w.wantNumber(0, "SELECT count(*) FROM machine")
-			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"))))
+			w.must(work.Note(w.ctx, bmdb.AdoptToken(wanted[0].Token, "d1", "c1", providedAs(fleet.ProviderStatusActive, "c1"), bmdb.Configured{})))
 		})
 		if work := w.claimOne(w.session("a"), fleet.ProcessAgentStart); work.Subject.Machine != id || int64(work.Epoch) <= was {
 			w.Fatalf("%s has epoch %d, and %s had %d", work.Subject, work.Epoch, id, was)

@@ -457,7 +457,7 @@ func otherBackoffs(now time.Time, asked fleet.MachineID, hosts []fleet.MachineID
 			Lasts: 1, Cause: "it refuses our key", Failures: 1, Answered: 2,
 		})
 	}
-	rows[2].Cause = "192.0.2.1:22 has the host key SHA256:C, but"
+	rows[2].Cause, rows[2].Answered = "another host key", 3
 	rows[4].NotBefore, rows[4].Answered = now.UnixMicro()-hour, 1
 	return rows
 }

@@ -80,7 +80,7 @@ var probeTests = []test{
 	{"after a time in which nobody could ask, a system has to be silent for longer before it is restarted", func(w *world) {
 		a, _ := w.unseen(sshWatched)
 		s := w.sessionFor("prober", 10*time.Hour)
-		w.probe(s, time.Minute, false)
+		w.probe(s, fleet.DefaultPolicy().BootTimeout+time.Minute, false)
 		first := w.record(a.Machine).Probe.UnansweredSince
 		w.probe(s, 4*time.Minute, false)
 		if p := w.record(a.Machine).Probe; !p.UnansweredSince.Equal(first) {
@@ -96,6 +96,45 @@ var probeTests = []test{
 		step := lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessRecovery)
 		if want := d.Record.Probe.UnansweredSince.Add(fleet.DefaultPolicy().RecoveryStepTimeout); !step.DueAt.Equal(want) {
 			w.Fatalf("recovery is due at %s, want %s: %s", step.DueAt, want, step.Reason)
+		}
+	}},
+	{"after a time in which nobody could ask, one question shows nothing, neither behind the time to boot nor behind a restart", func(w *world) {
+		a, _ := w.unseen(sshWatched)
+		w.pulls(fleet.LeverReboot, fleet.LeverPower)
+		w.exec("INSERT INTO repair (machine, since, rung, at, agent_starts, reboots, power_cycles, reinstalls, takeover_generation, boot_id) "+
+			"VALUES ($1, 1, 'reboot', 1, 0, 1, 0, 0, 0, '')", string(a.Machine)) // which is long over
+		w.judgeAgain()
+		s := w.sessionFor("prober", 10*time.Hour)
+		asked := func(after time.Duration) lifecycle.Decision {
+			w.Helper()
+			for ; after > time.Minute; after -= time.Minute {
+				w.shift.Advance(time.Minute)
+				w.listening()
+			}
+			w.probe(s, after, false)
+			d, err := w.db.MachineDetails(w.ctx, a.Machine)
+			w.must(err)
+			return lifecycle.Decide(d.Record, d.Environment, d.Now).For(fleet.ProcessRecovery)
+		}
+		policy := fleet.DefaultPolicy()
+		for range policy.BootTimeout/time.Minute - 1 {
+			asked(time.Minute)
+		}
+		outage := policy.RecoveryStepTimeout + 5*time.Minute
+		if step := asked(outage); step.Verdict == lifecycle.Due {
+			w.Fatalf("behind the time to boot: %s", step.Reason)
+		}
+		var step lifecycle.Decision
+		for range policy.RecoveryStepTimeout / time.Minute {
+			step = asked(time.Minute)
+		}
+		if step.Verdict != lifecycle.Due {
+			w.Fatalf("later it is %s: %s", step.Verdict, step.Reason)
+		}
+		w.must(w.claimOne(w.sessionFor("recoverer", 10*time.Hour), fleet.ProcessRecovery).Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		asked(time.Minute)
+		if step := asked(outage); step.Verdict == lifecycle.Due {
+			w.Fatalf("behind the restart: %s", step.Reason)
 		}
 	}},
 	{"the word of a unit counts for nothing where a probe was asked for", func(w *world) {
@@ -121,7 +160,7 @@ var probeTests = []test{
 		w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
 		w.must(w.db.RecordHardware(w.ctx, a, []byte("report"), nil))
 		o := w.handOut(a, 0, 0)
-		w.shift.Advance(fleet.DefaultPolicy().InstallTimeout + time.Second)
+		w.shift.Advance(fleet.DefaultPolicy().ReportWithin() + time.Second)
 		n, err := w.db.ExpireInstalls(w.ctx, 10)
 		w.must(err)
 		if r := w.record(id); n != 1 || r.InstallReport.OK {

@@ -73,6 +73,40 @@ func (w *world) unserved(want ...fleet.Role) {
 }
 
 var roleTests = []test{
+	{"the authority of agents is the first one, until another one is accepted", func(w *world) {
+		kept := func(ours, want string) {
+			w.Helper()
+			if got, err := w.db.KeepAuthority(w.ctx, ours); err != nil || got != want {
+				w.Fatalf("%s keeps %s (%v), want %s", ours, got, err, want)
+			}
+		}
+		kept("01:AB", "01:AB")
+		kept("02:CD", "01:AB")
+		kept("01:AB", "01:AB")
+		w.must(w.db.AcceptAuthority(w.ctx, actor, "02:CD"))
+		kept("01:AB", "02:CD")
+	}},
+	{"a control plane that runs is seen by its sessions, or by its listener", func(w *world) {
+		runs := func(want string) {
+			w.Helper()
+			err := w.db.NoneRuns(w.ctx)
+			if (err == nil) != (want == "") || err != nil && (fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), want)) {
+				w.Fatalf("%v, want %q", err, want)
+			}
+		}
+		runs("")
+		s := w.has(fleet.RoleJanitor)
+		runs("a control plane runs on host ")
+		w.must(s.Close(w.ctx, "it ends"))
+		runs("")
+		w.has(fleet.RoleJanitor)
+		w.shift.Advance(time.Hour) // it died
+		runs("")
+		w.must(w.db.ListenerAlive(w.ctx, 10*time.Second, 30*time.Second))
+		runs("a control plane has listened for agents a moment ago")
+		w.shift.Advance(time.Minute)
+		runs("")
+	}},
 	{"what no pass has compared lately, or since the database came back, is told", func(w *world) {
 		s := w.lasting("provisioner")
 		w.wantUncompared(string(provider) + ": it was never compared")

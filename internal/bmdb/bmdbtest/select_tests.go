@@ -33,4 +33,49 @@ var selectTests = []test{
 		}
 		change("DELETE FROM machine_state WHERE machine LIKE 'm-%'", "DELETE FROM fact_provided WHERE machine LIKE 'm-%'")
 	}},
+	// Rule 8.
+	{"a machine that does not fit its selector any more when the plan is confirmed is skipped", func(w *world) {
+		w.levered()
+		id := w.machine("c1")
+		put := func(location string, labels ...string) {
+			w.provisioning(func(work *bmdb.Work) {
+				r := w.record(id)
+				fact := *r.Provided
+				fact.Location, fact.Labels = location, labels
+				w.must(work.Note(w.ctx, bmdb.SetProvided(id, r.ProviderID, fact)))
+			})
+		}
+		planned := func(selector bmdb.MachineFilter) string {
+			put("rack 4", "role=spare")
+			p, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{
+				Verb: fleet.VerbReboot, Machines: []fleet.MachineID{id}, Reason: "it is spare", Selector: selector,
+			})
+			w.must(err)
+			return p.ID
+		}
+		label, location := bmdb.MachineFilter{Labels: []fleet.LabelSelector{"role=spare"}}, bmdb.MachineFilter{Locations: []string{"rack 4"}}
+		for why, selector := range map[string]bmdb.MachineFilter{
+			"machine host-c1 does not have the label role=spare now":           label,
+			`machine host-c1 is in the location "rack 5" now, not in "rack 4"`: location,
+		} {
+			plan := planned(selector)
+			put("rack 5", "role=database")
+			if done := w.confirmed(plan); outcomes(done) != "skipped" || done.Outcomes[0].Detail != why || w.record(id).OpenOperation() != nil {
+				w.Errorf("outcomes %+v, want it skipped: %s", done.Outcomes, why)
+			}
+			// One that fits it again is not left out for ever.
+			put("rack 4", "role=spare")
+			if again := w.confirmed(plan); outcomes(again) != "done" {
+				w.Errorf("it fits again, and the outcomes are %+v", again.Outcomes)
+			}
+			w.must(Withdraw(w.ctx, w.db, actor, id, "enough"))
+		}
+		// What was done stays so, whatever the machine fits afterwards.
+		plan := planned(label)
+		w.confirmed(plan)
+		put("rack 5", "role=database")
+		if again := w.confirmed(plan); outcomes(again) != "done" {
+			w.Errorf("it was done, and the outcomes are %+v", again.Outcomes)
+		}
+	}},
 }

@@ -114,7 +114,7 @@ var silenceTests = []test{
 		})
 		w.must(err)
 		for _, work := range claimed.Works {
-			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "another host key", Backoff: day, Answer: fleet.AnswerRefused}))
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "another host key", Backoff: day, Answer: fleet.AnswerOtherKey}))
 		}
 		w.judgeAgain()
 		w.wantNumber(5, "SELECT count(*) FROM machine_state WHERE state = 'silent'")
@@ -271,7 +271,7 @@ var silenceTests = []test{
 		w.watch("")
 		w.recover(s, 5, 0)
 		w.shift.Advance(2 * time.Minute)
-		w.watch("1 of 5 machines with an agent are silent: recovery goes on")
+		w.watch("") // their time is over
 		w.must(w.recover(s, 5, 1)[0].Cancel(w.ctx, "not now"))
 
 		// It is another silence when many fall silent again in that time, and nobody needs time who
@@ -288,6 +288,33 @@ var silenceTests = []test{
 		w.watch(rest)
 		w.must(w.db.RecordSpoken(w.ctx, agents[0], "boot1"))
 		w.watch("0 of 5 machines with an agent are silent: recovery goes on")
+	}},
+	{"a silence that ends leaves the stop for a spent budget", func(w *world) {
+		p := fleet.DefaultPolicy()
+		p.SuspectLeast, p.RecoveryPerHour = 2, 1
+		_, err := w.db.SetPolicy(w.ctx, p)
+		w.must(err)
+		agents := []bmdb.AgentIdentity{w.broken("c1"), w.broken("c2")}
+		w.pulls(fleet.LeverReboot)
+		watch := func(want fleet.StopCause) {
+			w.Helper()
+			_, err := w.db.WatchSilence(w.ctx)
+			w.must(err)
+			if h, err := RecoveryHold(w.ctx, w.db); err != nil || h == nil || h.Cause != want {
+				w.Fatalf("hold %+v, %v; want the cause %s", h, err, want)
+			}
+		}
+		watch(fleet.StopSilence)
+		w.shift.Advance(p.SuspectFor + time.Second)
+		w.judgeAgain()
+		work := w.recover(w.sessionFor("recoverer", 10*time.Hour), 1, 1)[0]
+		w.must(work.Finish(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
+		watch(fleet.StopBudget)
+		for _, a := range agents {
+			w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		}
+		watch(fleet.StopBudget)
+		w.wantKind(w.db.ResumeRecovery(w.ctx, actor, "all are heard"), fleet.KindConflict)
 	}},
 	{"a stop that ends in a silence is followed by the guard's without a gap, and is not cut short by it", func(w *world) {
 		p := w.suspecting(2)
@@ -394,22 +421,23 @@ var silenceTests = []test{
 		if b := fail(fleet.AnswerUnknown); !b.UnansweredSince.IsZero() || b.Answered {
 			w.Fatalf("nobody tried: %+v", b)
 		}
-		first := fail(fleet.AnswerNone)
-		if first.UnansweredSince.IsZero() || first.Answered {
-			w.Fatalf("it did not answer: %+v", first)
+		first, again := fail(fleet.AnswerNone), fail(fleet.AnswerNone)
+		if first.UnansweredSince.IsZero() || first.Answered || !again.UnansweredSince.Equal(first.UnansweredSince) || !again.UnansweredAt.After(first.UnansweredAt) {
+			w.Fatalf("it did not answer since %s: %+v", first.UnansweredSince, again)
 		}
-		for _, answer := range []fleet.Answer{fleet.AnswerNone, fleet.AnswerUnknown} {
-			if b := fail(answer); !b.UnansweredSince.Equal(first.UnansweredSince) {
-				w.Fatalf("it did not answer since %s: %+v", first.UnansweredSince, b)
-			}
+		if b := fail(fleet.AnswerUnknown); b.UnansweredSince != again.UnansweredSince || b.UnansweredAt != again.UnansweredAt {
+			w.Fatalf("nobody tried since %s: %+v", again.UnansweredAt, b)
 		}
 		if b := fail(fleet.AnswerRefused); !b.UnansweredSince.IsZero() || !b.Answered || !b.Refused {
 			w.Fatalf("it refused us: %+v", b)
 		}
-		if b := fail(fleet.AnswerUnknown); !b.Answered || !b.Refused {
+		if b := fail(fleet.AnswerUnknown); !b.Answered || !b.Refused || b.OtherKey {
 			w.Fatalf("nobody tried since it refused us: %+v", b)
 		}
-		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.Answered || b.Refused {
+		if b := fail(fleet.AnswerOtherKey); !b.Answered || !b.Refused || !b.OtherKey {
+			w.Fatalf("it showed another key: %+v", b)
+		}
+		if b := fail(fleet.AnswerGiven); !b.UnansweredSince.IsZero() || !b.UnansweredAt.IsZero() || !b.Answered || b.Refused || b.OtherKey {
 			w.Fatalf("it answered: %+v", b)
 		}
 		if b := fail(fleet.AnswerNone); !b.UnansweredSince.After(first.UnansweredSince) || b.Answered || b.Refused {
@@ -437,18 +465,32 @@ var silenceTests = []test{
 			}
 		}
 	}},
-	{"an agent start does not wait for a machine that is back", func(w *world) {
+	{"an agent start does not wait for a machine that is back, or on", func(w *world) {
 		id := w.machine("c1")
-		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "not known", Backoff: hours}))
-		update := w.claimOne(w.session("updater"), fleet.ProcessUpdate)
-		for _, status := range []fleet.ProviderStatus{fleet.ProviderStatusOff, fleet.ProviderStatusActive, fleet.ProviderStatusGone, fleet.ProviderStatusActive} {
-			if b := w.record(id).Backoffs[fleet.ProcessAgentStart]; b.Failures != 1 {
-				w.Fatalf("before the provider says %s, the backoff is %+v", status, b)
+		update := w.claimOne(w.lasting("updater"), fleet.ProcessUpdate)
+		for _, is := range []struct {
+			status fleet.ProviderStatus
+			waits  bool
+		}{
+			{fleet.ProviderStatusOff, true},
+			{fleet.ProviderStatusPowering, true},
+			{fleet.ProviderStatusActive, false},
+			{fleet.ProviderStatusGone, true},
+			{fleet.ProviderStatusOff, false},
+			{fleet.ProviderStatusActive, false},
+		} {
+			if w.record(id).Provided.Status == fleet.ProviderStatusActive {
+				w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Fail(w.ctx, bmdb.Failure{Cause: "not known", Backoff: hours}))
 			}
-			w.must(update.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(status, "c1"))))
-		}
-		if r := w.record(id); len(r.Backoffs) != 0 {
-			w.Fatalf("backoffs %+v", r.Backoffs)
+			before := w.record(id).Backoffs[fleet.ProcessAgentStart].Failures
+			w.must(update.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(is.status, "c1"))))
+			want := 0
+			if is.waits {
+				want = before
+			}
+			if b := w.record(id).Backoffs[fleet.ProcessAgentStart]; b.Failures != want {
+				w.Fatalf("when the provider says %s, the backoff is %+v", is.status, b)
+			}
 		}
 		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Finish(w.ctx))
 	}},

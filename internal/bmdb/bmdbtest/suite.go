@@ -73,7 +73,7 @@ var groups = []struct {
 	{"agenda", agendaTests},
 	{"fact", factTests},
 	{"hands", handsTests},
-	{"silence", silenceTests},
+	{"silence", slices.Concat(silenceTests, unservedTests, listenerTests)},
 	{"turn", turnTests},
 	{"role", roleTests},
 }

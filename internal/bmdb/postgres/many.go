@@ -41,7 +41,7 @@ SET state = excluded.state, reason = excluded.reason, since = excluded.since, po
 	putBackoffs = "INSERT INTO backoff " + values[statement.PutBackoffParams](1) + `
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
-  unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since`
+  unanswered_since = excluded.unanswered_since, unanswered_at = excluded.unanswered_at, answered = excluded.answered, since = excluded.since`
 
 	deleteBackoffs = "DELETE FROM backoff USING " + table[statement.DeleteBackoffParams](1) + `
 WHERE backoff.subject = v.subject AND backoff.process = v.process`

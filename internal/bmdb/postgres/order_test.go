@@ -325,7 +325,9 @@ func TestOneHostIsTakenInByOneOfTwoPasses(t *testing.T) {
 // due.
 func TestAMachineThatWasLockedIsJudgedLater(t *testing.T) {
 	t.Parallel()
-	p, url, ids := stocked(t, 2, postgres.Options{Lease: time.Second})
+	url := migrated(t)
+	p := join(t, url+"&lock_timeout=400&idle_in_transaction_session_timeout=0", postgres.Options{})
+	ids := p.stock(2)
 	p.shift.Advance(10 * time.Minute)
 	other := stranger(t, url, "SELECT 1 FROM machine WHERE id = $1 FOR UPDATE", string(ids[0]))
 	if _, err := other.Exec(t.Context(), "UPDATE machine_state SET reason = 'old'"); err != nil {

@@ -16,6 +16,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
 )
@@ -207,18 +208,39 @@ func exists(path string) error {
 	return fleet.Errorf(fleet.KindConflict, "%s is there already: nothing is overwritten", path)
 }
 
+// Damage says what of the file is damaged; "" when nothing is. It reads all of it, but for what
+// only the contents of indexes could tell.
+func (e *Engine) Damage(ctx context.Context) (what string, err error) {
+	err = e.View(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+		what, err = damage(ctx, tx)
+		return err
+	})
+	return what, err
+}
+
+// damage is Damage: https://www.sqlite.org/pragma.html#pragma_quick_check.
+func damage(ctx context.Context, db statement.DBTX) (what string, err error) {
+	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&what); err != nil {
+		return "", err
+	}
+	if what == "ok" {
+		return "", nil
+	}
+	return what, nil
+}
+
 // seal checks a copy and leaves the evidence in it that it is one.
 func seal(ctx context.Context, db *sql.DB, from, evidence string) error {
-	var verdict string
-	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+	what, err := damage(ctx, db)
+	if err != nil {
 		return err
 	}
-	if verdict != "ok" {
-		return fleet.Errorf(fleet.KindInvalid, "the copy of %s is damaged: %s", from, verdict)
+	if what != "" {
+		return fleet.Errorf(fleet.KindInvalid, "the copy of %s is damaged: %s", from, what)
 	}
 	// The database's time may be ahead of this host's. A backup has been told already: what counts is
 	// when it came back.
-	_, err := db.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) SELECT 1, max($1, clock), $2 FROM database_mark WHERE true
+	_, err = db.ExecContext(ctx, `INSERT INTO restored (id, at, evidence) SELECT 1, max($1, clock), $2 FROM database_mark WHERE true
 		ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, time.Now().UnixMicro(), evidence)
 	return err
 }

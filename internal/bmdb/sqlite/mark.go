@@ -232,7 +232,7 @@ func (e *Engine) writeMarkFile(m mark) error {
 		err = syncDir(filepath.Dir(e.path))
 	}
 	if err != nil {
-		return fmt.Errorf("write the database's mark: %w", err)
+		return e.unmarked(err)
 	}
 	return nil
 }

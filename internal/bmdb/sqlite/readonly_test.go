@@ -78,3 +78,37 @@ func TestAFileSystemThatTakesNoFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestAFullDiskAtAStart: the database can be read, and its mark not be written. That ends by itself
+// as soon as there is room, and the sentence says so.
+func TestAFullDiskAtAStart(t *testing.T) {
+	t.Parallel()
+	dir := mount(t, "size=16M")
+	path := filepath.Join(dir, "bmdb")
+	e := open(t, path)
+	defer closed(t, e)
+	restored := func() error {
+		evidence, err := e.Restored(t.Context())
+		if evidence != "" {
+			t.Error(evidence)
+		}
+		return err
+	}
+	must(t, restored())
+	room := filepath.Join(dir, "other")
+	other, err := os.Create(room)
+	must(t, err)
+	for err == nil {
+		_, err = other.Write(make([]byte, 4096))
+	}
+	must(t, other.Close())
+	if err = restored(); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	wantDisk(t, err, path, "is full: make room on it; a control plane goes on by itself then, and a command is run again")
+	if err := e.AcceptRestore(t.Context()); fleet.KindOf(err) != fleet.KindTemporary {
+		t.Errorf("accepted: %s: %v", fleet.KindOf(err), err)
+	}
+	must(t, os.Remove(room))
+	must(t, restored())
+}

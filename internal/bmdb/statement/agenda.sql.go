@@ -90,10 +90,10 @@ func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow
 const countHostsRefusing = `-- name: CountHostsRefusing :one
 SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
   SELECT b.subject FROM (
-    SELECT subject, cause FROM backoff WHERE process = $1 AND answered > 1
+    SELECT subject, answered FROM backoff WHERE process = $1 AND answered > 1
     ORDER BY subject LIMIT 10 * CAST($2 AS BIGINT)) AS b
   JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
-  WHERE s.state = $3 AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '')
+  WHERE s.state = $3 AND NOT (b.answered > 2 AND COALESCE(k.refused, '') <> '')
   ORDER BY b.subject LIMIT CAST($2 AS BIGINT)) AS r
 `
 
@@ -178,8 +178,8 @@ SELECT count(*) AS n, CAST(COALESCE(min(r.machine), '') AS TEXT) AS first FROM (
   SELECT h.machine FROM (
     SELECT machine FROM host_key WHERE refused <> ''
     ORDER BY machine LIMIT 10 * CAST($1 AS BIGINT)) AS h
-  CROSS JOIN backoff AS b JOIN machine_state AS s ON s.machine = b.subject
-  WHERE b.subject = h.machine AND b.process = $2 AND b.answered > 1 AND b.cause LIKE '%has the host key SHA256:%' AND s.state = $3
+  WHERE (SELECT b.answered FROM backoff AS b WHERE b.subject = h.machine AND b.process = $2) > 2
+    AND (SELECT s.state FROM machine_state AS s WHERE s.machine = h.machine) = $3
   ORDER BY h.machine LIMIT CAST($1 AS BIGINT)) AS r
 `
 
@@ -195,10 +195,9 @@ type CountRefusedHostKeysRow struct {
 }
 
 // How many machines in a state show a host key that is not the known one, counted as far as to the
-// limit, and the first of them. Why their work failed says so: a host may have failed in another
+// limit, and the first of them. How their work failed says so: a host may have failed in another
 // way since it showed that key. It looks at no more than ten times the limit of hosts that have
-// shown such a key, and at none of those that refuse us otherwise: SQLite joins a CROSS JOIN in the
-// order that is written.
+// shown such a key, one after the other: no plan may begin with those that refuse us otherwise.
 func (q *Queries) CountRefusedHostKeys(ctx context.Context, arg CountRefusedHostKeysParams) (CountRefusedHostKeysRow, error) {
 	row := q.db.QueryRowContext(ctx, countRefusedHostKeys, arg.MaxRows, arg.Process, arg.State)
 	var i CountRefusedHostKeysRow
@@ -400,7 +399,7 @@ func (q *Queries) DeleteState(ctx context.Context, machine string) error {
 }
 
 const getBackoffs = `-- name: GetBackoffs :many
-SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since FROM backoff WHERE subject = $1 ORDER BY process
+SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since, unanswered_at FROM backoff WHERE subject = $1 ORDER BY process
 `
 
 func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, error) {
@@ -422,6 +421,7 @@ func (q *Queries) GetBackoffs(ctx context.Context, subject string) ([]Backoff, e
 			&i.UnansweredSince,
 			&i.Answered,
 			&i.Since,
+			&i.UnansweredAt,
 		); err != nil {
 			return nil, err
 		}
@@ -478,7 +478,7 @@ SELECT a.due_at, a.subject, a.provider FROM agenda AS a
 WHERE a.process = $1
   AND (a.due_at, a.subject) > (CAST($2 AS BIGINT), CAST($3 AS TEXT))
   AND (CAST($4 AS BIGINT) = 0
-    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process AND b.cause <> ''))
 ORDER BY a.due_at, a.subject LIMIT CAST($5 AS BIGINT)
 `
 
@@ -536,7 +536,7 @@ WHERE a.process = $1
     OR replace(replace(CAST($4 AS TEXT), '⟨' || a.provider || '│⟩', ''),
       '⟨' || a.provider || '│' || COALESCE(p.location, '') || '⟩', '') = CAST($4 AS TEXT))
   AND (CAST($5 AS BIGINT) = 0
-    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process AND b.cause <> ''))
 ORDER BY a.due_at, a.subject LIMIT CAST($6 AS BIGINT)
 `
 
@@ -664,12 +664,12 @@ func (q *Queries) ListWrongCounts(ctx context.Context) ([]ListWrongCountsRow, er
 }
 
 const putBackoff = `-- name: PutBackoff :exec
-INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since)
+INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, unanswered_at, answered, since)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9)
+  $7, $8, $9, $10)
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
-  unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since
+  unanswered_since = excluded.unanswered_since, unanswered_at = excluded.unanswered_at, answered = excluded.answered, since = excluded.since
 `
 
 type PutBackoffParams struct {
@@ -680,6 +680,7 @@ type PutBackoffParams struct {
 	Cause           string
 	Failures        int64
 	UnansweredSince int64
+	UnansweredAt    int64
 	Answered        int64
 	Since           int64
 }
@@ -693,6 +694,7 @@ func (q *Queries) PutBackoff(ctx context.Context, arg PutBackoffParams) error {
 		arg.Cause,
 		arg.Failures,
 		arg.UnansweredSince,
+		arg.UnansweredAt,
 		arg.Answered,
 		arg.Since,
 	)

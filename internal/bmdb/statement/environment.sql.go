@@ -18,29 +18,45 @@ func (q *Queries) DeleteRestored(ctx context.Context) error {
 	return err
 }
 
+const getAgentAuthority = `-- name: GetAgentAuthority :one
+SELECT fingerprint FROM agent_authority WHERE id = 1
+`
+
+func (q *Queries) GetAgentAuthority(ctx context.Context) (string, error) {
+	row := q.db.QueryRowContext(ctx, getAgentAuthority)
+	var fingerprint string
+	err := row.Scan(&fingerprint)
+	return fingerprint, err
+}
+
 const getEnvironment = `-- name: GetEnvironment :one
 SELECT p.number, CAST(COALESCE(l.up_since, 0) AS BIGINT) AS up_since, CAST(COALESCE(l.valid_until, 0) AS BIGINT) AS valid_until,
   CAST(COALESCE(l.promised, 0) AS BIGINT) AS promised,
+  CAST(COALESCE(l.listened_since, 0) AS BIGINT) AS listened_since, CAST(COALESCE(l.listened_until, 0) AS BIGINT) AS listened_until,
   CAST(COALESCE(l.full_since, 0) AS BIGINT) AS full_since, CAST(COALESCE(l.full_until, 0) AS BIGINT) AS full_until,
   CAST(COALESCE(r.evidence, '') AS TEXT) AS restored,
   CAST(COALESCE(h.at, 0) AS BIGINT) AS hold_at, CAST(COALESCE(h.until, 0) AS BIGINT) AS hold_until,
-  CAST(COALESCE(h.actor, '') AS TEXT) AS hold_actor, CAST(COALESCE(h.reason, '') AS TEXT) AS hold_reason
+  CAST(COALESCE(h.actor, '') AS TEXT) AS hold_actor, CAST(COALESCE(h.reason, '') AS TEXT) AS hold_reason,
+  CAST(CASE WHEN h.cause_at = h.at THEN h.cause ELSE '' END AS TEXT) AS hold_cause
 FROM policy p LEFT JOIN listener l ON l.id = 1 LEFT JOIN restored r ON r.id = 1 LEFT JOIN recovery_hold h ON h.id = 1
 ORDER BY p.number DESC LIMIT 1
 `
 
 type GetEnvironmentRow struct {
-	Number     int64
-	UpSince    int64
-	ValidUntil int64
-	Promised   int64
-	FullSince  int64
-	FullUntil  int64
-	Restored   string
-	HoldAt     int64
-	HoldUntil  int64
-	HoldActor  string
-	HoldReason string
+	Number        int64
+	UpSince       int64
+	ValidUntil    int64
+	Promised      int64
+	ListenedSince int64
+	ListenedUntil int64
+	FullSince     int64
+	FullUntil     int64
+	Restored      string
+	HoldAt        int64
+	HoldUntil     int64
+	HoldActor     string
+	HoldReason    string
+	HoldCause     string
 }
 
 // Number of the newest policy, and what else lifecycle must know besides a machine's facts. One
@@ -53,6 +69,8 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 		&i.UpSince,
 		&i.ValidUntil,
 		&i.Promised,
+		&i.ListenedSince,
+		&i.ListenedUntil,
 		&i.FullSince,
 		&i.FullUntil,
 		&i.Restored,
@@ -60,8 +78,23 @@ func (q *Queries) GetEnvironment(ctx context.Context) (GetEnvironmentRow, error)
 		&i.HoldUntil,
 		&i.HoldActor,
 		&i.HoldReason,
+		&i.HoldCause,
 	)
 	return i, err
+}
+
+const insertAgentAuthority = `-- name: InsertAgentAuthority :exec
+INSERT INTO agent_authority (id, at, fingerprint) VALUES (1, $1, $2) ON CONFLICT (id) DO NOTHING
+`
+
+type InsertAgentAuthorityParams struct {
+	At          int64
+	Fingerprint string
+}
+
+func (q *Queries) InsertAgentAuthority(ctx context.Context, arg InsertAgentAuthorityParams) error {
+	_, err := q.db.ExecContext(ctx, insertAgentAuthority, arg.At, arg.Fingerprint)
+	return err
 }
 
 const insertListener = `-- name: InsertListener :exec
@@ -188,7 +221,7 @@ func (q *Queries) ListRestoredAt(ctx context.Context) ([]int64, error) {
 
 const lockListener = `-- name: LockListener :one
 UPDATE listener SET id = id WHERE id = 1
-RETURNING up_since, valid_until, promised, promised_until, promised_less, full_since, full_until
+RETURNING up_since, valid_until, promised, promised_until, promised_less, full_since, full_until, listened_since, listened_until
 `
 
 type LockListenerRow struct {
@@ -199,6 +232,8 @@ type LockListenerRow struct {
 	PromisedLess  int64
 	FullSince     int64
 	FullUntil     int64
+	ListenedSince int64
+	ListenedUntil int64
 }
 
 // A write that changes nothing takes the row's lock on every engine, and returns what the row says
@@ -214,6 +249,8 @@ func (q *Queries) LockListener(ctx context.Context) (LockListenerRow, error) {
 		&i.PromisedLess,
 		&i.FullSince,
 		&i.FullUntil,
+		&i.ListenedSince,
+		&i.ListenedUntil,
 	)
 	return i, err
 }
@@ -230,6 +267,21 @@ func (q *Queries) NewestWrite(ctx context.Context) (int64, error) {
 	var at int64
 	err := row.Scan(&at)
 	return at, err
+}
+
+const putAgentAuthority = `-- name: PutAgentAuthority :exec
+INSERT INTO agent_authority (id, at, fingerprint) VALUES (1, $1, $2)
+ON CONFLICT (id) DO UPDATE SET at = excluded.at, fingerprint = excluded.fingerprint
+`
+
+type PutAgentAuthorityParams struct {
+	At          int64
+	Fingerprint string
+}
+
+func (q *Queries) PutAgentAuthority(ctx context.Context, arg PutAgentAuthorityParams) error {
+	_, err := q.db.ExecContext(ctx, putAgentAuthority, arg.At, arg.Fingerprint)
+	return err
 }
 
 const putRestored = `-- name: PutRestored :exec
@@ -258,7 +310,8 @@ func (q *Queries) SetClock(ctx context.Context, now int64) error {
 
 const setListener = `-- name: SetListener :exec
 UPDATE listener SET up_since = $1, valid_until = $2, promised = $3,
-  promised_until = $4, promised_less = $5 WHERE id = 1
+  promised_until = $4, promised_less = $5,
+  listened_since = $6, listened_until = $7 WHERE id = 1
 `
 
 type SetListenerParams struct {
@@ -267,6 +320,8 @@ type SetListenerParams struct {
 	Promised      int64
 	PromisedUntil int64
 	PromisedLess  int64
+	ListenedSince int64
+	ListenedUntil int64
 }
 
 func (q *Queries) SetListener(ctx context.Context, arg SetListenerParams) error {
@@ -276,20 +331,23 @@ func (q *Queries) SetListener(ctx context.Context, arg SetListenerParams) error 
 		arg.Promised,
 		arg.PromisedUntil,
 		arg.PromisedLess,
+		arg.ListenedSince,
+		arg.ListenedUntil,
 	)
 	return err
 }
 
 const setListenerFull = `-- name: SetListenerFull :exec
-UPDATE listener SET full_since = $1, full_until = $2 WHERE id = 1
+UPDATE listener SET full_since = $1, full_until = $2, valid_until = $3 WHERE id = 1
 `
 
 type SetListenerFullParams struct {
-	FullSince int64
-	FullUntil int64
+	FullSince  int64
+	FullUntil  int64
+	ValidUntil int64
 }
 
 func (q *Queries) SetListenerFull(ctx context.Context, arg SetListenerFullParams) error {
-	_, err := q.db.ExecContext(ctx, setListenerFull, arg.FullSince, arg.FullUntil)
+	_, err := q.db.ExecContext(ctx, setListenerFull, arg.FullSince, arg.FullUntil, arg.ValidUntil)
 	return err
 }

@@ -62,28 +62,34 @@ func (q *Queries) CountLateAnywhere(ctx context.Context, arg CountLateAnywherePa
 	return i, err
 }
 
-const countRefusing = `-- name: CountRefusing :one
-SELECT count(*) FROM machine_state AS s JOIN backoff AS b ON b.subject = s.machine JOIN fact_provided AS p ON p.machine = s.machine
+const countNotRestarted = `-- name: CountNotRestarted :one
+SELECT count(*) FROM machine_state AS s
 WHERE s.provider = $1 AND s.state = $2 AND s.since < $3
-  AND b.process = $4 AND b.answered > 1 AND p.status NOT IN ('off', 'powering')
+  AND (EXISTS (SELECT 1 FROM backoff AS b
+      WHERE b.subject = s.machine AND b.process = $4 AND b.since > 0 AND b.since < $3)
+    OR EXISTS (SELECT 1 FROM backoff AS b JOIN fact_provided AS p ON p.machine = b.subject
+      WHERE b.subject = s.machine AND b.process = $5 AND b.answered > 1 AND p.status NOT IN ('off', 'powering')))
   AND NOT EXISTS (SELECT 1 FROM install_report AS r JOIN install_request AS q ON q.machine = r.machine
     WHERE r.machine = s.machine AND r.ok = 1 AND r.generation = q.generation)
 `
 
-type CountRefusingParams struct {
+type CountNotRestartedParams struct {
 	Provider string
 	State    string
 	Before   int64
+	Recovery string
 	Process  string
 }
 
-// Those of them, on at their provider, whose host let nobody in when that work reached for it last,
-// but for those whose disk was written for the newest request: what is missed there is no agent.
-func (q *Queries) CountRefusing(ctx context.Context, arg CountRefusingParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countRefusing,
+// Those of them at which recovery has failed since before that instant, without a success; and
+// those, on at their provider, whose host let nobody in when that work reached for it last. But for
+// those whose disk was written for the newest request: what is missed there is no agent.
+func (q *Queries) CountNotRestarted(ctx context.Context, arg CountNotRestartedParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countNotRestarted,
 		arg.Provider,
 		arg.State,
 		arg.Before,
+		arg.Recovery,
 		arg.Process,
 	)
 	var count int64
@@ -101,7 +107,7 @@ func (q *Queries) DeleteMachine(ctx context.Context, id string) error {
 }
 
 const getMachine = `-- name: GetMachine :many
-SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_labels, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at, due_probe, request_seen_up, attempt_host_key, installed_seen_up, probe_generation, probe_attempt, probe_at, probe_answered_at, probe_unanswered_since, probe_detail, probe_epoch, probe_session, installed_erased_at, report_needs_erase, report_not_understood FROM machine_record WHERE id = $1
+SELECT id, provider, provider_id, created_at, takeover_generation, epoch, session, process, since, why, note, revision, due_agent_start, due_install, due_operation, due_recovery, limited, state, state_reason, state_since, state_policy, intent_capacity, intent_token, intent_opened_at, intent_planned_at, intent_called_at, intent_calls, intent_rejected, provided_at, provided_created_at, provided_active_at, provided_status, provided_detail, provided_hostname, provided_address, provided_location, provided_labels, provided_capacity, provided_host_keys, started_at, started_generation, started_key, started_version, started_boot_id, seen_generation, seen_first_at, seen_boot_id, seen_last_at, hardware_first_at, hardware_at, hardware_digest, request_generation, request_at, request_actor, request_image, request_root_disk, attempt_generation, attempt_attempt, attempt_at, attempt_secret_hash, report_generation, report_attempt, report_at, report_ok, report_error, report_disk, report_lasted, report_bytes, report_held_generation, report_held_attempt, installed_generation, installed_attempt, installed_at, installed_boot_id, quarantine_at, quarantine_actor, quarantine_reason, maintenance_at, maintenance_until, maintenance_ended, maintenance_actor, maintenance_reason, cancel_generation, cancel_at, cancel_actor, cancel_reason, operation_number, operation, operation_at, operation_actor, operation_reason, operating_number, operating_attempt, operating_at, operating_boot_id, operating_accepted_at, operating_checked_at, operated_number, operated_at, operated_ok, operated_detail, repair_since, repair_rung, repair_at, repair_agent_starts, repair_reboots, repair_power_cycles, repair_reinstalls, repair_takeover_generation, repair_boot_id, levers, session_component, session_host, session_deadline_at, session_ended_at, due_probe, request_seen_up, attempt_host_key, installed_seen_up, probe_generation, probe_attempt, probe_at, probe_answered_at, probe_unanswered_since, probe_detail, probe_epoch, probe_session, installed_erased_at, report_needs_erase, report_not_understood, repair_refused_step FROM machine_record WHERE id = $1
 `
 
 func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, error) {
@@ -244,6 +250,7 @@ func (q *Queries) GetMachine(ctx context.Context, id string) ([]MachineRecord, e
 			&i.InstalledErasedAt,
 			&i.ReportNeedsErase,
 			&i.ReportNotUnderstood,
+			&i.RepairRefusedStep,
 		); err != nil {
 			return nil, err
 		}
@@ -406,10 +413,8 @@ func (q *Queries) ListHeld(ctx context.Context) ([]ListHeldRow, error) {
 const listLimited = `-- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
   CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at,
-  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at,
-  CAST(CASE WHEN b.machine IS NULL THEN 0 ELSE 1 END AS BIGINT) AS spent
+  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at
 FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
-LEFT JOIN recovery_restart b ON b.machine = m.id AND b.at = r.at
 WHERE m.provider = $1 AND m.limited = $2 AND m.limited <> '' ORDER BY m.id
 `
 
@@ -429,7 +434,6 @@ type ListLimitedRow struct {
 	Rung        string
 	Status      string
 	ProvidedAt  int64
-	Spent       int64
 }
 
 // Which machines of a provider count against the limit of a process: those that are held for it,
@@ -455,7 +459,6 @@ func (q *Queries) ListLimited(ctx context.Context, arg ListLimitedParams) ([]Lis
 			&i.Rung,
 			&i.Status,
 			&i.ProvidedAt,
-			&i.Spent,
 		); err != nil {
 			return nil, err
 		}

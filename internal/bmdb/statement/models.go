@@ -19,6 +19,12 @@ type Agenda struct {
 	Provider string
 }
 
+type AgentAuthority struct {
+	ID          int64
+	At          int64
+	Fingerprint string
+}
+
 type AgentLastSeen struct {
 	Machine            string
 	TakeoverGeneration int64
@@ -35,6 +41,7 @@ type Backoff struct {
 	UnansweredSince int64
 	Answered        int64
 	Since           int64
+	UnansweredAt    int64
 }
 
 type CallTurn struct {
@@ -206,6 +213,11 @@ type Intent struct {
 	ConfiguredAt int64
 }
 
+type KnownSilence struct {
+	ID int64
+	At int64
+}
+
 type Listener struct {
 	ID            int64
 	UpSince       int64
@@ -215,6 +227,8 @@ type Listener struct {
 	FullUntil     int64
 	PromisedUntil int64
 	PromisedLess  int64
+	ListenedSince int64
+	ListenedUntil int64
 }
 
 type Machine struct {
@@ -388,6 +402,7 @@ type MachineRecord struct {
 	InstalledErasedAt        int64
 	ReportNeedsErase         int64
 	ReportNotUnderstood      int64
+	RepairRefusedStep        int64
 }
 
 type MachineState struct {
@@ -508,11 +523,13 @@ type Quarantine struct {
 }
 
 type RecoveryHold struct {
-	ID     int64
-	At     int64
-	Until  int64
-	Actor  string
-	Reason string
+	ID      int64
+	At      int64
+	Until   int64
+	Actor   string
+	Reason  string
+	Cause   string
+	CauseAt int64
 }
 
 type RecoveryRestart struct {
@@ -531,6 +548,7 @@ type Repair struct {
 	Reinstalls         int64
 	TakeoverGeneration int64
 	BootID             string
+	RefusedStep        int64
 }
 
 type Restored struct {

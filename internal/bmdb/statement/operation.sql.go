@@ -53,6 +53,17 @@ func (q *Queries) ConfirmPlan(ctx context.Context, arg ConfirmPlanParams) error 
 	return err
 }
 
+const countKnownSilences = `-- name: CountKnownSilences :one
+SELECT count(*) FROM known_silence
+`
+
+func (q *Queries) CountKnownSilences(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countKnownSilences)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countRecoveryRestarts = `-- name: CountRecoveryRestarts :one
 SELECT count(*) AS n, CAST(COALESCE(min(at), 0) AS BIGINT) AS oldest FROM recovery_restart WHERE at > $1
 `
@@ -126,6 +137,15 @@ func (q *Queries) DeleteAdoption(ctx context.Context, arg DeleteAdoptionParams) 
 		return nil, err
 	}
 	return items, nil
+}
+
+const deleteKnownSilence = `-- name: DeleteKnownSilence :exec
+DELETE FROM known_silence WHERE id = 1
+`
+
+func (q *Queries) DeleteKnownSilence(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, deleteKnownSilence)
+	return err
 }
 
 const deletePlansBefore = `-- name: DeletePlansBefore :execrows
@@ -485,6 +505,15 @@ func (q *Queries) PutInstallCancel(ctx context.Context, arg PutInstallCancelPara
 	return err
 }
 
+const putKnownSilence = `-- name: PutKnownSilence :exec
+INSERT INTO known_silence (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at
+`
+
+func (q *Queries) PutKnownSilence(ctx context.Context, at int64) error {
+	_, err := q.db.ExecContext(ctx, putKnownSilence, at)
+	return err
+}
+
 const putMaintenance = `-- name: PutMaintenance :exec
 INSERT INTO maintenance (machine, at, until, ended, actor, reason)
 VALUES ($1, $2, $3, 0, $4, $5)
@@ -593,9 +622,10 @@ func (q *Queries) PutOperationRequest(ctx context.Context, arg PutOperationReque
 }
 
 const putRecoveryHold = `-- name: PutRecoveryHold :exec
-INSERT INTO recovery_hold (id, at, until, actor, reason)
-VALUES (1, $1, $2, $3, $4)
-ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until, actor = excluded.actor, reason = excluded.reason
+INSERT INTO recovery_hold (id, at, until, actor, reason, cause, cause_at)
+VALUES (1, $1, $2, $3, $4, $5, $1)
+ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until, actor = excluded.actor, reason = excluded.reason,
+  cause = excluded.cause, cause_at = excluded.cause_at
 `
 
 type PutRecoveryHoldParams struct {
@@ -603,6 +633,7 @@ type PutRecoveryHoldParams struct {
 	Until  int64
 	Actor  string
 	Reason string
+	Cause  string
 }
 
 func (q *Queries) PutRecoveryHold(ctx context.Context, arg PutRecoveryHoldParams) error {
@@ -611,6 +642,7 @@ func (q *Queries) PutRecoveryHold(ctx context.Context, arg PutRecoveryHoldParams
 		arg.Until,
 		arg.Actor,
 		arg.Reason,
+		arg.Cause,
 	)
 	return err
 }
@@ -630,13 +662,13 @@ func (q *Queries) PutRecoveryRestart(ctx context.Context, arg PutRecoveryRestart
 }
 
 const putRepair = `-- name: PutRepair :exec
-INSERT INTO repair (machine, since, rung, at, agent_starts, reboots, power_cycles, reinstalls, takeover_generation, boot_id)
+INSERT INTO repair (machine, since, rung, at, agent_starts, reboots, power_cycles, reinstalls, takeover_generation, boot_id, refused_step)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9, $10)
+  $7, $8, $9, $10, $11)
 ON CONFLICT (machine) DO UPDATE
 SET since = excluded.since, rung = excluded.rung, at = excluded.at, agent_starts = excluded.agent_starts, reboots = excluded.reboots,
   power_cycles = excluded.power_cycles, reinstalls = excluded.reinstalls, takeover_generation = excluded.takeover_generation,
-  boot_id = excluded.boot_id
+  boot_id = excluded.boot_id, refused_step = excluded.refused_step
 `
 
 type PutRepairParams struct {
@@ -650,6 +682,7 @@ type PutRepairParams struct {
 	Reinstalls         int64
 	TakeoverGeneration int64
 	BootID             string
+	RefusedStep        int64
 }
 
 func (q *Queries) PutRepair(ctx context.Context, arg PutRepairParams) error {
@@ -664,6 +697,7 @@ func (q *Queries) PutRepair(ctx context.Context, arg PutRepairParams) error {
 		arg.Reinstalls,
 		arg.TakeoverGeneration,
 		arg.BootID,
+		arg.RefusedStep,
 	)
 	return err
 }

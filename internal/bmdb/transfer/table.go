@@ -42,6 +42,8 @@ var copied = []table{
 	{"operation_report", []string{"machine"}},
 	{"repair", []string{"machine"}},
 	{"recovery_hold", []string{"id"}},
+	{"known_silence", []string{"id"}},
+	{"agent_authority", []string{"id"}},
 	{"recovery_restart", []string{"machine", "at"}},
 	{"adoption", []string{"provider", "provider_id"}},
 	{"plan", []string{"id"}},

@@ -142,19 +142,19 @@ func (s *Server) leaveMachine(
 	ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, install *agentv1.InstallRequest,
 ) (*agentv1.LeaveMachine, error) {
 	inMemory := req.GetMode() == agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
-	if hint := s.agents.take(hintLeave, a) || a.checkLeave; !hint || !inMemory || install != nil || req.GetInstallProgress() != nil {
+	a.checkLeave = s.agents.take(hintLeave, a) || a.checkLeave // until the BMDB has answered
+	if !a.checkLeave || !inMemory || install != nil || req.GetInstallProgress() != nil {
 		return nil, nil
 	}
 	why, err := s.db.LeaveOrder(ctx, a.identity)
 	if err != nil {
 		return nil, s.failure(ctx, "look for an order to leave", a.identity.Machine, err)
 	}
-	a.checkLeave = false
+	a.checkLeave = why != "" // it may not hear this answer
 	if why == "" {
 		return nil, nil
 	}
 	order := &agentv1.LeaveMachine{TakeoverGeneration: int64(a.identity.TakeoverGeneration), Reason: why}
-	a.checkLeave = true // it may not hear this answer
 	if a.told == why {
 		return order, nil
 	}
@@ -184,6 +184,7 @@ func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.Heartbe
 	if lost && !a.reports.Allow() {
 		return nil, nil // it says so all the time
 	}
+	a.checkInstall = true // until the BMDB has answered
 	order, err := s.db.HandOutInstall(ctx, a.identity, last.generation, last.number)
 	if err != nil {
 		return nil, s.failure(ctx, "look for an install", a.identity.Machine, err)

@@ -1,11 +1,14 @@
 package agentapi_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
@@ -113,5 +116,46 @@ func TestLeaveAHostThatIsReleased(t *testing.T) {
 				return order.GetTakeoverGeneration() == int64(m.generation) && order.GetReason() == "release, asked for by ada: sold"
 			})
 		})
+	}
+}
+
+// TestAHintOutlivesAnAskThatFails: what a sweep has found is asked for by the next heartbeat, too,
+// where the database could not be reached.
+func TestAHintOutlivesAnAskThatFails(t *testing.T) {
+	t.Parallel()
+	engine := &outage{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
+	h := newFixtureOn(t, engine, nil)
+	h.must(h.db.SetLevers(t.Context(), providerName, []fleet.Lever{fleet.LeverRelease, fleet.LeverClean}))
+	hosts := h.machines(2, nil)
+	_, err := h.db.RecomputeAgenda(t.Context(), 100)
+	h.must(err)
+	clients, beats := make([]agentv1.AgentCallbackClient, 2), make([]*agentv1.HeartbeatRequest, 2)
+	for n, m := range hosts {
+		clients[n], beats[n] = h.dial(m.key), m.withReport()
+		h.heartbeat(clients[n], beats[n])
+		beats[n] = m.beat()
+	}
+	beats[1].Mode = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC
+	for n := range hosts { // from now on only a sweep makes it ask
+		h.heartbeat(clients[n], beats[n])
+	}
+	_, err = bmdbtest.Operate(t.Context(), h.db, "ada", hosts[1].id, fleet.OperationRelease, "sold")
+	h.must(err)
+	h.must(h.claim(h.session(), fleet.ProcessOperation)[0].Note(t.Context(), bmdb.BeginOperation(1, "boot-1")))
+	_, err = h.db.RequestInstall(t.Context(), "ada", hosts[0].id, *image(), true) // it wakes the sweep
+	h.must(err)
+	for n := range hosts {
+		h.until("a sweep makes it ask", func() bool {
+			engine.away.Store(true)
+			defer engine.away.Store(false)
+			_, err := clients[n].Heartbeat(t.Context(), beats[n])
+			return err != nil
+		})
+	}
+	if a := h.heartbeat(clients[0], beats[0]); a.GetInstallRequest() == nil {
+		t.Errorf("the install is not handed out: %v", a)
+	}
+	if a := h.heartbeat(clients[1], beats[1]); a.GetLeaveMachine() == nil {
+		t.Errorf("it is not told to leave: %v", a)
 	}
 }

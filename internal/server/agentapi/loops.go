@@ -102,6 +102,7 @@ func (s *Server) alive(ctx context.Context) error {
 // sweepEvery sweeps until ctx ends: soon after the BMDB says that an install became due, and every
 // half minute besides.
 func (s *Server) sweepEvery(ctx context.Context) {
+	var soon <-chan struct{}
 	timer := time.NewTimer(sweepSpacing)
 	defer timer.Stop()
 	for {
@@ -109,6 +110,7 @@ func (s *Server) sweepEvery(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-soon:
 		}
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 			s.options.Logger.Warn("cannot look for machines that want an install", slog.Any("err", err))
@@ -120,14 +122,7 @@ func (s *Server) sweepEvery(ctx context.Context) {
 		case <-timer.C:
 		}
 		timer.Reset(sweepInterval - sweepSpacing)
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			timer.Reset(0)
-		case <-s.db.Wake(fleet.ProcessInstall):
-			timer.Reset(0)
-		}
+		soon = s.db.Wake(fleet.ProcessInstall)
 	}
 }
 

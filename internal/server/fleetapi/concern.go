@@ -1,7 +1,6 @@
 package fleetapi
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +20,9 @@ const (
 	// overdueAfter is how long work may be due before somebody should look: the loops take what is due
 	// within seconds.
 	overdueAfter = 5 * time.Minute
+	// failingAfter is how long the janitor may fail to do a duty before somebody should look. Some
+	// come every ten minutes only, and one failure of those is nothing.
+	failingAfter = 15 * time.Minute
 )
 
 // The kinds of concern.
@@ -37,6 +39,7 @@ const (
 	concernListener    = "listener"
 	concernRestored    = "restored"
 	concernFinding     = "finding"
+	concernDuty        = "duty"
 	concernRole        = "role"
 	concernCertificate = "certificate"
 	concernToken       = "token"
@@ -46,7 +49,7 @@ const (
 func ConcernKinds() []string {
 	return []string{
 		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernRefusal, concernUnasked, concernListener, concernRestored,
-		concernFinding, concernRole, concernCertificate, concernToken,
+		concernFinding, concernDuty, concernRole, concernCertificate, concernToken,
 	}
 }
 
@@ -57,10 +60,10 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 	if err != nil {
 		return nil, err
 	}
-	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
+	all = slices.Concat(s.readOnly(ctx), restored(env), s.violated(), s.undone(time.Now()), deaf(env, summary), crowded(env, summary.At), s.certificates(time.Now()), s.tokens(time.Now()),
 		missing(summary), refusedHostKeys(summary), refusingHosts(summary), unaskedSystems(summary))
 	for _, p := range providers {
-		all = slices.Concat(all, unservedProvider(p), failingProvider(p))
+		all = slices.Concat(all, unservedProvider(p), failingProvider(p), unusableEntries(p))
 	}
 	for _, state := range fleet.States() {
 		switch n := summary.States[state]; {
@@ -150,6 +153,23 @@ func (s *Service) violated() []*fleetv1.Concern {
 		counted(len(found), "fault", "faults"), first.Invariant, first.Subject, first.Detail)
 }
 
+// undone returns a concern while the janitor of this process fails for long to do what it has to.
+// It has its role all the while, so nothing else shows it.
+func (s *Service) undone(now time.Time) []*fleetv1.Concern {
+	if s.options.Failing == nil {
+		return nil
+	}
+	duties, since, cause := s.options.Failing(now.Add(-failingAfter))
+	if len(duties) == 0 {
+		return nil
+	}
+	others := ""
+	if len(duties) > 1 {
+		others = " (and at " + strings.Join(duties[1:], ", ") + ")"
+	}
+	return concern(concernDuty, duties[0], len(duties), "the janitor of this control plane has failed at %s for %s%s: %s", duties[0], words(now.Sub(since)), others, cause)
+}
+
 // deaf returns a concern while no agent listener is up, so that nothing is heard of any machine.
 // The states of the machines do not show it, because no silence counts meanwhile.
 func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
@@ -228,7 +248,7 @@ func unaskedSystems(summary bmdb.Summary) []*fleetv1.Concern {
 // expires soon.
 func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 	for _, c := range s.options.Certificates {
-		text := cmp.Or(c.Fault(now), c.Warning(now))
+		text := c.Trouble(now)
 		if text == "" && c.ExpiresSoon(now) {
 			text = fmt.Sprintf("the certificate of the %s expires in %s (%s), and nobody has renewed it", api(c), words(c.Expires().Sub(now)),
 				clock(c.Expires(), time.Time{}))
@@ -240,8 +260,8 @@ func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 	return all
 }
 
-// tokens returns a concern while nobody can call this process from other hosts because no token
-// counts, or soon will not be able to.
+// tokens returns a concern while the file of tokens cannot be read, and where nobody can call from
+// other hosts because no token counts, or soon will not be able to.
 func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 	if s.options.Tokens == nil {
 		return nil
@@ -249,8 +269,8 @@ func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 	text := "no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`"
 	switch last, ok, err := s.options.Tokens.Last(now); {
 	case err != nil:
-		text = fmt.Sprintf("no token counts, so nobody can call from other hosts: %s", err)
-	case ok && !last.ExpiresSoon(now):
+		text = fmt.Sprintf("no token counts, so nobody can call over TCP: %s", err)
+	case !s.options.Exposed, ok && !last.ExpiresSoon(now):
 		return nil
 	case ok:
 		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one on this control plane's host with `ironherd token create NAME --role ROLE`", last.Name,
@@ -311,6 +331,25 @@ func failingProvider(p bmdb.ProviderRow) []*fleetv1.Concern {
 		}
 	}
 	return nil
+}
+
+// unusableEntries returns a concern for a provider of whose list something is left alone. Nobody
+// but a person ends that, and the states of the machines do not show it.
+func unusableEntries(p bmdb.ProviderRow) []*fleetv1.Concern {
+	entries := p.Unusable()
+	switch n := len(entries); n {
+	case 0:
+		return nil
+	case 1:
+		return concern(concernProvider, string(p.Name), n, "provider %s: 1 entry of its list is left alone until somebody puts it right: %s", p.Name, entries[0])
+	default:
+		which := fmt.Sprint(n)
+		if n > bmdb.UnusableNamed {
+			which = fmt.Sprintf("more than %d", bmdb.UnusableNamed)
+		}
+		return concern(concernProvider, string(p.Name), n, "provider %s: %s entries of its list are left alone until somebody puts them right, the first one because of: %s; "+
+			"`ironherd provider show %s` tells more", p.Name, which, entries[0], p.Name)
+	}
 }
 
 func counted(n int, one, many string) string {

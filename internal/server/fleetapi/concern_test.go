@@ -367,7 +367,7 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := New(nil, Options{Tokens: tokens})
+		s := New(nil, Options{Tokens: tokens, Exposed: true})
 		expect := func(when, want string) {
 			t.Helper()
 			got := ""
@@ -406,10 +406,15 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		expect("open to others", "token 1: no token counts, so nobody can call from other hosts: "+path+" is open to others (mode 0644): "+
-			"replace the secret if they may have read it, then `chmod 600 "+path+"`")
-		s.options.Tokens = nil
-		expect("other hosts do not reach it", "")
+		const open = "token 1: no token counts, so nobody can call over TCP: %s is open to others (mode 0644): " +
+			"replace the secret if they may have read it, then `chmod 600 %[1]s`"
+		expect("open to others", fmt.Sprintf(open, path))
+		s.options.Exposed = false
+		expect("open to others, and only this host calls", fmt.Sprintf(open, path))
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		expect("none, and only this host calls", "")
 	})
 }
 

@@ -107,7 +107,11 @@ func careFacts(r fleet.Record, add func(name string, at time.Time, format string
 		add("operation report", e.At, "operation %d %s: %s", e.Number, outcome, e.Detail)
 	}
 	if s := r.Repair; s != nil {
-		add("recovery", s.At, "the newest step is %s, in trouble since %s; taken so far: %s", s.Rung, fleet.Instant(s.Since),
+		refused := ""
+		if s.Refused && s.Rung.Restarts() {
+			refused = ", which the provider has refused"
+		}
+		add("recovery", s.At, "the newest step is %s%s, in trouble since %s; taken so far: %s", s.Rung, refused, fleet.Instant(s.Since),
 			lifecycle.StepsTaken(s.Steps))
 	}
 }

@@ -214,5 +214,5 @@ func recoveryHoldOf(h *fleet.RecoveryHold) *fleetv1.RecoveryHold {
 	if h == nil {
 		return nil
 	}
-	return &fleetv1.RecoveryHold{At: stamp(h.At), Until: stampPointer(h.Until), Actor: h.Actor, Reason: h.Reason}
+	return &fleetv1.RecoveryHold{At: stamp(h.At), Until: stampPointer(h.Until), Actor: h.Actor, Reason: h.Reason, Cause: string(h.Cause)}
 }

@@ -87,8 +87,8 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	if p.Paused != nil {
 		a.PausedAt, a.PausedBy, a.PausedWhy = stamp(p.Paused.At), p.Paused.Actor, p.Paused.Reason
 	}
-	lines := strings.Split(p.PassResult, "\n")
-	a.LastPass, a.Unusable = lines[0], lines[1:]
+	a.LastPass, _, _ = strings.Cut(p.PassResult, "\n")
+	a.Unusable = p.Unusable()
 	for _, d := range p.Decisions {
 		switch {
 		case d.Process == fleet.ProcessUpdate:

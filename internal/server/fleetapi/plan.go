@@ -96,7 +96,7 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 
 // choose fills in the machines that were named, or those that the selector fits. Only behind some
 // other, and with allow_refused, these may be none. They are judged once more when the plan is
-// made: what is stored of their states may be older.
+// made, and when it is carried out: what is stored of their states may be older.
 func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
 	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations())+len(req.GetLabels()) > 0
 	switch {

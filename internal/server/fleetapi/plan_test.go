@@ -371,7 +371,7 @@ func TestHolds(t *testing.T) {
 	summary, err := client.GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
 	o.must(err)
 	if p := summary.GetPausedProviders(); len(p) != 1 || p[0].GetProvider() != "lab" || p[0].GetActor() != "token operator" ||
-		p[0].GetReason() != "a bill" || p[0].GetAt() == nil || len(summary.GetConcerns()) != 0 {
+		p[0].GetReason() != "a bill" || p[0].GetAt() == nil || len(summary.GetConcerns()) != 1 || !strings.Contains(summary.GetConcerns()[0].GetText(), "host c makes no sense") {
 		t.Errorf("the summary says %v", summary)
 	}
 	_, err = client.ResumeProvider(t.Context(), resume)

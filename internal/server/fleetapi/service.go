@@ -44,14 +44,20 @@ type Options struct {
 	Pacing func(fleet.ProviderName) string
 	// Certificates are those that this process proves itself with.
 	Certificates []*server.Certificates
-	// Tokens are those of callers from other hosts; nil where other hosts do not reach this process.
-	Tokens *token.File
+	// Tokens are those of callers over TCP; nil where this process listens on the socket alone.
+	// Exposed: other hosts can call, so that one ought to count.
+	Tokens  *token.File
+	Exposed bool
 	// Endpoint is where agents are told to call; "" where neither the agent API nor the initializer
 	// runs in this process.
 	Endpoint string
 	// Findings returns what the checks of the database have found wrong. It may be nil where no
 	// janitor runs in this process.
 	Findings func() []bmdb.Finding
+	// Failing returns which duties of the janitor have failed each time since before an instant, the
+	// one that does so for longest first, and of that one since when and why. It may be nil where no
+	// janitor runs in this process.
+	Failing func(before time.Time) (duties []string, since time.Time, cause string)
 	// Writable says why the database takes no changes; nil when it does. It may be nil.
 	Writable func(context.Context) error
 }

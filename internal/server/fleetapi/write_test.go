@@ -198,7 +198,7 @@ func TestARefusedHostKeyIsAPersonsTurn(t *testing.T) {
 			id := string(o.machines(1)[0])
 			wrong := &remote.HostKeyError{Presented: remote.Fingerprint(shown), Key: shown}
 			backoff := fleet.Backoff{Initial: time.Hour}
-			failure := bmdb.Failure{Cause: wrong.Error(), Backoff: backoff, Answer: fleet.AnswerRefused}
+			failure := bmdb.Failure{Cause: wrong.Error(), Backoff: backoff, Answer: fleet.AnswerOtherKey}
 			o.must(o.claim(fleet.ProcessAgentStart)[0].Fail(t.Context(), failure, bmdb.RefuseHostKey(shown, wrong.Presented)))
 			if !again {
 				_, err := o.db.Retry(t.Context(), "ada", fleet.MachineID(id), "")

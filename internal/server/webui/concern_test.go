@@ -15,7 +15,7 @@ func TestConcernsLeadToWhatSaysMore(t *testing.T) {
 	want := map[string]string{
 		"late": "/machines?state=one", "host-key": "/machines/one", "refusal": "/machines/one", "unasked": "/machines/one",
 		"provider": "#providers", "role": "#sessions", "overdue": "#processes",
-		"listener": "", "database": "", "restored": "", "finding": "", "certificate": "", "token": "",
+		"listener": "", "database": "", "restored": "", "finding": "", "duty": "", "certificate": "", "token": "",
 	}
 	for _, kind := range fleetapi.ConcernKinds() {
 		summary := &fleetv1.GetSummaryResponse{Concerns: []*fleetv1.Concern{{Kind: kind, Subject: "one", Text: "what it is"}}}

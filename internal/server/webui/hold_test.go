@@ -14,7 +14,7 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 	stub := &stubFleet{summary: &fleetv1.GetSummaryResponse{
 		Machines: 1000, States: []*fleetv1.StateCount{{State: "installed", Machines: 1000}},
 		RecoveryHold: &fleetv1.RecoveryHold{
-			At: stampAt("03:00:00"), Until: stampAt("04:00:00"), Actor: fleet.ActorBMDB, Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
+			At: stampAt("03:00:00"), Until: stampAt("04:00:00"), Actor: fleet.ActorBMDB, Cause: string(fleet.StopSilence), Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours",
 			Suspects: []string{"its certificate: it expired on 2026-11-01"},
 		},
 	}}
@@ -27,9 +27,14 @@ func TestPageSaysThatRecoveryIsStopped(t *testing.T) {
 	if !strings.Contains(body, "(ironherd,") || !strings.Contains(body, "or ironherd recovery resume") || strings.Contains(body, fleet.ActorBMDB) {
 		t.Errorf("who has stopped it, and what ends that, is not told:\n%s", body)
 	}
-	stub.summary.RecoveryHold.Actor, stub.summary.RecoveryHold.Suspects = fleet.ActorPolicy, nil
+	h := stub.summary.RecoveryHold
+	h.Actor, h.Cause, h.Suspects = fleet.ActorPolicy, string(fleet.StopBudget), nil
 	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); !strings.Contains(body, "(policy,") || strings.Contains(body, "recovery resume") {
 		t.Errorf("nobody can end a stop for a spent budget, and the page says:\n%s", body)
+	}
+	h.Cause = "" // of a release that knew none
+	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); strings.Contains(body, "recovery resume") {
+		t.Errorf("nobody can end a stop of the policy, and the page says:\n%s", body)
 	}
 	stub = &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3}}
 	if body := get(t, New(overWire(t, stub), Options{}), "/").Body.String(); strings.Contains(body, "Recovery is stopped") || !strings.Contains(body, "Nothing needs you.") {

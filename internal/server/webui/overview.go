@@ -126,7 +126,7 @@ func (o overview) concerns() []concern {
 			link = "#providers"
 		case "role":
 			link = "#sessions"
-		case "listener", "database", "restored", "finding", "certificate", "token":
+		case "listener", "database", "restored", "finding", "duty", "certificate", "token":
 			// Nothing of the page says more.
 		default:
 			link = "#processes"

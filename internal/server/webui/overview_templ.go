@@ -97,7 +97,7 @@ func fleetBody(o overview) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				if fleet.ResumableStop(h.GetActor(), len(h.GetSuspects())) {
+				if fleet.ResumableStop(fleet.StopCause(h.GetCause()), h.GetActor(), len(h.GetSuspects())) {
 					var templ_7745c5c3_Var5 string
 					templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(" ")
 					if templ_7745c5c3_Err != nil {

@@ -45,7 +45,7 @@ func (i *Initializer) Clean(ctx context.Context, work *bmdb.Work, entry provider
 // takeover than the work knows of is left alone if the work is not ours any more; else the database
 // is older than what the host remembers.
 func (i *Initializer) takeOff(ctx context.Context, source Source, work *bmdb.Work) shepherd.Outcome {
-	entry, backoff, err := i.ask(ctx, source, work.Record.ProviderID)
+	entry, backoff, err := i.ask(ctx, source, work.Record)
 	if err != nil {
 		return shepherd.Fail{Err: err, Backoff: backoff}
 	}

@@ -149,7 +149,7 @@ func (i *Initializer) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 
 // start starts the agent of a machine of the source.
 func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work) shepherd.Outcome {
-	entry, backoff, err := i.ask(ctx, source, work.Record.ProviderID)
+	entry, backoff, err := i.ask(ctx, source, work.Record)
 	if err != nil {
 		return shepherd.Fail{Err: err, Backoff: backoff}
 	}
@@ -167,7 +167,7 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	t := takeover{Initializer: i, work: work, target: target, way: source.Config.Takeover, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(ctx)
 	if changes, refused := refusal(work.Record.ID, err); changes != nil {
-		return shepherd.Fail{Err: refused, Changes: changes, Answer: fleet.AnswerRefused}
+		return shepherd.Fail{Err: refused, Changes: changes, Answer: fleet.AnswerOtherKey}
 	}
 	if err != nil {
 		return shepherd.Fail{Err: err, Answer: t.answered(ctx, err)}
@@ -190,8 +190,10 @@ func refusal(machine fleet.MachineID, err error) ([]bmdb.Change, error) {
 		fmt.Errorf("%w%s; %s", err, why, wrong.Remedy(machine))
 }
 
-// ask asks the provider for the machine. An error comes with the backoff that it asks for.
-func (i *Initializer) ask(ctx context.Context, source Source, id fleet.ProviderID) (provider.Entry, fleet.Backoff, error) {
+// ask asks the provider for the machine. An error comes with the backoff that it asks for. One that
+// is recorded as not on is asked for seldom: when that changes, the backoff ends.
+func (i *Initializer) ask(ctx context.Context, source Source, r fleet.Record) (provider.Entry, fleet.Backoff, error) {
+	id := r.ProviderID
 	entry, err := source.Ask(ctx, id)
 	if fleet.KindOf(err) == fleet.KindNotFound {
 		backoff := i.config.IDBackoff
@@ -204,7 +206,11 @@ func (i *Initializer) ask(ctx context.Context, source Source, id fleet.ProviderI
 		return entry, i.config.ProviderBackoff, fmt.Errorf("ask the provider for the address: %w", err)
 	}
 	if fault := unreachable(entry); fault != "" {
-		return entry, i.config.ProviderBackoff, fleet.Errorf(fleet.KindTemporary, "%s", fault)
+		backoff := i.config.ProviderBackoff
+		if r.Provided != nil && r.Provided.Status != fleet.ProviderStatusActive {
+			backoff = i.config.StartBackoff
+		}
+		return entry, backoff, fleet.Errorf(fleet.KindTemporary, "%s", fault)
 	}
 	return entry, fleet.Backoff{}, nil
 }

@@ -50,7 +50,8 @@ func (t *takeover) answered(ctx context.Context, err error) fleet.Answer {
 		return fleet.AnswerGiven
 	case ctx.Err() != nil:
 		return fleet.AnswerUnknown
-	case t.target.Via != nil && answer != fleet.AnswerRefused: // it may be the jump host's
+	case t.target.Via != nil && answer != fleet.AnswerRefused && answer != fleet.AnswerOtherKey:
+		// it may be the jump host's
 		return fleet.AnswerUnknown
 	}
 	return answer

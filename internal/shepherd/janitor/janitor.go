@@ -6,7 +6,7 @@
 // It has a session, which is its proof of life, and holds no lease. Each duty is made of short
 // transactions that are right whoever runs them and however often, so any number of janitors may
 // run at once. A duty that fails is logged, once a minute while it goes on failing, and done again
-// at its next time; it does not stop the others.
+// at its next time; it does not stop the others. Failing tells which have failed for long.
 package janitor
 
 import (
@@ -146,12 +146,20 @@ type Janitor struct {
 	// checked is the last machine of the round of checks that is under way.
 	checked fleet.MachineID
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// failing are the duties that failed when they were done last.
+	failing  map[Duty]failure
 	findings []bmdb.Finding
 	// round are the findings of the round that is under way, and whole says that nothing failed or was
 	// passed in it. A round is the checks from one end of the fleet to the other.
 	round []bmdb.Finding
 	whole bool
+}
+
+// failure is since when a duty has failed each time, and why it did so last.
+type failure struct {
+	since time.Time
+	cause string
 }
 
 // New returns a janitor. It reports every fault of the configuration.
@@ -163,6 +171,7 @@ func New(db *bmdb.DB, config Config, options Options) (*Janitor, error) {
 	j := &Janitor{
 		db: db, config: config, options: options,
 		failures: make(map[Duty]*rate.Sometimes), unproven: rate.Sometimes{First: 3, Interval: time.Minute},
+		failing: make(map[Duty]failure),
 	}
 	j.duties = j.allDuties()
 	for _, duty := range j.duties {
@@ -186,7 +195,9 @@ func (j *Janitor) Run(ctx context.Context) error {
 		for _, duty := range j.duties {
 			if now := time.Now(); ctx.Err() == nil && !now.Before(next[duty.name]) {
 				next[duty.name] = now.Add(duty.every)
-				_ = j.Do(ctx, duty.name) // logged there; it comes again
+				if err := j.Do(ctx, duty.name); err != nil { // logged there
+					next[duty.name] = now.Add(min(duty.every, retryAfter))
+				}
 			}
 		}
 		select {
@@ -201,6 +212,9 @@ const (
 	// sessionLease is longer than that of a loop: nothing is held through the session, so nobody waits
 	// for its end.
 	sessionLease = 30 * time.Second
+	// retryAfter is when a duty that failed comes again, if not sooner: who is told that it fails for
+	// long is to hear soon when it does not any more.
+	retryAfter = time.Minute
 	// closePatience bounds the end of the session.
 	closePatience = 5 * time.Second
 )
@@ -243,6 +257,7 @@ func (j *Janitor) Do(ctx context.Context, duty Duty) error {
 	if ctx.Err() != nil {
 		return err
 	}
+	j.note(duty, start, err)
 	switch {
 	case err != nil && j.failures[duty] != nil:
 		j.failures[duty].Do(func() {
@@ -264,6 +279,38 @@ func (j *Janitor) do(ctx context.Context, name Duty) (int, error) {
 		}
 	}
 	return 0, fleet.Errorf(fleet.KindInvalid, "the janitor has no duty %q", name)
+}
+
+// note takes in how a duty that began then has ended.
+func (j *Janitor) note(duty Duty, began time.Time, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil {
+		delete(j.failing, duty)
+		return
+	}
+	if earlier, failed := j.failing[duty]; failed {
+		began = earlier.since
+	}
+	j.failing[duty] = failure{since: began, cause: shepherd.Cause(err)}
+}
+
+// Failing returns the duties that have failed each time since before an instant, the one that does
+// so for longest first; of that one also since when, and why it failed last.
+func (j *Janitor) Failing(before time.Time) (duties []string, since time.Time, cause string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, duty := range j.duties {
+		if f, failed := j.failing[duty.name]; failed && f.since.Before(before) {
+			duties = append(duties, string(duty.name))
+		}
+	}
+	if len(duties) == 0 {
+		return nil, time.Time{}, ""
+	}
+	slices.SortStableFunc(duties, func(a, b string) int { return j.failing[Duty(a)].since.Compare(j.failing[Duty(b)].since) })
+	first := j.failing[Duty(duties[0])]
+	return duties, first.since, first.cause
 }
 
 // batchesAtOnce bounds how many batches a duty does in a row, so that it does not keep the others

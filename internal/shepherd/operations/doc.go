@@ -21,6 +21,8 @@
 //     restarted once more than was asked for. Then the operation ends, and says what is not known.
 //     A power cycle that has left the machine off is finished by switching it on, which is
 //     idempotent.
+//   - The process is stopped in order before anything of the call was sent: the attempt at a
+//     restart or a switch is taken back, and the next process calls at once.
 //   - The provider cannot be reached, is busy or does not let us in: the call is tried again with
 //     a backoff, for give_up_after from the first try that failed. Then the operation ends as
 //     failed, with the provider's words. A release is given up only after an answer: as long as the

@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -120,14 +121,28 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 		return shepherd.Fail{Err: fmt.Errorf("record the attempt: %w", err)}
 	}
 	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
-		return shepherd.Fail{Err: context.Cause(ctx)}
+		return o.unsent(ctx, context.Cause(ctx))
 	}
 	o.logger.InfoContext(ctx, "operation is begun", slog.String("actor", o.request.Actor))
 	did, err := call(ctx)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() == nil:
+		return o.judge(fact, did, err)
+	case provider.NothingSent(err):
+		return o.unsent(ctx, err)
+	}
+	return shepherd.Fail{Err: err} // it may have been heard
+}
+
+// unsent is the outcome of an attempt of which certainly nothing was sent when ctx ended. Without
+// the lease, nothing more is recorded of it.
+func (o operation) unsent(ctx context.Context, err error) shepherd.Outcome {
+	cause, counts := context.Cause(ctx), o.request.Operation.Restarts() || o.request.Operation.Switches()
+	if !counts || errors.Is(cause, fleet.ErrLeaseLost) {
 		return shepherd.Fail{Err: err}
 	}
-	return o.judge(fact, did, err)
+	// A Fail would lose the change.
+	return shepherd.Cancel{Reason: shepherd.Cause(cause), Changes: []bmdb.Change{bmdb.UndoAttempt(o.request.Number, o.attempt)}}
 }
 
 // prepare returns what is to be asked for, or the outcome where nothing is.

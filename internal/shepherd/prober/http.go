@@ -13,8 +13,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/remote"
 )
 
 // headerLimit is how large the head of an answer may be, in bytes.
@@ -44,7 +46,7 @@ func (p *Prober) get(ctx context.Context, q question) error {
 	defer cancel()
 	transport := &http.Transport{
 		// No proxy: the question is whether the machine answers, not whether somebody does for it.
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return connection, nil },
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return &keptOpen{Conn: connection}, nil },
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
@@ -62,6 +64,9 @@ func (p *Prober) get(ctx context.Context, q question) error {
 	}
 	response, err := client.Do(request)
 	if err != nil {
+		if fault := remote.JumpFault(connection); fault != nil {
+			return fmt.Errorf("GET: %w", fault)
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -74,6 +79,28 @@ func (p *Prober) get(ctx context.Context, q question) error {
 	if response.StatusCode < 200 || response.StatusCode >= 400 {
 		return fleet.Errorf(fleet.KindTemporary, "it answers with status %d, not with one from 200 to 399", response.StatusCode)
 	}
+	return nil
+}
+
+// keptOpen is a connection that is over for its user when that closes it, and is open still: when
+// it fails, the way is asked first.
+type keptOpen struct {
+	net.Conn
+	over atomic.Bool
+}
+
+// Read implements net.Conn.
+func (k *keptOpen) Read(p []byte) (int, error) {
+	n, err := k.Conn.Read(p)
+	if k.over.Load() {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (k *keptOpen) Close() error {
+	k.over.Store(true)
 	return nil
 }
 

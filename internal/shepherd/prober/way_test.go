@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
@@ -44,7 +46,9 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 		_ = conn.Close()
 	}
 	http := fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/"}
-	key, _, err := remote.NewKey("jump")
+	key, private, err := remote.NewKey("jump")
+	check(t, err)
+	hostKey, err := ssh.ParsePrivateKey(private)
 	check(t, err)
 	jump := func(e *provider.Entry) {
 		e.Access.Jump = &provider.Jump{Address: netip.MustParseAddrPort("192.0.2.1:22"), HostKey: key.Public()}
@@ -60,8 +64,16 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 		"it hangs":                           {watched, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
 		"the jump host of a web page":        {http, jump, nil, "jump host: connect: "},
 		"the one of a web page, which hangs": {http, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
-		"the provider hangs":                 {watched, nil, nil, "metal did not answer within 30s"},
-		"the entry makes no sense":           {watched, invalid, nil, "could not be made: host n4: its jump host has no host_key"},
+		"it breaks when it has led to the web page": {
+			http, jump, letsIn(hostKey, func(conn net.Conn) { _ = conn.Close() }),
+			"jump host: the connection to 192.0.2.1:22 has ended",
+		},
+		"it freezes when it has led to the web page": {
+			http, jump, letsIn(hostKey, func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }),
+			"jump host: 192.0.2.1:22 did not answer within 1s",
+		},
+		"the provider hangs":       {watched, nil, nil, "metal did not answer within 30s"},
+		"the entry makes no sense": {watched, invalid, nil, "could not be made: host n4: its jump host has no host_key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,5 +100,40 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// letsIn is a jump host that leads to a machine, and does something else when that is spoken to.
+func letsIn(hostKey ssh.Signer, spoken func(net.Conn)) func(net.Conn) {
+	return func(conn net.Conn) {
+		defer func() { _ = conn.Close() }()
+		config := &ssh.ServerConfig{NoClientAuth: true}
+		config.AddHostKey(hostKey)
+		frozen := make(chan struct{})
+		_, offers, requests, err := ssh.NewServerConn(conn, config)
+		if err != nil {
+			return
+		}
+		go func() {
+			for request := range requests {
+				select {
+				case <-frozen:
+				default:
+					_ = request.Reply(false, nil)
+				}
+			}
+		}()
+		offer, ok := <-offers
+		if !ok {
+			return
+		}
+		channel, asked, err := offer.Accept()
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(asked)
+		_, _ = channel.Read(make([]byte, 1))
+		close(frozen)
+		spoken(conn)
 	}
 }

@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +92,34 @@ func TestAReleasedMachineStaysReleased(t *testing.T) {
 	})
 }
 
+// TestAForgottenMachineComesBack: one that was gone was not given back, and the discrepancy does
+// not say that it was.
+func TestAForgottenMachineComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		b.passes(2)
+		machine := b.view().Machines[0].ID
+		away := b.fake.Devices()[0]
+		b.provider = &lagging{Provider: b.fake, gone: away.ID}
+		b.fake.Hide = func(provider.Entry) bool { return true }
+		time.Sleep(b.config.SettlingTime)
+		b.restart()
+		b.passes(2)
+		if _, err := b.db.Act(t.Context(), "ada", machine, bmdb.PlanRequest{Verb: fleet.VerbForget, Reason: "it is gone"}); err != nil {
+			t.Fatal(err)
+		}
+		b.fake.Hide, b.provider = nil, b.fake
+		b.restart()
+		b.passes(1)
+		want := fmt.Sprintf("%s was machine %s, which was given back, or was gone and then forgotten; asked for it by its ID, the provider has it",
+			away.ID, machine)
+		if v := b.view(); b.kinds() != string(fleet.DiscrepancyUnknownMachine) || v.Discrepancies[0].Evidence != want {
+			t.Errorf("discrepancies %+v", v.Discrepancies)
+		}
+	})
+}
+
 // TestReleasedCapacityIsKeptOut: it is not used again, and the result of the pass says by whom,
 // until an operator names it as one to be used. Trying the pass again does not do that.
 func TestReleasedCapacityIsKeptOut(t *testing.T) {
@@ -117,6 +146,54 @@ func TestReleasedCapacityIsKeptOut(t *testing.T) {
 		b.passes(2)
 		if len(b.fake.Devices()) != 1 {
 			t.Fatalf("devices %v, result %q", b.fake.Devices(), b.result())
+		}
+	})
+}
+
+// TestAMachineWithoutATokenStaysReleased: it was adopted, and the list alone does not make it
+// unknown either.
+func TestAMachineWithoutATokenStaysReleased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		device, err := b.fake.Land("capacity-000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(b.config.SettlingTime)
+		b.restart()
+		b.pass()
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, true, "it is ours"); err != nil {
+			t.Fatal(err)
+		}
+		b.passes(2)
+		b.release("capacity-000")
+
+		lagging := &lagging{Provider: b.fake, gone: device.ID}
+		b.provider = lagging
+		b.restart()
+		b.passes(3)
+		if v := b.view(); len(v.Machines) != 1 || b.kinds() != "" {
+			t.Fatalf("machines %v, discrepancies %+v", v.Machines, v.Discrepancies)
+		}
+
+		// The provider does not say: the list counts.
+		b.fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Asking {
+				return errReplyLost
+			}
+			return nil
+		}
+		lagging.gone = ""
+		b.pass()
+		if b.kinds() != string(fleet.DiscrepancyUnknownMachine) {
+			t.Fatalf("without an answer, discrepancies %+v", b.view().Discrepancies)
+		}
+		// The provider has it still.
+		b.fake.Hook = nil
+		b.passes(2)
+		if b.kinds() != string(fleet.DiscrepancyUnknownMachine) {
+			t.Fatalf("it is there, and the discrepancies are %+v", b.view().Discrepancies)
 		}
 	})
 }
@@ -196,6 +273,45 @@ func TestAnAdoptionOutlivesAListThatLags(t *testing.T) {
 	}
 }
 
+// TestAnAdoptionOfWhatFails ends, and the history tells. When the machine works again, it is a
+// discrepancy again.
+func TestAnAdoptionOfWhatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		device, err := b.fake.Land("capacity-000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		becomes := func(status fleet.ProviderStatus) {
+			b.fake.Change(device.ID, func(e *provider.Entry) bool { e.Status = status; return true })
+		}
+		time.Sleep(b.config.SettlingTime)
+		b.restart()
+		b.pass()
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is needed"); err != nil {
+			t.Fatal(err)
+		}
+		becomes(fleet.ProviderStatusFailed)
+		b.passes(2)
+		history, err := b.db.ProviderHistory(t.Context(), source, 100, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := slices.ContainsFunc(history, func(h bmdb.HistoryRow) bool {
+			return strings.HasSuffix(h.Detail, string(device.ID)+" is not adopted, as ada wanted: asked for by its ID, the provider says that it is failed")
+		})
+		if v := b.view(); len(v.Adoptions) != 0 || !told {
+			t.Errorf("adoptions %v, history %+v", v.Adoptions, history)
+		}
+		becomes(fleet.ProviderStatusActive)
+		b.passes(2)
+		if v := b.view(); len(v.Machines) != 0 || b.kinds() != string(fleet.DiscrepancyUnknownMachine) {
+			t.Errorf("machines %+v, discrepancies %q", v.Machines, b.kinds())
+		}
+	})
+}
+
 // TestAnAdoptionOfWhatIsManaged ends: the machine carries a token that explains it.
 func TestAnAdoptionOfWhatIsManaged(t *testing.T) {
 	t.Parallel()
@@ -223,6 +339,51 @@ func TestAnAdoptionOfWhatIsManaged(t *testing.T) {
 		b.passes(2)
 		if v := b.view(); len(v.Adoptions) != 0 || !slices.ContainsFunc(v.Machines, func(m bmdb.ProviderMachine) bool { return m.ProviderID == device.ID }) {
 			t.Errorf("machines %+v, adoptions %v", v.Machines, v.Adoptions)
+		}
+	})
+}
+
+// TestAMachineThatSurfaces after its creation had come to nothing, as far as anybody knew, is to
+// run what is configured now, and not what was configured then.
+func TestAMachineThatSurfaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, install := range map[string]*fleet.InstallRequest{
+			"another image": {Actor: fleet.ConfigurationOf(source), Image: fleet.Image{URL: "http://images.example/new.zst", Digest: "sha256:" + strings.Repeat("cd", 32)}},
+			"none":          nil,
+		} {
+			b := newBench(t, 1)
+			b.config.Install = &fleet.InstallRequest{
+				Actor: fleet.ConfigurationOf(source), Image: fleet.Image{URL: "http://images.example/old.zst", Digest: "sha256:" + strings.Repeat("ab", 32)},
+			}
+			b.restart()
+			b.fake.Hook = once(shepherdtest.Sending, 1, func(fleet.CapacityID) error { return errReplyLost })
+			b.pass()
+			intents := b.view().Intents
+			if len(intents) != 1 {
+				t.Fatalf("%s: intents %+v", name, intents)
+			}
+			device, err := b.fake.Land("capacity-000") // another owner was faster
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(b.config.SettlingTime)
+			b.restart()
+			b.passes(3)
+			if v := b.view(); len(v.Intents) != 0 || len(v.Machines) != 0 {
+				t.Fatalf("%s: intents %+v, machines %+v", name, v.Intents, v.Machines)
+			}
+			b.fake.Change(device.ID, func(e *provider.Entry) bool { e.Tokens = []fleet.Token{intents[0].Token}; return true })
+			b.config.Install = install
+			b.restart()
+			b.passes(2)
+			record, err := b.db.Machine(t.Context(), intents[0].Machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := record.InstallRequest; (got == nil) != (install == nil) || got != nil && got.Image != install.Image {
+				t.Errorf("%s: got %+v", name, got)
+			}
 		}
 	})
 }

@@ -288,9 +288,14 @@ func (p *pass) hostKey(token fleet.Token) (key provider.HostKey, err error) {
 // configured now.
 func (p *pass) providedChanges(machine fleet.MachineID, entry provider.Entry, now time.Time) []bmdb.Change {
 	return []bmdb.Change{
-		bmdb.InstallAsConfigured(machine, fleet.ConfigurationOf(p.source.Name), p.source.Config.Install, p.source.Config.ReadAt),
+		bmdb.InstallAsConfigured(machine, p.configured()),
 		bmdb.CloseIntentProvided(machine, entry.ID, entry.Provided(nil, now)),
 	}
+}
+
+// configured is what the configuration asks for on the machines that are created.
+func (p *pass) configured() bmdb.Configured {
+	return bmdb.Configured{Actor: fleet.ConfigurationOf(p.source.Name), Install: p.source.Config.Install, ReadAt: p.source.Config.ReadAt}
 }
 
 // injectedChanges returns the change that remembers a host key, where there is one.

@@ -148,7 +148,7 @@ func (p *pass) compared(ctx context.Context, entries []provider.Entry) (map[neti
 //	was bought, and is gone                       is another one   is another one
 //	is reached in another way                     is another one   is another one
 //	is on its list no more                        may be it        needs more than that
-//	is reached in a way that it does not say      is it            needs more than that
+//	is reached in a way that it does not say      is it            is it if an earlier pass said so
 //	is reached in this way, as far as is known    is it            is it, and is two machines
 func (p *pass) compareHosts(
 	ctx context.Context, name fleet.ProviderName, m bmdb.ProviderMachine, hosts []comparedHost, found map[fleet.CapacityID]elsewhere,
@@ -165,6 +165,7 @@ func (p *pass) compareHosts(
 		says := func(is string) string {
 			return fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s", h.ID, h.Address, is, m.ID, nameOf(m), name)
 		}
+		isTwo := says("is") + ", and machine " + string(h.machine) + " of this one"
 		another := gone || known && !sameAccess(h.Access, access)
 		free := h.machine == ""
 		switch {
@@ -174,11 +175,15 @@ func (p *pass) compareHosts(
 			found[h.Capacity] = elsewhere{h.Entry, says("may be") + ", which does not list it any more", movedRemedy(m.ID), ""}
 		case free:
 			found[h.Capacity] = elsewhere{h.Entry, says("is"), elsewhereRemedy(m.ID), ""}
-		case !unlisted && !unsaid:
-			evidence := says("is") + ", and machine " + string(h.machine) + " of this one"
-			found[h.Capacity] = elsewhere{h.Entry, evidence, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
+		case !unlisted && (!unsaid || p.toldBefore(isTwo)):
+			found[h.Capacity] = elsewhere{h.Entry, isTwo, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
 		}
 	}
+}
+
+// toldBefore reports whether an earlier pass recorded a discrepancy with that evidence.
+func (p *pass) toldBefore(evidence string) bool {
+	return slices.ContainsFunc(p.view.Discrepancies, func(d bmdb.Discrepancy) bool { return d.Evidence == evidence })
 }
 
 // renamed returns the hosts that have the address of a machine of this list, of which the list does
@@ -220,7 +225,8 @@ func (p *pass) bought(name fleet.ProviderName) bool {
 }
 
 // accessOf returns how another provider has a machine reached; not known where that is not
-// configured here, or does not say.
+// configured here, or does not say. One that does not answer in time is asked no more in this pass:
+// each question could take as long, and what hangs must not stop the passes of another provider.
 func (p *pass) accessOf(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID) (provider.Access, bool) {
 	other, configured := p.sources[name]
 	switch {
@@ -228,8 +234,11 @@ func (p *pass) accessOf(ctx context.Context, name fleet.ProviderName, id fleet.P
 		return provider.Access{}, false
 	case !provider.Keeps(other.Provider): // it is reached as all machines are
 		return provider.Access{}, true
+	case p.othersHang[name]:
+		return provider.Access{}, false
 	}
-	entry, err := other.Provider.Get(ctx, id)
+	entry, err := other.Ask(ctx, id)
+	p.othersHang[name] = fleet.KindOf(err) == fleet.KindTimeout
 	return entry.Access, err == nil && entry.Invalid == ""
 }
 

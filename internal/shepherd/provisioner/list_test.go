@@ -223,3 +223,33 @@ func TestSeveralProvidersAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestAFailedPassKeepsWhatIsLeftAlone: an entry is left alone until a pass has found that it is
+// not, or a person would be told of it, and not, in turns.
+func TestAFailedPassKeepsWhatIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		write := b.hostList(4)
+		b.restart()
+		expect := func(failed bool, want int) {
+			t.Helper()
+			b.passes(4)
+			rows, err := b.db.Providers(t.Context())
+			if err != nil || len(rows) != 1 {
+				t.Fatalf("%+v, %v", rows, err)
+			}
+			if len(rows[0].Unusable()) != want || strings.HasPrefix(rows[0].PassResult, "the pass failed") != failed {
+				t.Errorf("the result is %q", rows[0].PassResult)
+			}
+		}
+		write("{id: a, address: 192.0.2.1}", "{id: b, addr: 192.0.2.2}")
+		expect(false, 1)
+		write("{id: broken")
+		expect(true, 1)
+		write("{id: a, address: 192.0.2.1}", "{id: b, address: 192.0.2.2}")
+		expect(false, 0)
+		write("{id: broken")
+		expect(true, 0)
+	})
+}

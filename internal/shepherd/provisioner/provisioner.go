@@ -136,12 +136,14 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	s.begins(work.Epoch)
 	run := &pass{
 		db: p.db, sources: p.sources, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
-		apart: make(map[fleet.CapacityID][]fleet.MachineID), moved: make(map[fleet.MachineID]string),
+		apart: make(map[fleet.CapacityID][]fleet.MachineID), moved: make(map[fleet.MachineID]string), othersHang: make(map[fleet.ProviderName]bool),
 	}
 	if err := run.run(ctx); err != nil {
-		return shepherd.Fail{
-			Err: err, Backoff: s.Config.Backoff, Changes: []bmdb.Change{bmdb.SetPassResult("the pass failed: " + shepherd.Cause(err))},
+		failed, change := "the pass failed: "+shepherd.Cause(err), bmdb.FailPass
+		if run.surveyed {
+			failed, change = failed+run.leftAlone(), bmdb.SetPassResult
 		}
+		return shepherd.Fail{Err: err, Backoff: s.Config.Backoff, Changes: []bmdb.Change{change(failed)}}
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetPassResult(run.result())}}
 }
@@ -159,6 +161,8 @@ type pass struct {
 
 	view   bmdb.ProviderView
 	survey survey
+	// surveyed: it is known which entries are left alone.
+	surveyed bool
 	// apart are, for a host that could become a machine, those of other providers that have its
 	// address and are other hosts.
 	apart map[fleet.CapacityID][]fleet.MachineID
@@ -168,6 +172,8 @@ type pass struct {
 
 	// hangs: the provider did not answer a question about one machine.
 	hangs bool
+	// othersHang are other providers that did not answer such a question.
+	othersHang map[fleet.ProviderName]bool
 
 	discrepancies int
 	tally         tally
@@ -198,6 +204,7 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.takeTwins(ctx); err != nil {
 		return err
 	}
+	p.surveyed = true
 	for _, reason := range p.survey.unusable {
 		p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", reason))
 	}
@@ -227,25 +234,26 @@ func (p *pass) run(ctx context.Context) error {
 	return p.create(ctx)
 }
 
-const (
-	// shownUnusable is how many unusable entries the result of a pass names.
-	shownUnusable = 100
-	// reasonLength bounds the reason of each, in bytes.
-	reasonLength = 300
-)
+// reasonLength bounds the reason why an entry is left alone, in bytes.
+const reasonLength = 300
 
 // result is what is kept of the pass, for people: the summary, and then a line for each entry that
 // is left alone, with the reason.
 func (p *pass) result() string {
-	lines := []string{p.summary()}
+	return p.summary() + p.leftAlone()
+}
+
+// leftAlone is a line for each entry that is left alone.
+func (p *pass) leftAlone() string {
+	var lines strings.Builder
 	for i, reason := range p.survey.unusable {
-		if i == shownUnusable {
-			lines = append(lines, fmt.Sprintf("and %d more", len(p.survey.unusable)-i))
+		if i == bmdb.UnusableNamed {
+			fmt.Fprintf(&lines, "\nand %d more", len(p.survey.unusable)-i)
 			break
 		}
-		lines = append(lines, fleet.Clip(strings.Join(strings.Fields(reason), " "), reasonLength))
+		lines.WriteString("\n" + fleet.Clip(strings.Join(strings.Fields(reason), " "), reasonLength))
 	}
-	return strings.Join(lines, "\n")
+	return lines.String()
 }
 
 // summary is the result of the pass in one clause.

@@ -68,6 +68,33 @@ func TestTheRemedyOfAMissingMachine(t *testing.T) {
 	})
 }
 
+// TestAMachineThatIsForgottenWhileAPassLists is no discrepancy again: that pass knew it still, and
+// the remedy would fail.
+func TestAMachineThatIsForgottenWhileAPassLists(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := settled(t, 4)
+		lost := b.fake.Devices()[:1]
+		b.lose(lost)
+		b.pass()
+		id, _ := b.status(lost[0])
+		b.fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at != shepherdtest.Listing {
+				return nil
+			}
+			b.fake.Hook = nil
+			return bmdbtest.Forget(t.Context(), b.db, "ada", id, "sold")
+		}
+		b.pass()
+		rows, err := b.db.History(t.Context(), id, 1)
+		if err != nil || len(rows) != 1 || rows[0].Event != fleet.EventForgotten || b.kinds() != "" {
+			t.Errorf("discrepancies %+v, history %+v, %v", b.view().Discrepancies, rows, err)
+		}
+		b.pass()
+		b.agree(4)
+	})
+}
+
 // TestTheRemedyOfAHostThatItsListHasNot: it may be on another list, and whoever has its machine
 // forgotten has it taken in anew there. So to put it back comes first.
 func TestTheRemedyOfAHostThatItsListHasNot(t *testing.T) {

@@ -81,7 +81,7 @@ func (p *pass) listChanges(ctx context.Context) ([]bmdb.Change, error) {
 	for _, seen := range p.survey.adopt {
 		p.tally.adopted++
 		p.logger.WarnContext(ctx, "machine with a closed token surfaced", slog.String("machine", string(seen.machine)))
-		changes = append(changes, bmdb.AdoptToken(seen.token, seen.entry.ID, seen.entry.Capacity, seen.entry.Provided(nil, now)))
+		changes = append(changes, bmdb.AdoptToken(seen.token, seen.entry.ID, seen.entry.Capacity, seen.entry.Provided(nil, now), p.configured()))
 		// What was known of it went when its intent was closed.
 		key, err := p.hostKey(seen.token)
 		if err != nil {
@@ -208,17 +208,11 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, entry := range p.survey.unknown {
-		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
-			continue
-		}
-		found = append(found, bmdb.Discrepancy{
-			Kind: fleet.DiscrepancyUnknownMachine, ProviderID: entry.ID,
-			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
-				entry.ID, entry.Hostname, age(entry.CreatedAt)),
-			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, entry.ID),
-		})
+	unknown, err := p.unknownDiscrepancies(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
+	found = append(found, unknown...)
 	for _, seen := range p.survey.duplicate {
 		found = append(found, bmdb.Discrepancy{
 			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: seen.entry.ID, Machine: seen.machine,
@@ -257,16 +251,52 @@ func (p *pass) returnedChanges(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
-// givenBackDiscrepancies asks for each machine that was given back and is in the list by its ID:
-// lists lag. One that the provider has still is a discrepancy, and never adopted by itself. Where
-// the provider gives no definite answer, a discrepancy that an earlier pass found stays.
-func (p *pass) givenBackDiscrepancies(ctx context.Context) ([]bmdb.Discrepancy, error) {
+// unknownDiscrepancies asks for each machine that nobody knows by its ID before it is recorded as
+// such: one that was adopted and given back carries no token, and lists lag. Where the provider
+// gives no definite answer, or is not asked, the list counts.
+func (p *pass) unknownDiscrepancies(ctx context.Context) (found []bmdb.Discrepancy, err error) {
+	recorded := p.recordedUnknown()
+	asks := 0
+	for _, entry := range inTurn(p, p.survey.unknown) {
+		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
+			continue
+		}
+		if _, was := recorded[entry.ID]; !was && asks < asksPerPass {
+			asks++
+			now, err := p.ask(ctx, entry.ID)
+			switch {
+			case ctx.Err() != nil:
+				return nil, fmt.Errorf("ask for an unknown machine: %w", context.Cause(ctx))
+			case fleet.KindOf(err) == fleet.KindNotFound, err == nil && ending(now):
+				continue
+			}
+		}
+		found = append(found, bmdb.Discrepancy{
+			Kind: fleet.DiscrepancyUnknownMachine, ProviderID: entry.ID,
+			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
+				entry.ID, entry.Hostname, age(entry.CreatedAt)),
+			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, entry.ID),
+		})
+	}
+	return found, nil
+}
+
+// recordedUnknown returns the unknown machines that an earlier pass has recorded.
+func (p *pass) recordedUnknown() map[fleet.ProviderID]bmdb.Discrepancy {
 	recorded := make(map[fleet.ProviderID]bmdb.Discrepancy)
 	for _, d := range p.view.Discrepancies {
 		if d.Kind == fleet.DiscrepancyUnknownMachine {
 			recorded[d.ProviderID] = d
 		}
 	}
+	return recorded
+}
+
+// givenBackDiscrepancies asks for each machine that was given back and is in the list by its ID:
+// lists lag. One that the provider has still is a discrepancy, and never adopted by itself. Where
+// the provider gives no definite answer, a discrepancy that an earlier pass found stays.
+func (p *pass) givenBackDiscrepancies(ctx context.Context) ([]bmdb.Discrepancy, error) {
+	recorded := p.recordedUnknown()
 	var found []bmdb.Discrepancy
 	asks := 0
 	for _, seen := range inTurn(p, p.survey.released) {
@@ -292,7 +322,7 @@ func (p *pass) givenBackDiscrepancies(ctx context.Context) ([]bmdb.Discrepancy, 
 		default:
 			found = append(found, bmdb.Discrepancy{
 				Kind: fleet.DiscrepancyUnknownMachine, ProviderID: seen.entry.ID,
-				Evidence: fmt.Sprintf("%s was machine %s, which was given back; asked for it by its ID, the provider has it still",
+				Evidence: fmt.Sprintf("%s was machine %s, which was given back, or was gone and then forgotten; asked for it by its ID, the provider has it",
 					seen.entry.ID, seen.machine),
 				Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, seen.entry.ID),
 			})
@@ -339,17 +369,21 @@ func (p *pass) adoptionChanges(ctx context.Context) (changes []bmdb.Change, unse
 
 // unseenChanges asks for the machines that operators asked to be adopted, and that are not to be
 // seen. The request for one stays, because lists lag: it ends, with a word in the history, when the
-// provider says that it does not have that machine.
+// provider says that it does not have that machine, or gives it up.
 func (p *pass) unseenChanges(ctx context.Context, ids []fleet.ProviderID) ([]bmdb.Change, error) {
 	var changes []bmdb.Change
 	for _, id := range inTurn(p, ids)[:min(len(ids), asksPerPass)] {
-		switch _, err := p.ask(ctx, id); {
+		switch entry, err := p.ask(ctx, id); {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that is to be adopted: %w", context.Cause(ctx))
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			changes = append(changes, p.notAdoptedChanges(ctx, id, "asked for by its ID, the provider does not have it")...)
+		case err == nil && entry.Invalid == "" && ending(entry):
+			says := entry.Provided(nil, p.view.Now).Says()
+			changes = append(changes, p.notAdoptedChanges(ctx, id, "asked for by its ID, the provider says that it is "+says)...)
 		default:
-			p.logger.InfoContext(ctx, "machine that is to be adopted is not in the list", slog.String("provider_id", string(id)), slog.Any("err", err))
+			p.logger.InfoContext(ctx, "machine that is to be adopted is not in the list, or cannot be adopted yet",
+				slog.String("provider_id", string(id)), slog.Any("err", err))
 		}
 	}
 	return changes, nil

@@ -139,3 +139,30 @@ func TestACycleThatHasBegunGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// TestIsStoppedWhileTheCallWaits: recovery is paused while a reboot waits because the provider
+// wants a pause. Nothing is sent, and no step is counted.
+func TestIsStoppedWhileTheCallWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, api, p := newPaced(t)
+		id := herd.Machines()[0]
+		p.before = func() {
+			api.pause = true
+			check(t, p.post(t.Context(), "/of-another"))
+			check(t, herd.DB.HoldRecovery(t.Context(), "alice", nil, "the network is worked at"))
+		}
+		handler, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: p}}, recoverer.DefaultConfig(), recoverer.Options{})
+		check(t, err)
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+		time.Sleep(30 * time.Minute)
+		if len(api.acted) > 0 {
+			t.Errorf("sent %q", api.acted)
+		}
+		if r := herd.Record(id); r.Repair != nil || !r.Backoffs[fleet.ProcessRecovery].Since.IsZero() {
+			t.Errorf("repair %+v, backoffs %+v", r.Repair, r.Backoffs)
+		}
+	})
+}

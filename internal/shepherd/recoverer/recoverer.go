@@ -41,7 +41,7 @@ type Result string
 const (
 	// ResultDone: the provider has accepted it, or the machine is in quarantine.
 	ResultDone Result = "done"
-	// ResultNotNeeded: the machine is well, or somebody else acts on it.
+	// ResultNotNeeded: the machine is well, somebody else acts on it, or recovery was stopped.
 	ResultNotNeeded Result = "not-needed"
 	// ResultRefused: the provider refused it for good; the next step follows.
 	ResultRefused Result = "refused"
@@ -144,9 +144,15 @@ func (s *step) take(ctx context.Context) (shepherd.Outcome, Result) {
 		}
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetProvided(r.ID, r.ProviderID, entry.Provided(r.Provided, now))}}, ResultNotNeeded
 	}
-	if err == nil && s.leftOff(entry) {
-		s.rung = fleet.RungPowerCycle
-		return s.switchOn(ctx)
+	if err == nil {
+		leftOff, err := s.leftOff(ctx, entry)
+		switch {
+		case err != nil:
+			return shepherd.Fail{Err: fmt.Errorf("read the machine: %w", err)}, ResultFailed
+		case leftOff:
+			s.rung = fleet.RungPowerCycle
+			return s.switchOn(ctx)
+		}
 	}
 	if s.rung == fleet.RungQuarantine {
 		return s.quarantine(ctx)
@@ -191,6 +197,8 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 	switch {
 	case fleet.KindOf(err) == fleet.KindConflict:
 		return shepherd.Cancel{Reason: err.Error()}, ResultNotNeeded
+	case fleet.KindOf(err) == fleet.KindThrottled: // the budget is spent: nothing has failed there
+		return shepherd.Fail{Err: provider.Queued(err)}, ResultFailed
 	case err != nil:
 		return shepherd.Fail{Err: fmt.Errorf("record the step: %w", err)}, ResultFailed
 	}
@@ -214,12 +222,15 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 	return s.answered(ctx, was, err)
 }
 
-// errUnneeded: what the step was decided from is not so any more.
-var errUnneeded = errors.New("the machine reports again, or nothing is expected of it")
+// What the step was decided from is not so any more.
+var (
+	errUnneeded = errors.New("the machine reports again, or nothing is expected of it")
+	errStopped  = errors.New("recovery is stopped")
+)
 
 // unneeded is the outcome of a step of which nothing was sent.
 func (s step) unneeded(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
-	if errors.Is(err, errUnneeded) {
+	if errors.Is(err, errUnneeded) || errors.Is(err, errStopped) {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
 	}
 	return s.undo(ctx, was, err), ResultFailed
@@ -271,6 +282,10 @@ func (s step) look(ctx context.Context) error {
 	if !lifecycle.Repairing(d.Record, d.Environment, d.Now) || lifecycle.HeardSinceStep(d.Record) {
 		return errUnneeded
 	}
+	// The step may have spent the budget itself.
+	if h := d.Environment.RecoveryHold; h != nil && h.Cause != fleet.StopBudget && (h.Until == nil || h.Until.After(d.Now)) {
+		return errStopped
+	}
 	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
 		return context.Cause(ctx)
 	}
@@ -315,15 +330,19 @@ const (
 )
 
 // leftOff reports whether a power cycle of ours ended half-way, and the machine is to be switched
-// on before anything else is done.
-func (s step) leftOff(entry provider.Entry) bool {
+// on before anything else is done. One after which the machine was well has not left it off.
+func (s step) leftOff(ctx context.Context, entry provider.Entry) (bool, error) {
 	r := s.work.Record
 	_, can := s.source.Provider.(provider.Powerer)
 	b := r.Backoffs[fleet.ProcessRecovery]
 	// A provider that could not even be asked has failed, too, and was not told to switch it on.
 	tried := strings.HasPrefix(b.Cause, switchingOn) || strings.HasPrefix(b.Cause, switchedOn)
-	return can && entry.Status == fleet.ProviderStatusOff && r.Repair != nil && r.Repair.Rung == fleet.RungPowerCycle &&
-		(b.Failures < switchOnTries || !tried)
+	if !can || entry.Status != fleet.ProviderStatusOff || r.Repair == nil || r.Repair.Rung != fleet.RungPowerCycle ||
+		b.Failures >= switchOnTries && tried {
+		return false, nil
+	}
+	d, err := s.db.MachineDetails(ctx, r.ID)
+	return err == nil && lifecycle.Repairing(d.Record, d.Environment, d.Now), err
 }
 
 // switchOn finishes a power cycle. Its attempt was committed with the cycle. Then the machine has

@@ -11,6 +11,35 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
+// TestASpentBudgetIsNoFailure: a machine that waits for the budget of the fleet is none at which
+// recovery fails.
+func TestASpentBudgetIsNoFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 6, func(p *fleet.Policy) { p.SuspectShare, p.RecoveryPerHour = 0, 1 })
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		for _, id := range herd.Machines()[:4] {
+			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+		}
+		waits := 0
+		for range 80 {
+			time.Sleep(time.Minute)
+			for _, id := range herd.Machines()[:4] {
+				b, ok := herd.Record(id).Backoffs[fleet.ProcessRecovery]
+				if ok && strings.Contains(b.Cause, "recovery_per_hour") {
+					if waits++; !b.Since.IsZero() {
+						t.Fatalf("recovery has failed there since %s: %s", b.Since, b.Cause)
+					}
+				}
+			}
+		}
+		if waits == 0 {
+			t.Error("none waited for the budget")
+		}
+	})
+}
+
 // TestRefusedSteps: a step that the provider refuses for good restarts nothing: it costs the budget
 // of the fleet nothing, and nobody is told that it was done.
 func TestRefusedSteps(t *testing.T) {

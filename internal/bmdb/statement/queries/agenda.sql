@@ -5,7 +5,7 @@ SELECT a.due_at, a.subject, a.provider FROM agenda AS a
 WHERE a.process = sqlc.arg(process)
   AND (a.due_at, a.subject) > (CAST(sqlc.arg(after_due_at) AS BIGINT), CAST(sqlc.arg(after_subject) AS TEXT))
   AND (CAST(sqlc.arg(unfailed) AS BIGINT) = 0
-    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process AND b.cause <> ''))
 ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- ListAgenda of machines for a process whose number is limited, without those of the providers and
@@ -20,7 +20,7 @@ WHERE a.process = sqlc.arg(process)
     OR replace(replace(CAST(sqlc.arg(places) AS TEXT), '⟨' || a.provider || '│⟩', ''),
       '⟨' || a.provider || '│' || COALESCE(p.location, '') || '⟩', '') = CAST(sqlc.arg(places) AS TEXT))
   AND (CAST(sqlc.arg(unfailed) AS BIGINT) = 0
-    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process))
+    OR NOT EXISTS (SELECT 1 FROM backoff AS b WHERE b.subject = a.subject AND b.process = a.process AND b.cause <> ''))
 ORDER BY a.due_at, a.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT);
 
 -- name: InsertAgenda :exec
@@ -72,12 +72,12 @@ DELETE FROM state_count WHERE id IN (
 SELECT * FROM backoff WHERE subject = sqlc.arg(subject) ORDER BY process;
 
 -- name: PutBackoff :exec
-INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since)
+INSERT INTO backoff (subject, process, not_before, lasts, cause, failures, unanswered_since, unanswered_at, answered, since)
 VALUES (sqlc.arg(subject), sqlc.arg(process), sqlc.arg(not_before), sqlc.arg(lasts), sqlc.arg(cause), sqlc.arg(failures),
-  sqlc.arg(unanswered_since), sqlc.arg(answered), sqlc.arg(since))
+  sqlc.arg(unanswered_since), sqlc.arg(unanswered_at), sqlc.arg(answered), sqlc.arg(since))
 ON CONFLICT (subject, process) DO UPDATE
 SET not_before = excluded.not_before, lasts = excluded.lasts, cause = excluded.cause, failures = excluded.failures,
-  unanswered_since = excluded.unanswered_since, answered = excluded.answered, since = excluded.since;
+  unanswered_since = excluded.unanswered_since, unanswered_at = excluded.unanswered_at, answered = excluded.answered, since = excluded.since;
 
 -- The machines in a state whose host has answered nobody since then, or for longer, and where
 -- neither an agent nor an installed system ever ran, by provider.
@@ -133,17 +133,16 @@ SELECT count(*) FROM (
   LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS c;
 
 -- How many machines in a state show a host key that is not the known one, counted as far as to the
--- limit, and the first of them. Why their work failed says so: a host may have failed in another
+-- limit, and the first of them. How their work failed says so: a host may have failed in another
 -- way since it showed that key. It looks at no more than ten times the limit of hosts that have
--- shown such a key, and at none of those that refuse us otherwise: SQLite joins a CROSS JOIN in the
--- order that is written.
+-- shown such a key, one after the other: no plan may begin with those that refuse us otherwise.
 -- name: CountRefusedHostKeys :one
 SELECT count(*) AS n, CAST(COALESCE(min(r.machine), '') AS TEXT) AS first FROM (
   SELECT h.machine FROM (
     SELECT machine FROM host_key WHERE refused <> ''
     ORDER BY machine LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS h
-  CROSS JOIN backoff AS b JOIN machine_state AS s ON s.machine = b.subject
-  WHERE b.subject = h.machine AND b.process = sqlc.arg(process) AND b.answered > 1 AND b.cause LIKE '%has the host key SHA256:%' AND s.state = sqlc.arg(state)
+  WHERE (SELECT b.answered FROM backoff AS b WHERE b.subject = h.machine AND b.process = sqlc.arg(process)) > 2
+    AND (SELECT s.state FROM machine_state AS s WHERE s.machine = h.machine) = sqlc.arg(state)
   ORDER BY h.machine LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS r;
 
 -- How many machines in a state have a host that refuses us otherwise, as because it does not know
@@ -152,10 +151,10 @@ SELECT count(*) AS n, CAST(COALESCE(min(r.machine), '') AS TEXT) AS first FROM (
 -- name: CountHostsRefusing :one
 SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
   SELECT b.subject FROM (
-    SELECT subject, cause FROM backoff WHERE process = sqlc.arg(process) AND answered > 1
+    SELECT subject, answered FROM backoff WHERE process = sqlc.arg(process) AND answered > 1
     ORDER BY subject LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
   JOIN machine_state AS s ON s.machine = b.subject LEFT JOIN host_key AS k ON k.machine = b.subject
-  WHERE s.state = sqlc.arg(state) AND NOT (b.cause LIKE '%has the host key SHA256:%' AND COALESCE(k.refused, '') <> '')
+  WHERE s.state = sqlc.arg(state) AND NOT (b.answered > 2 AND COALESCE(k.refused, '') <> '')
   ORDER BY b.subject LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS r;
 
 -- How many machines have an installed system that could not be asked, counted as far as to the

@@ -55,10 +55,8 @@ ON CONFLICT (provider, process) DO UPDATE SET process = excluded.process;
 -- name: ListLimited :many
 SELECT m.id, m.session, m.due_recovery, CAST(COALESCE(s.deadline_at, 0) AS BIGINT) AS deadline_at, CAST(COALESCE(s.ended_at, 1) AS BIGINT) AS ended_at,
   CAST(COALESCE(p.location, '') AS TEXT) AS location, CAST(COALESCE(r.at, 0) AS BIGINT) AS step_at,
-  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at,
-  CAST(CASE WHEN b.machine IS NULL THEN 0 ELSE 1 END AS BIGINT) AS spent
+  CAST(COALESCE(r.rung, '') AS TEXT) AS rung, CAST(COALESCE(p.status, '') AS TEXT) AS status, CAST(COALESCE(p.at, 0) AS BIGINT) AS provided_at
 FROM machine m LEFT JOIN session s ON s.id = m.session LEFT JOIN fact_provided p ON p.machine = m.id LEFT JOIN repair r ON r.machine = m.id
-LEFT JOIN recovery_restart b ON b.machine = m.id AND b.at = r.at
 WHERE m.provider = sqlc.arg(provider) AND m.limited = sqlc.arg(process) AND m.limited <> '' ORDER BY m.id;
 
 -- name: SetProviderID :exec
@@ -160,12 +158,16 @@ FROM found AS f WHERE f.state IS NOT NULL GROUP BY f.state;
 SELECT count(*) AS n, CAST(COALESCE(min(since), 0) AS BIGINT) AS oldest FROM machine_state
 WHERE provider = sqlc.arg(provider) AND state = sqlc.arg(state) AND since < sqlc.arg(before);
 
--- Those of them, on at their provider, whose host let nobody in when that work reached for it last,
--- but for those whose disk was written for the newest request: what is missed there is no agent.
--- name: CountRefusing :one
-SELECT count(*) FROM machine_state AS s JOIN backoff AS b ON b.subject = s.machine JOIN fact_provided AS p ON p.machine = s.machine
+-- Those of them at which recovery has failed since before that instant, without a success; and
+-- those, on at their provider, whose host let nobody in when that work reached for it last. But for
+-- those whose disk was written for the newest request: what is missed there is no agent.
+-- name: CountNotRestarted :one
+SELECT count(*) FROM machine_state AS s
 WHERE s.provider = sqlc.arg(provider) AND s.state = sqlc.arg(state) AND s.since < sqlc.arg(before)
-  AND b.process = sqlc.arg(process) AND b.answered > 1 AND p.status NOT IN ('off', 'powering')
+  AND (EXISTS (SELECT 1 FROM backoff AS b
+      WHERE b.subject = s.machine AND b.process = sqlc.arg(recovery) AND b.since > 0 AND b.since < sqlc.arg(before))
+    OR EXISTS (SELECT 1 FROM backoff AS b JOIN fact_provided AS p ON p.machine = b.subject
+      WHERE b.subject = s.machine AND b.process = sqlc.arg(process) AND b.answered > 1 AND p.status NOT IN ('off', 'powering')))
   AND NOT EXISTS (SELECT 1 FROM install_report AS r JOIN install_request AS q ON q.machine = r.machine
     WHERE r.machine = s.machine AND r.ok = 1 AND r.generation = q.generation);
 

@@ -39,13 +39,13 @@ VALUES (sqlc.arg(machine), sqlc.arg(number), sqlc.arg(at), sqlc.arg(ok), sqlc.ar
 ON CONFLICT (machine) DO UPDATE SET number = excluded.number, at = excluded.at, ok = excluded.ok, detail = excluded.detail;
 
 -- name: PutRepair :exec
-INSERT INTO repair (machine, since, rung, at, agent_starts, reboots, power_cycles, reinstalls, takeover_generation, boot_id)
+INSERT INTO repair (machine, since, rung, at, agent_starts, reboots, power_cycles, reinstalls, takeover_generation, boot_id, refused_step)
 VALUES (sqlc.arg(machine), sqlc.arg(since), sqlc.arg(rung), sqlc.arg(at), sqlc.arg(agent_starts), sqlc.arg(reboots),
-  sqlc.arg(power_cycles), sqlc.arg(reinstalls), sqlc.arg(takeover_generation), sqlc.arg(boot_id))
+  sqlc.arg(power_cycles), sqlc.arg(reinstalls), sqlc.arg(takeover_generation), sqlc.arg(boot_id), sqlc.arg(refused_step))
 ON CONFLICT (machine) DO UPDATE
 SET since = excluded.since, rung = excluded.rung, at = excluded.at, agent_starts = excluded.agent_starts, reboots = excluded.reboots,
   power_cycles = excluded.power_cycles, reinstalls = excluded.reinstalls, takeover_generation = excluded.takeover_generation,
-  boot_id = excluded.boot_id;
+  boot_id = excluded.boot_id, refused_step = excluded.refused_step;
 
 -- name: DeleteRepair :exec
 DELETE FROM repair WHERE machine = sqlc.arg(machine);
@@ -63,12 +63,22 @@ DELETE FROM recovery_restart WHERE at < sqlc.arg(before);
 SELECT count(*) AS n, CAST(COALESCE(min(at), 0) AS BIGINT) AS oldest FROM recovery_restart WHERE at > sqlc.arg(after);
 
 -- name: PutRecoveryHold :exec
-INSERT INTO recovery_hold (id, at, until, actor, reason)
-VALUES (1, sqlc.arg(at), sqlc.arg(until), sqlc.arg(actor), sqlc.arg(reason))
-ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until, actor = excluded.actor, reason = excluded.reason;
+INSERT INTO recovery_hold (id, at, until, actor, reason, cause, cause_at)
+VALUES (1, sqlc.arg(at), sqlc.arg(until), sqlc.arg(actor), sqlc.arg(reason), sqlc.arg(cause), sqlc.arg(at))
+ON CONFLICT (id) DO UPDATE SET at = excluded.at, until = excluded.until, actor = excluded.actor, reason = excluded.reason,
+  cause = excluded.cause, cause_at = excluded.cause_at;
 
 -- name: DeleteRecoveryHold :exec
 DELETE FROM recovery_hold WHERE id = 1;
+
+-- name: PutKnownSilence :exec
+INSERT INTO known_silence (id, at) VALUES (1, sqlc.arg(at)) ON CONFLICT (id) DO UPDATE SET at = excluded.at;
+
+-- name: DeleteKnownSilence :exec
+DELETE FROM known_silence WHERE id = 1;
+
+-- name: CountKnownSilences :one
+SELECT count(*) FROM known_silence;
 
 -- name: PutAdoption :exec
 INSERT INTO adoption (provider, provider_id, at, actor, installed)

@@ -1,0 +1,154 @@
+package operations_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// TestStoppedBeforeTheCall: a control plane that stops before anything of a call was sent takes the
+// attempt back, and nothing has failed. A call that may have been heard stays in doubt.
+func TestStoppedBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	unsent := func(ctx context.Context) error { return provider.BeforeSending(fleet.ContextError(ctx)) }
+	for name, c := range map[string]struct {
+		ask fleet.Operation
+		// before is how the first call fails; nil: the stopped one is the first.
+		before error
+		// stopped is how the call fails that the stop ends.
+		stopped func(context.Context) error
+		attempt int
+		waits   bool
+	}{
+		"reboot":         {ask: fleet.OperationReboot, stopped: unsent},
+		"power cycle":    {ask: fleet.OperationPowerCycle, stopped: unsent},
+		"power off":      {ask: fleet.OperationPowerOff, stopped: unsent},
+		"reply not read": {ask: fleet.OperationReboot, stopped: fleet.ContextError, attempt: 1, waits: true},
+		"after one in doubt": {
+			ask: fleet.OperationReboot, before: fleet.Errorf(fleet.KindTemporary, "Bad Gateway"), stopped: unsent, attempt: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				herd, handler := bench(t, 1, operations.Options{}, nil, nil)
+				id := herd.Machines()[0]
+				defer herd.Start()()
+				time.Sleep(5 * time.Minute)
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, c.ask, "new firmware")
+				check(t, err)
+				if c.before != nil {
+					replies(herd, shepherdtest.Pulling, c.before)
+					task := claim(t, herd, handler)
+					task.Act(t.Context())
+					check(t, task.Commit(t.Context()))
+					time.Sleep(fleet.DefaultPolicy().OperationTimeout)
+				}
+				failures := herd.Record(id).Backoffs[fleet.ProcessOperation].Failures
+				task := claim(t, herd, handler)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					if at != shepherdtest.Pulling {
+						return nil
+					}
+					stop()
+					return c.stopped(ctx)
+				}
+				task.Act(ctx)
+				if a := herd.Record(id).OperationAttempt; a == nil || a.AcceptedAt != nil {
+					t.Fatalf("attempt %+v", a)
+				}
+				check(t, task.Commit(ctx))
+				attempt := 0
+				r := herd.Record(id)
+				if r.OperationAttempt != nil {
+					attempt = r.OperationAttempt.Attempt
+				}
+				if attempt != c.attempt || r.OpenOperation() == nil {
+					t.Errorf("attempt %d, want %d; the operation is %+v", attempt, c.attempt, r.OpenOperation())
+				}
+				if is := r.Backoffs[fleet.ProcessOperation].Failures; is != failures {
+					t.Errorf("the stop counts as a failure: %d, before %d", is, failures)
+				}
+				herd.Fake.Hook = nil
+				defer herd.Start(handler)()
+				time.Sleep(time.Minute)
+				if waits := levers(herd) == ""; waits != c.waits {
+					t.Errorf("a minute after the next start, %q was pulled", levers(herd))
+				}
+			})
+		})
+	}
+}
+
+// claim claims the operation of a machine that is due, as a control plane does that is about to
+// stop.
+func claim(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler) *shepherd.Task {
+	t.Helper()
+	loop, err := shepherd.New(herd.DB, handler, shepherd.DefaultConfig(), shepherd.Options{Host: "stops"})
+	check(t, err)
+	holder, err := loop.Open(t.Context())
+	check(t, err)
+	tasks, _, err := holder.Claim(t.Context(), 1)
+	check(t, err)
+	if len(tasks) != 1 {
+		t.Fatalf("%d operations are due", len(tasks))
+	}
+	return tasks[0]
+}
+
+// TestARollingRebootGoesOn: the calls that wait for their turn when a control plane stops are made
+// by the next one, at once and once each.
+func TestARollingRebootGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const machines = 30
+		db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+		herd := shepherdtest.NewHerd(t, db, machines)
+		start := func() (stop func()) {
+			sources := []operations.Source{{Name: herd.Name, Provider: newPaced(db, herd.Fake), Config: operations.ProviderConfig{Penalty: time.Hour}}}
+			handler, err := operations.New(db, sources, operations.DefaultConfig(), operations.Options{})
+			check(t, err)
+			return herd.Start(handler)
+		}
+		for _, id := range herd.Machines() {
+			_, err := bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new kernel")
+			check(t, err)
+		}
+		stop := start()
+		time.Sleep(45 * time.Second)
+		stop()
+		called := len(herd.Fake.Pulls())
+		var doubtful []fleet.MachineID
+		for _, id := range herd.Machines() {
+			r := herd.Record(id)
+			if a := r.OperationAttempt; a != nil && a.AcceptedAt == nil && r.OpenOperation() != nil {
+				doubtful = append(doubtful, id)
+			}
+		}
+		if called == 0 || called == machines || len(doubtful) > 1 { // one call may be under way
+			t.Errorf("%d were called; in doubt are %q", called, doubtful)
+		}
+		defer start()()
+		time.Sleep(5 * time.Minute)
+		for _, id := range herd.Machines() {
+			if how := ended(t, herd, id); !strings.Contains(how, "done") {
+				t.Errorf("5 minutes after the next start: %s", how)
+			}
+		}
+		if pulls := len(herd.Fake.Pulls()); pulls != machines {
+			t.Errorf("%d calls for %d machines", pulls, machines)
+		}
+	})
+}
