@@ -34,7 +34,7 @@ func TestADemoThatNobodyReads(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, "agent"), []byte("an agent"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestADemoThatNobodyReads$")
 	child.Env = append(os.Environ(), readNoMore+"="+home, "TMPDIR="+temporary)

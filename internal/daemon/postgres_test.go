@@ -59,6 +59,9 @@ func TestPostgres(t *testing.T) {
 	first := open(t, c)
 	second := open(t, onServer(fleet.RoleJanitor, fleet.RoleUpdater))
 	stops := []func() error{start(t, first), start(t, second)}
+	client := overSocket(t, first)
+	awaitReady(t, client, "http://herd")
+	awaitHealth(t, client, http.StatusOK, `"database"`)
 	if found, err := daemon.CheckDatabase(t.Context(), c); err != nil || len(found) != 0 {
 		t.Errorf("check: %v, %v", found, err)
 	}
@@ -74,9 +77,6 @@ func TestPostgres(t *testing.T) {
 	if r, err := daemon.AcceptRestore(t.Context(), c, "test", true); err != nil || r.Accepted {
 		t.Errorf("accept: %+v, %v", r, err)
 	}
-	client := overSocket(t, first)
-	awaitReady(t, client, "http://herd")
-	awaitHealth(t, client, http.StatusOK, `"database"`)
 	full := func(statements ...string) {
 		t.Helper()
 		if err := server.Exec(t.Context(), name, statements...); err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/reconciler"
@@ -40,12 +39,12 @@ func TestBudget(t *testing.T) {
 			again++
 		}
 		mu.Unlock()
-		ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(r.Context(), turnsBudget*3/5)
 		defer cancel()
 		<-ctx.Done() // as if the server did not answer
 		return ctx.Err()
 	}
-	a := w.startWith(w.wired(over), resources.Options{Budget: 500 * time.Millisecond})
+	a := w.startWith(w.wired(over), resources.Options{Budget: turnsBudget})
 	r, err := a.pass()
 	if err == nil || !r.Ready || r.Pruned != 0 || len(tries) >= hanging || !strings.Contains(fmt.Sprint(r.Failures), "the rest is left to the next pass") {
 		t.Errorf("%d of %d were tried: %+v, %v", len(tries), hanging, r, err)

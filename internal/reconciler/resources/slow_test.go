@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -49,7 +50,7 @@ func (w *world) slowAt(s slow, o resources.Options) *applier {
 		s.RoundTripper = next
 		return s
 	})
-	o.Budget = turnsBudget
+	o.Budget = cmp.Or(o.Budget, turnsBudget)
 	return w.startWith(c, o)
 }
 
@@ -80,7 +81,7 @@ func (w *world) halfway() {
 // manySlow is more than the server answers within a budget, eight at a time, each within slowTakes.
 const (
 	manySlow  = 60
-	slowTakes = 100 * time.Millisecond
+	slowTakes = turnsBudget / 5
 )
 
 // TestTurnAfterSlowLooks: objects that passes have to ask for, and that the server is slow to
@@ -140,10 +141,12 @@ func TestTurnAfterManySlowDependencies(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		takes   time.Duration
+		budget  time.Duration
 		applied bool
 	}{
-		"within a pass":     {slowTakes, true},
-		"not within a pass": {2 * slowTakes, false},
+		// The last look begins after half of the budget.
+		"within a pass":     {7 * slowTakes / 2, 4 * turnsBudget, true},
+		"not within a pass": {2 * slowTakes, turnsBudget, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -159,7 +162,7 @@ func TestTurnAfterManySlowDependencies(t *testing.T) {
 			w.write("a.yaml", base+configMap("edited", "2")+
 				annotated("dep-0", "ironherd.dev/depends-on: '"+strings.Join(needs, ", ")+"'")+
 				annotated("dep-1", "ironherd.dev/depends-on: ConfigMap default/busy-3"))
-			a := w.slowAt(slow{is: gets("busy-"), takes: test.takes, then: w.touch()}, resources.Options{})
+			a := w.slowAt(slow{is: gets("busy-"), takes: test.takes, then: w.touch()}, resources.Options{Budget: test.budget})
 			a.within(12, "what depends on them", func() bool {
 				return w.there(configMaps, "default", "dep-1") && (!test.applied || w.there(configMaps, "default", "dep-0"))
 			})
@@ -195,7 +198,7 @@ func TestTurnOfSlowLeftovers(t *testing.T) {
 	passes, pruned := 0, 0
 	a.until("that they are deleted", func(r reconciler.Report, err error) bool {
 		passes, pruned = passes+1, pruned+r.Pruned
-		if passes > 12 {
+		if passes > 36 {
 			t.Fatalf("%d were deleted: %v, %+v", pruned, err, r)
 		}
 		return pruned == manySlow
@@ -230,7 +233,7 @@ func TestTurnAfterReplacements(t *testing.T) {
 		most = max(most, asked[r.URL.Path])
 		return true
 	})
-	if r, err := a.pass(); err == nil || !r.Ready || len(asked) == 0 || len(asked) >= halfway {
+	if r, err := a.pass(); err == nil || !r.Ready || len(asked) >= halfway {
 		t.Errorf("the first pass has asked for %d: %+v, %v", len(asked), r, err)
 	}
 	a.within(8, "what comes after them", func() bool { return w.there(configMaps, "default", "later") })
@@ -305,7 +308,7 @@ func TestLooksInTurns(t *testing.T) {
 	a := w.hangingAt(time.Minute, gets("a-"))
 	n := 0
 	a.until("that it is known to be unhealthy", func(r reconciler.Report, err error) bool {
-		if n++; n > 8 {
+		if n++; n > 24 {
 			t.Fatalf("%v, %+v", err, r)
 		}
 		return r.Unhealthy > 0

@@ -35,19 +35,27 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // turnsBudget is shorter than what one request that hangs takes in some of these tests, and as long
 // as two in others.
-const turnsBudget = 500 * time.Millisecond
+const turnsBudget = time.Second
 
 // hangingAt starts one whose requests hang where hangs says so.
 func (w *world) hangingAt(takes time.Duration, hangs func(*http.Request) bool) *applier {
 	w.Helper()
-	c := rest.CopyConfig(w.cluster.Config(""))
-	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return hanging{next, hangs, takes} })
-	return w.startWith(c, resources.Options{Budget: turnsBudget})
+	return w.hangingWithin(turnsBudget, takes, hangs)
 }
 
-// within makes passes until something is so, and fails if a few do not lead to it.
+// hangingWithin is hangingAt with a budget of its own.
+func (w *world) hangingWithin(budget, takes time.Duration, hangs func(*http.Request) bool) *applier {
+	w.Helper()
+	c := rest.CopyConfig(w.cluster.Config(""))
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return hanging{next, hangs, takes} })
+	return w.startWith(c, resources.Options{Budget: budget})
+}
+
+// within makes passes until something is so, and fails if a few do not lead to it: those that it
+// takes, and twice as many that a server with much to do wastes.
 func (a *applier) within(passes int, what string, so func() bool) {
 	a.Helper()
+	passes *= 3
 	n := 0
 	a.until(what, func(r reconciler.Report, err error) bool {
 		n++
@@ -95,7 +103,7 @@ func TestTurnOfWhatWaits(t *testing.T) {
 	all += annotated("busy", "ironherd.dev/healthy-when: 'true'") + annotated("dep-z", "ironherd.dev/depends-on: ConfigMap default/busy")
 	w.write("a.yaml", all+annotated("later", "ironherd.dev/depends-on: ConfigMap default/kept-0"))
 	var looks atomic.Int32
-	a := w.hangingAt(300*time.Millisecond, func(r *http.Request) bool {
+	a := w.hangingAt(turnsBudget*3/5, func(r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/configmaps/hangs-") {
 			return false
 		}
@@ -160,7 +168,7 @@ func TestOneLookThatHangs(t *testing.T) {
 	}
 	w.write("a.yaml", all+annotated("later", "ironherd.dev/depends-on: ConfigMap default/kept-0"))
 	looks := 0
-	a := w.hangingAt(turnsBudget/2, func(r *http.Request) bool {
+	a := w.hangingWithin(10*time.Second, 250*time.Millisecond, func(r *http.Request) bool {
 		hangs := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps/hangs")
 		if hangs {
 			looks++

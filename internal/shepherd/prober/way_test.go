@@ -65,11 +65,11 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 		"the jump host of a web page":        {http, jump, nil, "jump host: connect: "},
 		"the one of a web page, which hangs": {http, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
 		"it breaks when it has led to the web page": {
-			http, jump, letsIn(hostKey, func(conn net.Conn) { _ = conn.Close() }),
+			http, jump, letsIn(hostKey, func(host *ssh.ServerConn) { _ = host.Close() }),
 			"jump host: the connection to 192.0.2.1:22 has ended",
 		},
 		"it freezes when it has led to the web page": {
-			http, jump, letsIn(hostKey, func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }),
+			http, jump, letsIn(hostKey, func(host *ssh.ServerConn) { _ = host.Wait() }),
 			"jump host: 192.0.2.1:22 did not answer within 1s",
 		},
 		"the provider hangs":       {watched, nil, nil, "metal did not answer within 30s"},
@@ -104,13 +104,13 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 }
 
 // letsIn is a jump host that leads to a machine, and does something else when that is spoken to.
-func letsIn(hostKey ssh.Signer, spoken func(net.Conn)) func(net.Conn) {
+func letsIn(hostKey ssh.Signer, spoken func(*ssh.ServerConn)) func(net.Conn) {
 	return func(conn net.Conn) {
 		defer func() { _ = conn.Close() }()
 		config := &ssh.ServerConfig{NoClientAuth: true}
 		config.AddHostKey(hostKey)
 		frozen := make(chan struct{})
-		_, offers, requests, err := ssh.NewServerConn(conn, config)
+		host, offers, requests, err := ssh.NewServerConn(conn, config)
 		if err != nil {
 			return
 		}
@@ -134,6 +134,6 @@ func letsIn(hostKey ssh.Signer, spoken func(net.Conn)) func(net.Conn) {
 		go ssh.DiscardRequests(asked)
 		_, _ = channel.Read(make([]byte, 1))
 		close(frozen)
-		spoken(conn)
+		spoken(host)
 	}
 }
