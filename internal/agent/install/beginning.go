@@ -22,6 +22,9 @@ type beginning struct {
 	// fileHash gets the file.
 	raw, file *digest
 	fileHash  hash.Hash
+	// length is how long the image is, as the server says of one that is not compressed; -1: it is not
+	// known.
+	length int64
 
 	// changes, esp and doubtful are what was found out: what is to be written besides the image, its
 	// EFI system partition, and why it may not boot.
@@ -46,6 +49,9 @@ func (b *beginning) begin(ctx context.Context, head []byte) (err error) {
 	}
 	if b.changes, err = b.layout.apply(head); err != nil {
 		return err
+	}
+	if b.length > b.stream.limit {
+		return errTooLarge
 	}
 	if b.esp, b.doubtful, err = checkBoot(b.options.Root, head); err != nil {
 		return err

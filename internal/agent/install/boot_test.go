@@ -36,10 +36,6 @@ func TestImageThatTheFirmwareCannotBoot(t *testing.T) {
 	good := partitioned(t)
 	damaged := bytes.Clone(good)
 	damaged[512+40] ^= 0xff
-	large := bytes.Clone(good[:2*mebibyte])
-	copy(large[4096:], good[512:1024])
-	copy(large[2*4096:], good[1024:1024+128*128])
-	clear(large[512:1024])
 	coded := bytes.Clone(good)
 	coded[0] = 0xeb
 	for name, test := range map[string]struct {
@@ -48,7 +44,7 @@ func TestImageThatTheFirmwareCannotBoot(t *testing.T) {
 	}{
 		"ESP":                    {coded, "", ""},
 		"ESP, no boot code":      {good, "", "the machine seems to boot by BIOS, and the image boots by EFI alone: its boot sector has no code"},
-		"ESP, sectors of 4096":   {large, "", "the machine seems to boot by BIOS, and the image boots by EFI alone: its boot sector has no code"},
+		"ESP, sectors of 4096":   {forLargeSectors(good), "", "the machine seems to boot by BIOS, and the image boots by EFI alone: its boot sector has no code"},
 		"ESP in an MBR":          {withMBR(t, "ef"), "", ""},
 		"no ESP":                 {withoutESP(t), refused, ""},
 		"no ESP in an MBR":       {withMBR(t, "83"), refused, ""},

@@ -19,8 +19,9 @@
 //
 // An install that fails before the wipe has touched nothing. So does one whose image turns out by
 // its first MiB to be of no use: no such file, a page in its place, another compression, a
-// partition table that does not fit. One that fails later leaves a wiped disk; it never leaves the
-// old system half overwritten and bootable.
+// partition table that does not fit. So does one whose image is not compressed and is too large, as
+// the server says. One that fails later leaves a wiped disk; it never leaves the old system half
+// overwritten and bootable.
 //
 // One that was given up, because its disk did not answer, does not write what boots when the disk
 // answers after all. What it was writing of that at the time, it wipes again, as one does whose
@@ -65,9 +66,9 @@
 // The backup of an image's GUID partition table moves to the end of the disk, and the first-boot
 // area becomes a partition, so that nobody who grows another one later grows it over that. In front
 // of it are the last partition, if it is to grow, and the seed for cloud-init, which is a partition
-// of 2 MiB. Any other table is written as it is; so is one for sectors of another size than 512
-// bytes, or one with partitions that the image does not hold, where neither growth nor a seed was
-// asked for.
+// of 2 MiB. Where neither growth nor a seed was asked for, any other table is written as it is, and
+// so is one for sectors of another size than 512 bytes. A GUID partition table with a partition
+// that ends behind the room for it is refused.
 //
 // Below a root other than "/" a disk may be a regular file: it is written in the same order, but
 // not synced, because such a file is somebody's simulation and has no power to lose of its own.

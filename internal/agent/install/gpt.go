@@ -116,14 +116,17 @@ func (t *table) partitions() []partition {
 	return used
 }
 
-// last returns the partition that ends last.
-func (t *table) last() (partition, error) {
+// isArea says whether an earlier install made the partition of its first-boot area, at that sector.
+func (p partition) isArea(at uint64) bool { return p.kind == typeReserved && p.first == at }
+
+// last returns the partition that ends last, beside a first-boot area at that sector.
+func (t *table) last(area uint64) (partition, error) {
 	var last partition
 	for _, p := range t.partitions() {
 		if p.first > p.last {
 			return last, fmt.Errorf("partition %d of the image ends before it begins", p.number)
 		}
-		if p.last >= last.last {
+		if p.last >= last.last && !p.isArea(area) {
 			last = p
 		}
 	}
@@ -143,10 +146,15 @@ func (t *table) find(kind [16]byte) (partition, bool) {
 	return partition{}, false
 }
 
+// behind says that a disk is too small for the partition.
+func (p partition) behind() error {
+	return fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", p.number)
+}
+
 // grow lets a partition end with that sector.
 func (t *table) grow(p partition, last uint64) error {
 	if last < p.last {
-		return fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", p.number)
+		return p.behind()
 	}
 	binary.LittleEndian.PutUint64(t.entry(p.number)[40:], last)
 	return nil

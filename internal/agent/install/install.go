@@ -274,7 +274,10 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	s := &stream{limit: l.room(), disk: target, head: buffer[:0], progress: func(done int64) {
 		options.Progress(agentv1.InstallProgress_PHASE_WRITING, done)
 	}}
-	b := &beginning{request: request, options: options, chosen: chosen, target: target, layout: l, stream: s, source: source, raw: raw, file: file, fileHash: file.hash()}
+	b := &beginning{
+		request: request, options: options, chosen: chosen, target: target, layout: l, stream: s, source: source,
+		raw: raw, file: file, fileHash: file.hash(), length: source.rawLength(request.GetImage()),
+	}
 	s.begin = b.begin
 	err = transfer(ctx, request.GetImage(), source, s, b.fileHash)
 	report.BytesWritten = s.written.Load() // the first MiB comes last
@@ -401,12 +404,12 @@ func transfer(ctx context.Context, image *agentv1.Image, source *source, s *stre
 		release() // a decoder that has failed is not used again
 	}
 	switch {
-	case s.refused != nil:
-		return s.refused
 	case errors.Is(err, errTooLarge) && want > 0:
 		return fmt.Errorf("the image is larger than the %d bytes that were announced", want)
 	case errors.Is(err, errTooLarge):
 		return fmt.Errorf("the image does not fit: it would reach into the first-boot area at %d", room)
+	case s.refused != nil:
+		return s.refused
 	case err != nil:
 		return fmt.Errorf("copy the image: %w", err)
 	}

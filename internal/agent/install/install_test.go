@@ -277,10 +277,16 @@ func TestInstallRefusals(t *testing.T) {
 		{"unknown compression", image, func(r *agentv1.InstallRequest) { r.Image.Compression = 77 }, "compression is not known", false},
 		{"not compressed", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD }, "magic", false},
 		{"not xz", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_XZ }, "copy the image", false},
-		{"larger than announced", image, func(r *agentv1.InstallRequest) { r.Image.Size = 2 * mebibyte }, "larger than the 2097152", true},
+		{"larger than announced", image, func(r *agentv1.InstallRequest) { r.Image.Size = 2 * mebibyte }, "larger than the 2097152", false},
+		{"turns out larger than announced", compress(t, image, agentv1.Compression_COMPRESSION_GZIP), func(r *agentv1.InstallRequest) {
+			r.Image.Size, r.Image.Compression = 2*mebibyte, agentv1.Compression_COMPRESSION_GZIP
+		}, "larger than the 2097152", true},
 		{"smaller than announced", image, func(r *agentv1.InstallRequest) { r.Image.Size = 4 * mebibyte }, "not the 4194304", true},
 		{"announced too large", image, func(r *agentv1.InstallRequest) { r.Image.Size = room + 1 }, "too small for the image", false},
-		{"turns out too large", make([]byte, room+1), func(*agentv1.InstallRequest) {}, "reach into the first-boot area", true},
+		{"too large", make([]byte, room+1), func(*agentv1.InstallRequest) {}, "reach into the first-boot area", false},
+		{"turns out too large", compress(t, make([]byte, room+1), agentv1.Compression_COMPRESSION_GZIP), func(r *agentv1.InstallRequest) {
+			r.Image.Compression = agentv1.Compression_COMPRESSION_GZIP
+		}, "reach into the first-boot area", true},
 		{"empty", nil, func(*agentv1.InstallRequest) {}, "is empty", false},
 		{"a page in its place", []byte("<html>log in</html>"), func(r *agentv1.InstallRequest) { r.Image.Digest = digestOf(image) }, "has the digest sha256:", false},
 		{"a small one of another size", image[:1000], func(r *agentv1.InstallRequest) { r.Image.Size = 999 }, "larger than the 999", false},

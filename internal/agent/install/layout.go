@@ -101,19 +101,22 @@ func (l layout) apply(head []byte) (changes, error) {
 			return c, err
 		}
 		c.head = head
+		if t, err = readTable(head, maxSector); err == nil {
+			_, err := l.fits(t, maxSector)
+			return c, err
+		}
 		return c, nil // the image is whatever it is
+	}
+	last, err := l.fits(t, gptSector)
+	if err != nil || last.number == 0 {
+		return c, err
 	}
 	lastUsable := uint64(FirstBootOffset(l.size)/gptSector - 1)
 	end := uint64(l.room()/gptSector - 1)
-	last, err := t.last()
-	if err == nil && last.last > end {
-		err = fmt.Errorf("partition %d of the image ends behind the room that the disk has for it", last.number)
-	}
-	if err != nil {
-		if l.grow || l.seed {
-			return c, err
+	for _, p := range t.partitions() {
+		if p.isArea(lastUsable + 1) { // this install makes its own there
+			clear(t.entry(p.number))
 		}
-		return c, nil // the table is whatever it is
 	}
 	if l.grow && end-last.last > mebibyte/gptSector {
 		if err := t.grow(last, end); err != nil {
@@ -135,6 +138,20 @@ func (l layout) apply(head []byte) (changes, error) {
 	}
 	c.backup = t.move(l.size, lastUsable)
 	return c, nil
+}
+
+// fits returns the partition that ends last, and an error where the disk has no room for it. It
+// returns none where the table makes no sense and may be whatever it is. The image may be of a disk
+// like this one, with the first-boot area of an earlier install.
+func (l layout) fits(t *table, sector int64) (last partition, err error) {
+	last, err = t.last(uint64(FirstBootOffset(l.size) / sector))
+	switch {
+	case err == nil && last.last > uint64(l.room()/sector-1):
+		err = last.behind()
+	case err != nil && !l.grow && !l.seed:
+		return partition{}, nil
+	}
+	return last, err
 }
 
 // partitionID derives a GUID.

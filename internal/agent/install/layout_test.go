@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +76,25 @@ func partitioned(t *testing.T) []byte {
 	return imageOf(t, 8*mebibyte, script, func(path string) {
 		tool(t, "", "mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=3145728", path, "4096")
 	})
+}
+
+// forLargeSectors is the image of partitioned with its table for sectors of 4096 bytes.
+func forLargeSectors(image []byte) []byte {
+	const entriesSize = 128 * 128
+	large := bytes.Clone(image)
+	clear(large[512 : 2*512+entriesSize])
+	header, entries := large[maxSector:][:92], large[2*maxSector:][:entriesSize]
+	copy(header, image[512:])
+	copy(entries, image[2*512:])
+	for n := range 2 {
+		for _, at := range []int{32, 40} { // its first and its last sector
+			sector := entries[128*n+at:]
+			binary.LittleEndian.PutUint64(sector, binary.LittleEndian.Uint64(sector)/8)
+		}
+	}
+	binary.LittleEndian.PutUint32(header[88:], crc32.ChecksumIEEE(entries))
+	binary.LittleEndian.PutUint32(header[16:], headerSum(header))
+	return large
 }
 
 // bigSize is larger than the image that is installed there, and no whole number of MiB.
@@ -320,12 +340,80 @@ func TestSectors(t *testing.T) {
 	}
 }
 
+// TestPartitionsBehindTheRoom: the table of an image says whether its partitions fit the disk, also
+// where the zeros at the image's end are left out.
 func TestPartitionsBehindTheRoom(t *testing.T) {
 	t.Parallel()
-	image := partitioned(t)
-	_, err := layout{request: &agentv1.InstallRequest{}, size: 8*mebibyte + 512, grow: true}.apply(image[:mebibyte])
-	if err == nil || !strings.Contains(err.Error(), "ends behind the room") {
-		t.Errorf("got %v", err)
+	const room, last = 6 * mebibyte, 7 * mebibyte // the end of the root partition
+	head := partitioned(t)[:mebibyte]
+	for name, test := range map[string]struct {
+		head   []byte
+		layout layout
+	}{
+		"as it is":             {head, layout{}},
+		"grown":                {head, layout{grow: true}},
+		"with a seed":          {head, layout{seed: true}},
+		"for sectors of 4 KiB": {forLargeSectors(head), layout{sectors: maxSector}},
+	} {
+		l := test.layout
+		l.request, l.size = &agentv1.InstallRequest{}, room+2*mebibyte
+		if _, err := l.apply(test.head); err == nil || err.Error() != "partition 2 of the image ends behind the room that the disk has for it" {
+			t.Errorf("%s: got %v", name, err)
+		}
+		l.size = last + 2*mebibyte
+		if l.seed {
+			l.size += seedSize
+		}
+		if _, err := l.apply(test.head); err != nil {
+			t.Errorf("%s, on a disk that it fits: %v", name, err)
+		}
+	}
+
+	m, options := bigMachine(t)
+	options.Disks[0].SizeBytes = room + 2*mebibyte
+	if err := os.Truncate(m.disk, options.Disks[0].GetSizeBytes()); err != nil {
+		t.Fatal(err)
+	}
+	image := partitioned(t)[:5*mebibyte]
+	report := Run(t.Context(), requestFor(serveBytes(t, image), image), options)
+	if report.GetOk() || !strings.Contains(report.GetError(), "ends behind the room") || report.GetDisk() != "" {
+		t.Errorf("report: %v", report)
+	}
+	if disk, err := os.ReadFile(m.disk); err != nil || !bytes.Equal(disk, oldData(len(disk))) {
+		t.Errorf("the disk was touched: %v", err)
+	}
+}
+
+// TestImageOfAnInstalledDisk: an image that was read from a disk of the same size, where an install
+// had made its first-boot area, fits without it. The area is not there twice.
+func TestImageOfAnInstalledDisk(t *testing.T) {
+	t.Parallel()
+	const size = 10 * mebibyte
+	l := layout{request: &agentv1.InstallRequest{InstallGeneration: 1}, size: size}
+	first, err := l.apply(partitioned(t)[:mebibyte])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.request = &agentv1.InstallRequest{InstallGeneration: 2}
+	again, err := l.apply(first.head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := readTable(again.head, gptSector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := readTable(first.head, gptSector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partitions, earlier := table.partitions(), before.partitions()
+	if len(partitions) != 3 || partitions[2].kind != typeReserved || partitions[2].id == earlier[2].id || again.backup == nil {
+		t.Errorf("partitions: %v, earlier: %v", partitions, earlier)
+	}
+	l.size -= mebibyte
+	if _, err := l.apply(first.head); err == nil || !strings.Contains(err.Error(), "partition 3 of the image ends behind the room") {
+		t.Errorf("on a smaller disk: %v", err)
 	}
 }
 

@@ -137,6 +137,15 @@ func (s *source) compression(image *agentv1.Image) agentv1.Compression {
 	return s.layer.compression()
 }
 
+// rawLength returns how long the image is, after open and before the next Read; -1: it is
+// compressed, or the server does not say.
+func (s *source) rawLength(image *agentv1.Image) int64 {
+	if s.compression(image) != agentv1.Compression_COMPRESSION_NONE {
+		return -1
+	}
+	return s.length
+}
+
 // fileDigest returns the digest that the file must have, after open: that of the request, or that
 // of the manifest, which must not contradict each other.
 func (s *source) fileDigest(asked *digest) (*digest, error) {
