@@ -1,6 +1,7 @@
 package kexec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -55,6 +56,43 @@ func TestNoRuntimeServices(t *testing.T) {
 		}
 		if warned := strings.Contains(strings.Join(p.Warnings, "\n"), "runtime services"); warned != test.warned && err == nil {
 			t.Errorf("%s: warnings %q", name, p.Warnings)
+		}
+	}
+}
+
+// The kernel in memory tells the next one of EFI only what it was told itself. A machine with EFI
+// firmware goes through that where it was told nothing. One before Linux 6.6 hands on where the
+// tables of ACPI are.
+func TestInstalledSystemFindsACPI(t *testing.T) {
+	t.Parallel()
+	none := make([]byte, 0x1000)
+	told := bytes.Clone(none)
+	told[0x77] = 1
+	for name, test := range map[string]struct {
+		paths      []string
+		parameters []byte
+		loads      bool
+	}{
+		"BIOS":                     {nil, none, true},
+		"EFI":                      {[]string{"ironherd/efi", "sys/firmware/efi/runtime-map"}, none, true},
+		"EFI that nobody tells of": {[]string{"ironherd/efi"}, none, false},
+		"of an older kernel":       {[]string{"ironherd/efi"}, told, true},
+		"cut":                      {[]string{"ironherd/efi"}, told[:0x77], false},
+		"without boot parameters":  {[]string{"ironherd/efi"}, nil, false},
+	} {
+		root := t.TempDir()
+		for _, path := range append(test.paths, "sys/kernel/boot_params") {
+			if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if test.parameters != nil {
+			if err := os.WriteFile(filepath.Join(root, "sys/kernel/boot_params/data"), test.parameters, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := handsACPI(root); (err == nil) != test.loads {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -26,6 +26,9 @@ const maxConfig = mebibyte
 // it: the first entry of the GRUB configuration on one of the disk's partitions. The partitions are
 // mounted read-only meanwhile. It needs to be root of a system that may mount what it likes.
 func LoadInstalled(disk string) error {
+	if err := handsACPI("/"); err != nil {
+		return err
+	}
 	name := filepath.Base(disk)
 	partitions, err := filepath.Glob(filepath.Join("/sys/class/block", name, "*", "partition"))
 	if err != nil || len(partitions) == 0 {
@@ -54,12 +57,27 @@ func LoadInstalled(disk string) error {
 	return fmt.Errorf("no partition of %s has a configuration of GRUB on ext4 or xfs", disk)
 }
 
+// handsACPI fails where the next kernel would not find the tables of ACPI. One in memory that was
+// handed nothing of EFI hands nothing on but, before Linux 6.6, its boot parameters. EFI firmware
+// has no other place for them.
+func handsACPI(root string) error {
+	_, byEFI := os.Stat(filepath.Join(root, "ironherd/efi")) // install.EFIMark
+	_, known := os.Stat(filepath.Join(root, "sys/firmware/efi"))
+	if byEFI == nil && known != nil && !toldACPI(root) {
+		return errors.New("the kernel in memory makes no use of EFI, so the installed system would not find the tables of ACPI")
+	}
+	return nil
+}
+
 // mount mounts a partition if it is one of the file systems.
 func mount(device, dir string) bool {
 	const flags = unix.MS_RDONLY | unix.MS_NODEV | unix.MS_NOSUID | unix.MS_NOEXEC
-	return slices.ContainsFunc(installedFS, func(fs struct{ name, options string }) bool {
-		return unix.Mount(device, dir, fs.name, flags, fs.options) == nil
-	})
+	for _, fs := range installedFS {
+		if unix.Mount(device, dir, fs.name, flags, fs.options) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // loadFrom loads what the configuration below dir names, if there is one.

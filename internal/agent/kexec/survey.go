@@ -84,8 +84,7 @@ func (p *Plan) acpi(goarch string) error {
 		return nil
 	}
 	p.warn("the kernel makes no use of EFI's runtime services: in memory no boot entry can be made, and no last words be left")
-	const place = 0x70 // acpi_rsdp_addr of struct boot_params
-	if told, _ := os.ReadFile(p.path("sys/kernel/boot_params/data")); len(told) >= place+8 && binary.LittleEndian.Uint64(told[place:]) != 0 {
+	if toldACPI(p.root) {
 		return nil
 	}
 	tables := "\n" + p.text("sys/firmware/efi/systab") + "\n"
@@ -96,6 +95,14 @@ func (p *Plan) acpi(goarch string) error {
 	}
 	p.CommandLine += " acpi_rsdp=" + address
 	return nil
+}
+
+// toldACPI says whether the boot parameters of the kernel, which it hands on, have the place of the
+// tables of ACPI.
+func toldACPI(root string) bool {
+	const place = 0x70 // acpi_rsdp_addr of struct boot_params
+	told, _ := os.ReadFile(filepath.Join(root, "sys/kernel/boot_params/data"))
+	return len(told) >= place+8 && binary.LittleEndian.Uint64(told[place:]) != 0
 }
 
 // lockdown says how the kernel is locked down; "": it is not.
