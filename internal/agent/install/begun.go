@@ -17,7 +17,8 @@ const sectorSum = 8
 // begin records on the disk that an install has begun, and waits until that is on stable storage.
 // The record stays until the install has ended well. By it a later attempt knows the disk that this
 // one has begun to write, and tells what a power cut has left of an install from what somebody has
-// put there since.
+// put there since. A record of another machine goes, and so does one that is newer, as after a
+// restore of the control plane: it says nothing of what the disk holds from now on.
 func (d *disk) begin(request *agentv1.InstallRequest, c changes) error {
 	ends, err := endsOf(d.file, d.size)
 	if err != nil {
@@ -25,19 +26,26 @@ func (d *disk) begin(request *agentv1.InstallRequest, c changes) error {
 	}
 	sums := sumSectors(ends.sums(), c.head, 0)
 	sums = sumSectors(sums, c.backup, d.size-int64(len(c.backup)))
-	_, slot, err := findBegun(d.file, FirstBootOffset(d.size))
+	records, err := readBegun(d.file, FirstBootOffset(d.size))
 	if err != nil {
 		return fmt.Errorf("read the disk: %w", err)
 	}
-	token := request.GetBootToken()
-	area, err := encodeArea(begunMagic, &agentv1.BegunInstall{
-		MachineId: token.GetMachineId(), InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(), Sectors: sums,
-	})
+	ours := &agentv1.BegunInstall{
+		MachineId: request.GetBootToken().GetMachineId(), InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(), Sectors: sums,
+	}
+	_, slot := records.newest(ours.GetMachineId())
+	area, err := encodeArea(begunMagic, ours)
 	if err == nil {
-		err = d.write(area, FirstBootOffset(d.size)+slot)
+		err = d.write(area, FirstBootOffset(d.size)+begunSlots[slot])
 	}
 	if err == nil {
 		err = d.sync()
+	}
+	if other := records[1-slot]; err == nil && other != nil && (other.GetMachineId() != ours.GetMachineId() || newer(other, ours)) {
+		err = d.makeZero(FirstBootOffset(d.size)+begunSlots[1-slot], begunSlots[1]-begunSlots[0])
+		if err == nil {
+			err = d.sync()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("record on the disk that an install has begun: %w", err)
@@ -57,27 +65,40 @@ func (d *disk) end() error {
 	return nil
 }
 
-// findBegun returns the newest record on a disk whose first-boot area begins at the offset, nil
-// where there is none, and the slot for the next one. There are two slots, so that a record which a
-// power cut keeps from being written whole does not cost the one before it.
-func findBegun(disk io.ReaderAt, offset int64) (newest *agentv1.BegunInstall, next int64, err error) {
-	next = begunSlots[0]
+// begunRecords are what the slots of a disk hold, nil where that is no record. There are two, so
+// that a record which a power cut keeps from being written whole does not cost the one before it.
+type begunRecords [len(begunSlots)]*agentv1.BegunInstall
+
+// readBegun reads the slots of a disk whose first-boot area begins at the offset.
+func readBegun(disk io.ReaderAt, offset int64) (records begunRecords, err error) {
 	area := make([]byte, MaxFirstBootArea)
 	for i, slot := range begunSlots {
 		n, err := disk.ReadAt(area, offset+slot)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, 0, err
+			return records, err
 		}
 		begun := new(agentv1.BegunInstall)
-		if decodeArea(area[:n], begunMagic, begun) != nil || !counted(begun.GetInstallGeneration(), begun.GetAttempt()) {
-			continue
-		}
-		if newest == nil || begun.GetInstallGeneration() > newest.GetInstallGeneration() ||
-			begun.GetInstallGeneration() == newest.GetInstallGeneration() && begun.GetAttempt() > newest.GetAttempt() {
-			newest, next = begun, begunSlots[1-i]
+		if decodeArea(area[:n], begunMagic, begun) == nil && counted(begun.GetInstallGeneration(), begun.GetAttempt()) {
+			records[i] = begun
 		}
 	}
-	return newest, next, nil
+	return records, nil
+}
+
+// newest returns the newest record of the machine, nil where there is none, and the slot for the
+// next one. A disk that was another machine's may have records of that.
+func (r begunRecords) newest(machineID string) (newest *agentv1.BegunInstall, next int) {
+	for i, begun := range r {
+		if begun != nil && begun.GetMachineId() == machineID && (newest == nil || newer(begun, newest)) {
+			newest, next = begun, 1-i
+		}
+	}
+	return newest, next
+}
+
+// newer says whether a record is of a later attempt, or of a higher install generation.
+func newer(a, b *agentv1.BegunInstall) bool {
+	return a.GetInstallGeneration() > b.GetInstallGeneration() || a.GetInstallGeneration() == b.GetInstallGeneration() && a.GetAttempt() > b.GetAttempt()
 }
 
 // leftBy says whether what a disk has at its beginning and its end is what an install found there,

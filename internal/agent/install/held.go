@@ -108,8 +108,8 @@ type mark struct {
 	// was finished there.
 	held     *agentv1.FirstBoot
 	finished bool
-	// begun is the record of an install that has begun, nil where there is none.
-	begun *agentv1.BegunInstall
+	// begun are the records of installs that have begun.
+	begun begunRecords
 	// err says why the disk could not be read.
 	err error
 }
@@ -183,7 +183,7 @@ func readMark(root string, d *agentv1.BlockDevice) (m mark) {
 	defer func() { _ = file.Close() }()
 	offset := FirstBootOffset(d.GetSizeBytes())
 	if m.held, m.finished, m.err = findHeld(file, offset); m.err == nil {
-		m.begun, _, m.err = findBegun(file, offset)
+		m.begun, m.err = readBegun(file, offset)
 	}
 	return m
 }
@@ -199,8 +199,8 @@ func (m mark) generation(machineID string) (newest int64) {
 	if token := m.held.GetToken(); machineID != "" && token.GetMachineId() == machineID {
 		newest = token.GetInstallGeneration()
 	}
-	if machineID != "" && m.begun.GetMachineId() == machineID {
-		newest = max(newest, m.begun.GetInstallGeneration())
+	if begun, _ := m.begun.newest(machineID); machineID != "" {
+		newest = max(newest, begun.GetInstallGeneration())
 	}
 	return newest
 }

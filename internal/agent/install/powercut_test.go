@@ -224,7 +224,7 @@ func readMarkOf(t *testing.T, disk []byte) (m mark) {
 	if m.held, m.finished, err = findHeld(bytes.NewReader(disk), offset); err != nil {
 		t.Fatal(err)
 	}
-	if m.begun, _, err = findBegun(bytes.NewReader(disk), offset); err != nil {
+	if m.begun, err = readBegun(bytes.NewReader(disk), offset); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -204,11 +204,11 @@ func foreign(disk io.ReaderAt, size int64, machineID string, newest int64) (foun
 	if found = ends.kinds(); len(found) == 0 || machineID == "" {
 		return found, "", nil
 	}
-	begun, _, err := findBegun(disk, FirstBootOffset(size))
+	records, err := readBegun(disk, FirstBootOffset(size))
 	if err != nil {
 		return nil, "", err
 	}
-	if begun.GetMachineId() == machineID && begun.GetInstallGeneration() >= newest && leftBy(begun, ends) {
+	if begun, _ := records.newest(machineID); begun != nil && begun.GetInstallGeneration() >= newest && leftBy(begun, ends) {
 		return nil, "", nil
 	}
 	held, _, err := findHeld(disk, FirstBootOffset(size))
