@@ -7,6 +7,7 @@
 package clock
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,10 @@ import (
 // tolerance is how far the clocks of a host and of the control plane may be apart before an
 // operator is told.
 const tolerance = time.Hour
+
+// farAhead is how far the clock of a host may be ahead before certificates that the control plane
+// still uses may have expired by it: what common public ones have left when they are renewed.
+const farAhead = 30 * 24 * time.Hour
 
 // NotBefore returns a clock: that of the host, but where this is behind, the given time and what
 // has passed since the call. Nil: the clock of the host.
@@ -43,4 +48,14 @@ func Warning(told *timestamppb.Timestamp) string {
 	const form = "2006-01-02 15:04"
 	return fmt.Sprintf("the clock of this host says %s UTC, that of the control plane %s: set it, and have it kept right (NTP)",
 		now.UTC().Format(form), told.AsTime().Format(form))
+}
+
+// FarAhead is an error where the clock of the host is so far ahead of the time that the control
+// plane has told just now that an agent might never connect. Nil: it has told none. Which of the
+// clocks is wrong cannot be seen.
+func FarAhead(told *timestamppb.Timestamp) error {
+	if told == nil || time.Since(told.AsTime()) <= farAhead {
+		return nil
+	}
+	return errors.New("one of the clocks is wrong, and certificates may look expired in memory: " + Warning(told))
 }

@@ -148,6 +148,9 @@ func (r *run) intoMemory(ctx context.Context, state *agentv1.AgentState) (warnin
 	if err != nil {
 		return nil, err
 	}
+	if err := clock.FarAhead(r.init.GetSentAt()); err != nil {
+		return nil, fmt.Errorf("this host cannot be taken over by kexec, and nothing has changed: %w", err)
+	}
 	if warnings, err = kexec.Load(ctx, prepared); err != nil {
 		return nil, fmt.Errorf("this host cannot be taken over by kexec: %w", err)
 	}

@@ -78,6 +78,46 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
+// TestClockFarAheadOfKexec: in memory the clock is no better, so a host that may find certificates
+// expired there is left as it is. A control plane that is superseded hears of that first.
+func TestClockFarAheadOfKexec(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for _, test := range []struct {
+		off     time.Duration
+		mode    agentv1.TakeoverMode
+		refused bool
+	}{
+		{-31 * day, agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, true},
+		{-29 * day, agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, false},
+		{31 * day, agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, false},
+		{-31 * day, agentv1.TakeoverMode_TAKEOVER_MODE_IN_PLACE, false},
+	} {
+		root, k, init := newRoot(t), &stubKexec{}, message(machineA, 1)
+		init.SentAt, init.Mode = timestamppb.New(time.Now().Add(test.off)), test.mode
+		data, err := proto.Marshal(init)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response := Run(t.Context(), bytes.NewReader(data), Options{Root: root, Version: "v", Kexec: k, Start: func(context.Context) error { return nil }})
+		said := strings.Contains(response.GetFailure().GetMessage(), "kexec, and nothing has changed: one of the clocks is wrong, and certificates may look expired in memory: the clock of this host says ")
+		if said != test.refused || (response.GetFailure() != nil) != test.refused {
+			t.Errorf("%s, the control plane is %s ahead: %v", test.mode, test.off, response)
+		}
+		if _, err := NewStore(root).Load(); errors.Is(err, ErrNoState) != test.refused || test.refused && (k.state != nil || k.left) {
+			t.Errorf("%s, the control plane is %s ahead: prepared %v, left %v, state: %v", test.mode, test.off, k.state != nil, k.left, err)
+		}
+		init.Mode, init.SentAt = agentv1.TakeoverMode_TAKEOVER_MODE_KEXEC, timestamppb.New(time.Now().Add(-31*day))
+		if data, err = proto.Marshal(init); err != nil {
+			t.Fatal(err)
+		}
+		again := Run(t.Context(), bytes.NewReader(data), Options{Root: root, Version: "v", Kexec: k}).GetFailure()
+		if again.GetSuperseded() == test.refused || again.GetSeenGeneration() == 0 != test.refused {
+			t.Errorf("%s, the control plane is %s ahead, and tries the same takeover again: %v", test.mode, test.off, again)
+		}
+	}
+}
+
 // TestGenerations is rule 7 on the host: a takeover that is not above the last one is refused.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
