@@ -74,14 +74,13 @@ func (k *hostKexec) jumpForInstall(ctx context.Context, store *takeover.Store, s
 		unloadOwn(store, state.GetInit(), kexec.Unload)
 		return context.Cause(ctx)
 	}
-	return leap(store, state.GetInit())
+	return leap(ctx, store, state.GetInit())
 }
 
-// leap records the jump and jumps. After an error its kernel is not loaded any more.
-func leap(store *takeover.Store, init *agentv1.TakeoverInit) error {
-	err := recordedJump(store, init, "/", kexec.Jump, rebootKernel)
-	unloadOwn(store, init, kexec.Unload)
-	return err
+// leap records the jump and jumps, unless ctx ends before. After an error its kernel is not loaded
+// any more.
+func leap(ctx context.Context, store *takeover.Store, init *agentv1.TakeoverInit) error {
+	return recordedJump(ctx, store, init, "/", kexec.Jump, kexec.Unload, rebootKernel)
 }
 
 // unloadOwn unloads the kernel of a jump that does not take place. The machine has room for one,
@@ -95,16 +94,22 @@ func unloadOwn(store *takeover.Store, init *agentv1.TakeoverInit, unload func() 
 }
 
 // recordedJump jumps from the host below root. A jump that left the old system as it was is no
-// record: the next restart, whenever it comes, is no return from memory.
-func recordedJump(store *takeover.Store, init *agentv1.TakeoverInit, root string, jump func() error, restart func(root string) error) error {
+// record: the next restart, whenever it comes, is no return from memory. Its kernel goes before its
+// record, because writing that may wait for a disk, and meanwhile the process may be killed.
+func recordedJump(
+	ctx context.Context, store *takeover.Store, init *agentv1.TakeoverInit, root string,
+	jump func(context.Context) error, unload func() error, restart func(root string) error,
+) error {
 	bootID, err := takeover.BootID(root)
 	if err == nil {
 		err = store.RecordJump(init, bootID)
 	}
 	if err != nil {
+		unloadOwn(store, init, unload)
 		return fmt.Errorf("record the jump: %w", err)
 	}
-	err = restartReadOnly(jump(), restart)
+	err = restartReadOnly(jump(ctx), restart)
+	unloadOwn(store, init, unload)
 	if errors.Is(err, kexec.ErrReadOnly) {
 		return err
 	}
@@ -164,7 +169,7 @@ type jumper struct {
 	// ready and answer are the file descriptors on which it says that it waits, and hears that the
 	// response of the takeover was written.
 	ready, answer int
-	leap          func(*takeover.Store, *agentv1.TakeoverInit) error
+	leap          func(context.Context, *takeover.Store, *agentv1.TakeoverInit) error
 	unload        func() error
 }
 
@@ -196,7 +201,7 @@ func (j jumper) run(ctx context.Context) error {
 	case !written:
 		err = errUnanswered
 	default:
-		return j.leap(store, state.GetInit())
+		return j.leap(ctx, store, state.GetInit())
 	}
 	unloadOwn(store, state.GetInit(), j.unload)
 	return err

@@ -49,11 +49,15 @@ func TestJumpAwaitsTheAnswer(t *testing.T) {
 			ready, theirReady := pipe(t)
 			theirAnswer, answer := pipe(t)
 			leaps, unloads := 0, 0
+			given := t.Context()
 			ended := make(chan error, 1)
 			go func() {
 				ended <- jumper{
 					root: h.root, ready: theirReady, answer: theirAnswer,
-					leap:   func(*takeover.Store, *agentv1.TakeoverInit) error { leaps++; return nil },
+					leap: func(ctx context.Context, _ *takeover.Store, _ *agentv1.TakeoverInit) error {
+						leaps, given = leaps+1, ctx
+						return nil
+					},
 					unload: func() error { unloads++; return nil },
 				}.run(t.Context())
 			}()
@@ -68,6 +72,9 @@ func TestJumpAwaitsTheAnswer(t *testing.T) {
 			err := <-ended
 			if !errors.Is(err, test.want) || leaps == 1 != test.leaps || unloads == 1 == test.leaps {
 				t.Errorf("%v; it has jumped %d times, and unloaded %d times", err, leaps, unloads)
+			}
+			if test.leaps && given.Err() == nil {
+				t.Error("what ends the process does not end its jump")
 			}
 		})
 	}

@@ -279,7 +279,8 @@ func TestFailedJump(t *testing.T) {
 }
 
 // A jump that failed is not told as a return from memory after the next restart of the machine. One
-// that made the disks read-only is left as it is recorded: nothing can be written.
+// that made the disks read-only is left as it is recorded: nothing can be written. The kernel of
+// one that failed is unloaded before the record is written.
 func TestFailedJumpIsForgotten(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
@@ -293,15 +294,35 @@ func TestFailedJumpIsForgotten(t *testing.T) {
 		h := newHost(t)
 		init := initMessage(1, newAuthority(t))
 		h.prepare(t, init)
-		err := recordedJump(takeover.NewStore(h.root), init, h.root, func() error {
+		restarts, unloads := 0, 0
+		unload := func() error {
+			unloads++
+			if recorded := h.state(t).GetJump() != nil; !recorded || restarts == 1 != test.kept {
+				t.Errorf("%s: unloaded when the jump was recorded: %t, after %d restarts", name, recorded, restarts)
+			}
+			return nil
+		}
+		err := recordedJump(t.Context(), takeover.NewStore(h.root), init, h.root, func(context.Context) error {
 			if h.state(t).GetJump().GetBootId() != "boot-1" {
 				t.Errorf("%s: the jump was not recorded before", name)
 			}
 			return test.jump
-		}, func(string) error { return nil })
-		if kept := h.state(t).GetJump() != nil; kept != test.kept || !errors.Is(err, refused) {
-			t.Errorf("%s: kept %t, %v", name, kept, err)
+		}, unload, func(string) error { restarts++; return nil })
+		if kept := h.state(t).GetJump() != nil; kept != test.kept || unloads != 1 || !errors.Is(err, refused) {
+			t.Errorf("%s: kept %t, unloaded %d times, %v", name, kept, unloads, err)
 		}
+	}
+
+	// One that cannot be recorded does not take place.
+	h, unloads := newHost(t), 0
+	init := initMessage(1, newAuthority(t))
+	h.prepare(t, init)
+	err := recordedJump(t.Context(), takeover.NewStore(h.root), init, t.TempDir(), func(context.Context) error {
+		t.Error("it jumps unrecorded")
+		return nil
+	}, func() error { unloads++; return nil }, func(string) error { return nil })
+	if err == nil || unloads != 1 {
+		t.Errorf("unloaded %d times, %v", unloads, err)
 	}
 }
 

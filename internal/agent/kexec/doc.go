@@ -9,7 +9,8 @@
 // operator should know of it. Load builds the file system in memory and gives it to the kernel
 // (kexec_file_load), which verifies the signature of the kernel image where it is told to. A loaded
 // kernel changes nothing, and Unload takes it back. Jump does not return: it brings the disks to
-// rest, mounts them read-only and starts the loaded kernel.
+// rest, mounts them read-only and starts the loaded kernel. It can be called off until they are
+// read-only.
 //
 // # What is carried
 //

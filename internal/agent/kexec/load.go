@@ -1,6 +1,7 @@
 package kexec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -127,13 +128,13 @@ var ErrReadOnly = errors.New("the file systems are read-only now")
 // system read-only, as the kernel does in an emergency, so that the old system finds its disks in
 // order when it is booted again. It does not wait for ever for a disk that hangs. An error means
 // that the machine still runs, with read-only disks where the error is ErrReadOnly. Where no
-// kernel is loaded, the disks are left alone.
-func Jump() error {
-	return jump("/", unix.Sync, func() error { return unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC) })
+// kernel is loaded, or ctx ends before the disks are read-only, they are left alone.
+func Jump(ctx context.Context) error {
+	return jump(ctx, "/", unix.Sync, func() error { return unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC) })
 }
 
 // jump is Jump of the host below root.
-func jump(root string, sync func(), reboot func() error) error {
+func jump(ctx context.Context, root string, sync func(), reboot func() error) error {
 	loaded, err := os.ReadFile(filepath.Join(root, "sys/kernel/kexec_loaded"))
 	switch {
 	case err != nil:
@@ -141,7 +142,10 @@ func jump(root string, sync func(), reboot func() error) error {
 	case strings.TrimSpace(string(loaded)) != "1": // somebody may have unloaded it
 		return errors.New("start the loaded kernel: none is loaded any more")
 	}
-	bounded(sync)
+	bounded(ctx.Done(), sync)
+	if ctx.Err() != nil { // from here on there is no way back
+		return fmt.Errorf("start the loaded kernel: %w", context.Cause(ctx))
+	}
 	readOnly := os.WriteFile(filepath.Join(root, "proc/sysrq-trigger"), []byte("u"), 0) == nil
 	if readOnly {
 		deadline := time.Now().Add(quietWait)
@@ -151,7 +155,7 @@ func jump(root string, sync func(), reboot func() error) error {
 			<-ticker.C
 		}
 	}
-	bounded(sync)
+	bounded(nil, sync)
 	if err = reboot(); err == nil {
 		err = errors.New("the kernel went on")
 	}
@@ -179,9 +183,10 @@ func writable(root string) bool {
 // Sync has the kernel write what is to be written. A file system that nobody answers for (NFS
 // without its server, a disk that hangs) would keep it for ever, so it returns after syncWait at
 // the latest.
-func Sync() { bounded(unix.Sync) }
+func Sync() { bounded(nil, unix.Sync) }
 
-func bounded(sync func()) {
+// bounded waits for sync, at most syncWait or until ended is closed.
+func bounded(ended <-chan struct{}, sync func()) {
 	done := make(chan struct{})
 	go func() {
 		sync()
@@ -191,6 +196,7 @@ func bounded(sync func()) {
 	defer timer.Stop()
 	select {
 	case <-done:
+	case <-ended:
 	case <-timer.C:
 	}
 }

@@ -1,6 +1,7 @@
 package kexec
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -47,13 +48,51 @@ func TestJumpNeedsALoadedKernel(t *testing.T) {
 		root, trigger := jumper(t, test.loaded, "")
 		var err error
 		reboots := 0
-		synctest.Test(t, func(*testing.T) {
-			err = jump(root, func() {}, func() error { reboots++; return unix.EINVAL })
+		synctest.Test(t, func(t *testing.T) {
+			err = jump(t.Context(), root, func() {}, func() error { reboots++; return unix.EINVAL })
 		})
 		asked, readErr := os.ReadFile(trigger)
 		if readErr != nil || string(asked) != test.trigger || reboots != test.reboots || err == nil || errors.Is(err, ErrReadOnly) != test.readOnly {
 			t.Errorf("%s: asked for %q, rebooted %d times: %v, %v", name, asked, reboots, err, readErr)
 		}
+	}
+}
+
+// A jump that is called off while it waits for a disk leaves the file systems as they are. When
+// they are read-only it goes on.
+func TestJumpIsCalledOff(t *testing.T) {
+	t.Parallel()
+	const busy = "25 22 8:17 / /data ro,relatime shared:9 - xfs /dev/sdb1 rw,attr2\n"
+	for name, test := range map[string]struct {
+		hangs   bool // what is to be written
+		asked   string
+		reboots int
+		took    time.Duration
+	}{
+		"before":     {true, "", 0, time.Second},
+		"afterwards": {false, "u", 1, quietWait},
+	} {
+		root, trigger := jumper(t, "1\n", busy)
+		synctest.Test(t, func(t *testing.T) {
+			hung := make(chan struct{})
+			defer close(hung)
+			off := errors.New("called off")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer time.AfterFunc(time.Second, func() { cancel(off) }).Stop()
+			began, reboots := time.Now(), 0
+			err := jump(ctx, root, func() {
+				if test.hangs {
+					<-hung
+				}
+			}, func() error { reboots++; return unix.EINVAL })
+			asked, readErr := os.ReadFile(trigger)
+			if readErr != nil || string(asked) != test.asked || reboots != test.reboots || errors.Is(err, off) != (test.reboots == 0) {
+				t.Errorf("%s: asked for %q, rebooted %d times: %v, %v", name, asked, reboots, err, readErr)
+			}
+			if took := time.Since(began); took < test.took || took > test.took+100*time.Millisecond {
+				t.Errorf("%s: it took %s, not %s", name, took, test.took)
+			}
+		})
 	}
 }
 
@@ -90,7 +129,7 @@ func TestJumpWaitsForAllDisks(t *testing.T) {
 			})
 			defer quieten.Stop()
 			began, took := time.Now(), time.Duration(-1)
-			_ = jump(root, func() {
+			_ = jump(t.Context(), root, func() {
 				if test.hangs {
 					<-hung
 				}
