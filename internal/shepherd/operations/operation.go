@@ -149,11 +149,13 @@ func (o operation) unsent(ctx context.Context, err error) shepherd.Outcome {
 func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begin bmdb.Change) (call, shepherd.Outcome) {
 	number := o.request.Number
 	if already := o.already(fact); already != "" {
-		changes := []bmdb.Change{begin, seen}
-		if o.request.Operation != fleet.OperationPowerOn { // which would count as a restart
-			changes = append(changes, bmdb.AcceptOperation(number))
+		switch {
+		case o.request.Operation != fleet.OperationPowerOn:
+			return nil, o.done(already, begin, seen, bmdb.AcceptOperation(number))
+		case o.earlierMayCome():
+			return nil, o.done(already, begin, seen)
 		}
-		return nil, o.done(already, changes...)
+		return nil, o.done(already, seen) // an attempt would count as a restart
 	}
 	if o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting {
 		// The reply to a call was lost, or somebody else gives it back: a second call could only be
@@ -172,6 +174,13 @@ func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begi
 	return nil, o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
 }
 
+// earlierMayCome reports whether what was asked for before this operation may restart or switch the
+// machine yet. Only the newest attempt is recorded, which then stands for that one, too.
+func (o operation) earlierMayCome() bool {
+	a := o.work.Record.OperationAttempt
+	return a != nil && a.Number != o.request.Number && o.now.Before(a.At.Add(o.env.Policy.OperationTimeout))
+}
+
 // judge returns what the answer to a call means: what was done, where it says so, or its error.
 func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Outcome {
 	number := o.request.Number
@@ -188,8 +197,11 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
 		if !o.listed() && !o.passes(fact) { // what a host says may pass
 			var changes []bmdb.Change
-			if o.request.Operation == fleet.OperationPowerOff { // it is not what the machine goes off by
+			switch q := o.request.Operation; {
+			case q == fleet.OperationPowerOff: // it is not what the machine goes off by
 				changes = append(changes, bmdb.UndoAttempt(number, o.attempt))
+			case q.Restarts() && o.attempt == nil && !o.earlierMayCome(): // it will not come
+				changes = append(changes, bmdb.UndoAttempt(number, nil))
 			}
 			return o.fail(o.besides(shepherd.Cause(err)), changes...)
 		}
