@@ -163,8 +163,9 @@ func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begi
 		o.observe(ResultAccepted)
 		return nil, shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
 	}
-	if b, failed := o.work.Record.Backoffs[fleet.ProcessOperation]; failed && o.inDoubt() && !o.now.Before(o.limit()) {
-		// The provider has the machine still, and does not delete it: no call was heard.
+	if b := o.work.Record.Backoffs[fleet.ProcessOperation]; !b.Since.IsZero() && o.inDoubt() && !o.now.Before(o.limit()) {
+		// The provider has the machine still, and does not delete it: no call was heard. A question that
+		// only waited for its turn ends nothing.
 		return nil, o.giveUp(b.Cause, seen)
 	}
 	if call := o.callFor(entry, fact); call != nil {

@@ -157,3 +157,45 @@ func TestALateFirstFailureEndsNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAQuestionThatWaitedEndsNoRelease: a control plane stops in the middle of a release, and when
+// it is back for longer than a release is tried, its first question has no turn in time.
+func TestAQuestionThatWaitedEndsNoRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 1, operations.Options{}, nil, nil)
+		id := herd.Machines()[0]
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationRelease, "end of lease")
+		check(t, err)
+		task := claim(t, herd, handler)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at != shepherdtest.Pulling {
+				return nil
+			}
+			stop()
+			return fleet.ContextError(ctx)
+		}
+		task.Act(ctx)
+		check(t, task.Commit(ctx))
+		r := herd.Record(id)
+		if _, failed := r.Backoffs[fleet.ProcessOperation]; failed || r.OperationAttempt == nil {
+			t.Fatalf("attempt %+v, backoffs %v", r.OperationAttempt, r.Backoffs)
+		}
+		time.Sleep(2 * time.Hour)
+		asked := false
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Asking && !asked {
+				asked = true
+				return provider.Queued(fleet.Errorf(fleet.KindTimeout, "no turn in time"))
+			}
+			return nil
+		}
+		defer herd.Start(handler)()
+		time.Sleep(10 * time.Minute)
+		if got := ended(t, herd, id); !asked || !strings.HasPrefix(got, "operation done: ") {
+			t.Errorf("asked %t, %s", asked, got)
+		}
+	})
+}
