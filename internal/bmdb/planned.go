@@ -20,7 +20,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	}
 	r := m.record
 	v := verbOf(p.Verb)
-	x := target{t: t, plan: p, m: m, r: r, state: judged.State, goesOn: unstopped(r, lifecycle.MayStillCome(r, *t.env, t.Now()))}
+	x := target{t: t, plan: p, m: m, r: r, state: judged.State, goesOn: unstopped(r, t.mayCome(r, p.Verb))}
 	planned = PlannedMachine{
 		Machine: r.ID, Provider: r.Provider, State: judged.State, InUse: inUse(r), Does: v.does(x), Marked: marked(r),
 		Unstopped: p.Verb == fleet.VerbBeginMaintenance && openAttempt(r) != nil, Overrules: overrules(p, r),
@@ -117,6 +117,25 @@ func callsOff(verb fleet.Verb, r fleet.Record) string {
 	return ""
 }
 
+// mayCome says what the provider may do yet although the verb keeps work away from the machine, and
+// what a power cycle by recovery leaves that is cut between off and on; "": nothing.
+func (t *transaction) mayCome(r fleet.Record, v fleet.Verb) string {
+	what := lifecycle.MayStillCome(r, *t.env, t.Now())
+	if what == "" {
+		return ""
+	}
+	what += " may still come"
+	r.Quarantine = nil // which ends recovery, and not what it has begun
+	if !lifecycle.UnderRecovery(r, *t.env, t.Now()) || r.Repair.Rung != fleet.RungPowerCycle {
+		return what
+	}
+	until := fmt.Sprintf("until `ironherd machine power on %s --reason WHY`", r.ID)
+	if v == fleet.VerbBeginMaintenance {
+		until = "while the maintenance lasts"
+	}
+	return fmt.Sprintf("%s; %s may have switched it off already: then it stays off %s", what, r.Provider, until)
+}
+
 // unstopped says what goes on although work is kept away from the machine: what the provider was
 // asked for, and an install that the agent works at; "": nothing does.
 func unstopped(r fleet.Record, mayCome string) string {
@@ -126,7 +145,7 @@ func unstopped(r fleet.Record, mayCome string) string {
 		all = append(all, fmt.Sprintf("the %s that %s asked for, which %s has accepted, goes on", open.Operation, open.Actor, r.Provider))
 	}
 	if mayCome != "" {
-		all = append(all, mayCome+" may still come")
+		all = append(all, mayCome)
 	}
 	if a := openAttempt(r); a != nil {
 		all = append(all, fmt.Sprintf("attempt %d of install generation %d, which was handed out to its agent, goes on, and restarts the machine when it is done; "+

@@ -181,6 +181,25 @@ var othersTests = []test{
 			w.Errorf("quarantine: %q", does)
 		}
 	}},
+	{"a maintenance and a quarantine tell that a power cycle by recovery may leave the machine off", func(w *world) {
+		a := w.broken("c1")
+		w.pulls(fleet.LeverPower)
+		work := w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungPowerCycle)))
+		const off = ", but the power-cycle by recovery may still come; p1 may have switched it off already: then it stays off "
+		for verb, told := range map[fleet.Verb]string{
+			fleet.VerbQuarantine:       off + "until `ironherd machine power on " + string(a.Machine) + " --reason WHY`",
+			fleet.VerbBeginMaintenance: off + "while the maintenance lasts",
+		} {
+			if does := w.planned(verb, a.Machine).Machines[0].Does; !strings.HasSuffix(does, told) {
+				w.Errorf("%s does %q, want %q", verb, does, told)
+			}
+		}
+		w.must(work.Finish(w.ctx))
+		w.shift.Advance(time.Minute)
+		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
+		w.pending(a.Machine, "") // it has come
+	}},
 }
 
 // sayTold makes and confirms a plan of the actor, and checks that what it does and what was done
