@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,12 +133,32 @@ func (a *app) markStarted(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			a.started = true
+			if err := checkGiven(cmd.Flags()); err != nil {
+				return err
+			}
 			return run(cmd, args)
 		}
 	}
 	for _, sub := range cmd.Commands() {
 		a.markStarted(sub)
 	}
+}
+
+// neverEmpty are the flags that say which control plane is asked, what it runs with, or what a
+// machine or an image is given. Without one of them, something else counts in its place.
+var neverEmpty = []string{
+	"server", "config", "token-file", "ca-file", "roles", "dir", "first-boot", "seen-up-ca", "sources", "apt-config",
+}
+
+// checkGiven refuses such a flag with nothing in it: a script whose variable is not set does not
+// mean what counts without the flag. Where the flag is required, its command refuses it.
+func checkGiven(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.String() == "" && slices.Contains(neverEmpty, f.Name) && !strings.HasSuffix(f.Usage, "(required)") {
+			err = fleet.Errorf(fleet.KindInvalid, "--%s must not be empty: leave it out if that is what is meant", f.Name)
+		}
+	})
+	return err
 }
 
 // group returns the command of a noun: it only holds the commands of its verbs.

@@ -86,3 +86,41 @@ func TestSelectorsThatMakeNoSense(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyFlagsAreRefused: a script whose variable is not set does not mean the control plane, the
+// configuration or the file that counts without the flag.
+func TestEmptyFlagsAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newFakeServer(t)
+	environ := []string{"IRONHERD_SERVER=" + h.url, "HOME=" + t.TempDir()}
+	for command, flag := range map[string]string{
+		"machine reboot herd-0001 --reason r --server=":          "--server",
+		"machine reboot herd-0001 --reason r --config=":          "--config",
+		"machine reboot herd-0001 --reason r --token-file=":      "--token-file",
+		"machine reboot herd-0001 --reason r --ca-file=":         "--ca-file",
+		"machine install herd-0001 --image debian --first-boot=": "--first-boot",
+		"machine install herd-0001 --image debian --seen-up-ca=": "--seen-up-ca",
+		"serve --config /nowhere.yaml --dir=":                    "--dir",
+		"serve --config /nowhere.yaml --roles=":                  "--roles",
+		"db accept-restore --config=":                            "--config",
+		"demo --print-config --dir=":                             "--dir",
+		"image build debian a.img --sources=":                    "--sources",
+		"image build debian a.img --apt-config=":                 "--apt-config",
+	} {
+		r := run(t, environ, strings.Fields(command)...)
+		if r.code != 2 || r.stdout != "" || r.stderr != "ironherd: "+flag+" must not be empty: leave it out if that is what is meant\n" {
+			t.Errorf("%s: %d, %q, %q", command, r.code, r.stdout, r.stderr)
+		}
+	}
+	if len(h.plans)+len(h.installs) > 0 {
+		t.Errorf("asked for %v, %v", h.plans, h.installs)
+	}
+	// Nobody can leave out what is required.
+	if r := run(t, environ, "sim", "--dir="); r.code != 2 || r.stderr != "ironherd: --dir must be set to a directory for the world\n" {
+		t.Errorf("sim --dir=: %d, %q", r.code, r.stderr)
+	}
+	// The help says what this means: all.
+	if r := run(t, environ, "machine", "retry", "herd-0001", "--process", ""); r.code != 0 {
+		t.Errorf("--process: %d, %q", r.code, r.stderr)
+	}
+}
