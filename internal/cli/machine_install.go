@@ -237,11 +237,10 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 		} else if m.GetReason() != "" {
 			now += ": " + m.GetReason()
 		}
+		if response.GetInstalledGeneration() >= generation {
+			return now, true, nil // it has come up, whatever was done to it since
+		}
 		switch fleet.State(m.GetState()) {
-		case fleet.StateInstalled, fleet.StateUnreachable: // it has come up
-			if response.GetInstalledGeneration() >= generation {
-				return now, true, nil
-			}
 		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateRefused, fleet.StateQuarantined, fleet.StateReleasing,
 			fleet.StateOff:
 			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
