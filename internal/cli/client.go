@@ -109,6 +109,13 @@ func (a *app) clientThrough(transport http.RoundTripper, base, shown, token stri
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(authorize)))
 }
 
+// noAnswer is the failure of a question that was not answered in time.
+type noAnswer struct{ server string }
+
+func (e noAnswer) Error() string {
+	return "the control plane at " + e.server + " did not answer in time"
+}
+
 // explainUnreachable returns a sentence for a failure to get any answer. An answer of the control
 // plane stays as it is, errors included.
 func explainUnreachable(ctx context.Context, server string, err error) error {
@@ -116,7 +123,7 @@ func explainUnreachable(ctx context.Context, server string, err error) error {
 		return err
 	}
 	if connect.CodeOf(err) == connect.CodeDeadlineExceeded {
-		return fleet.Errorf(fleet.KindTimeout, "the control plane at %s did not answer in time: try again, or give it longer with --timeout", server)
+		return fleet.Errorf(fleet.KindTimeout, "%w: try again, or give it longer with --timeout", noAnswer{server})
 	}
 	if refused, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return explainCertificate(server, refused)

@@ -160,7 +160,9 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	missed := forEach(ctx, a, machines, asTyped, func(ctx context.Context, machine string) error {
 		request := proto.CloneOf(wanted)
 		request.Machine = machine
-		response, err := client.InstallMachine(ctx, request)
+		bounded, cancel := withTimeout(ctx, f.answerWithin())
+		defer cancel()
+		response, err := client.InstallMachine(bounded, request)
 		if err != nil {
 			return err
 		}
@@ -192,9 +194,10 @@ func (a *app) noteCaveat(caveat string) {
 // pollInterval is how often a waiting command asks.
 const pollInterval = 500 * time.Millisecond
 
-// poll asks for the machine of that ID until look is done or fails. What look makes of each answer
-// is told under the machine's name when it changes. Where there is no answer, or ctx ends, ended
-// says what comes of that; last is what was told last.
+// poll asks for the machine of that ID until look is done or fails. Each question is bounded, so
+// that one which gets no answer at all is asked again. What look makes of each answer is told under
+// the machine's name when it changes. Where there is no answer, or ctx ends, ended says what comes
+// of that; last is what was told last.
 func (a *app) poll(
 	ctx context.Context, client fleetClient, id, name string,
 	look func(*fleetv1.GetMachineResponse) (now string, done bool, err error), ended func(last string, err error) error,
@@ -203,7 +206,9 @@ func (a *app) poll(
 	defer ticker.Stop()
 	told := ""
 	for {
-		response, err := client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: id})
+		bounded, cancel := withTimeout(ctx, defaultTimeout)
+		response, err := client.GetMachine(bounded, &fleetv1.GetMachineRequest{Machine: id})
+		cancel()
 		if a.askAgain(ctx, ticker, err) {
 			continue
 		}
@@ -273,7 +278,7 @@ func (a *app) waitEnded(ctx context.Context, id, machine, last string, err error
 		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see ironherd machine explain %s",
 			machine, cmp.Or(last, "not known how far it is"), id)
 	case kindOf(err) != fleet.KindNotFound:
-		return fleet.Errorf(kindOf(err), "%s. The install goes on: see ironherd machine explain %s", message(err), id)
+		return fleet.Errorf(kindOf(err), "%s. The install goes on: see ironherd machine explain %s", whileWaiting(err), id)
 	}
 	return err
 }

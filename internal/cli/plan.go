@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -84,7 +85,9 @@ interrupted, confirm it again within an hour: it goes on where it stopped, and r
 			limit = confirmTimeout
 		}
 		return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
-			response, err := client.ConfirmPlan(ctx, &fleetv1.ConfirmPlanRequest{Id: args[0]})
+			bounded, cancel := withTimeout(ctx, cmp.Or(limit, confirmTimeout))
+			defer cancel()
+			response, err := client.ConfirmPlan(bounded, &fleetv1.ConfirmPlanRequest{Id: args[0]})
 			if err != nil {
 				return err
 			}

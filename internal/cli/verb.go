@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -181,27 +182,38 @@ func (a *app) carryOut(cmd *cobra.Command, request *fleetv1.CreatePlanRequest, f
 	}
 	yes := request.GetConfirm()
 	if f.narrows() {
-		whole, each := bounds(cmd, limit) // nobody knows how many plans there will be
+		whole, _ := bounds(cmd, limit) // nobody knows how many plans there will be
 		return a.ask(cmd, whole, func(ctx context.Context, client fleetClient) error {
-			o := &following{app: a, client: client, request: request, f: f, yes: yes, each: each, all: &fleetv1.Plan{}}
+			o := &following{app: a, client: client, request: request, f: f, yes: yes, each: f.answerWithin(), all: &fleetv1.Plan{}}
 			return o.run(ctx)
 		})
 	}
 	return a.ask(cmd, limit, func(ctx context.Context, client fleetClient) error {
-		plan, err := a.makePlan(ctx, client, request, yes)
-		if err != nil {
-			return err
-		}
-		if err := a.print(*f.output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
-			return err
-		}
-		if plan.GetConfirmedAt() == nil {
-			a.sayHowToConfirm(plan, f.wait)
-			return nil
-		}
-		return a.afterPlan(ctx, client, plan, f.wait)
+		return a.carryOutOne(ctx, client, request, f, yes)
 	})
 }
+
+// carryOutOne is carryOut for machines that are named, which are in one plan.
+func (a *app) carryOutOne(ctx context.Context, client fleetClient, request *fleetv1.CreatePlanRequest, f *verbFlags, yes bool) error {
+	bounded, cancel := withTimeout(ctx, f.answerWithin())
+	defer cancel()
+	plan, err := a.makePlan(bounded, client, request, yes)
+	if err != nil {
+		return err
+	}
+	if err := a.print(*f.output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
+		return err
+	}
+	if plan.GetConfirmedAt() == nil {
+		a.sayHowToConfirm(plan, f.wait)
+		return nil
+	}
+	return a.afterPlan(ctx, client, plan, f.wait)
+}
+
+// answerWithin is how long the control plane may take for one plan, or for one install to be asked
+// for. With --wait, the command as a whole has no limit unless it is given one.
+func (f *verbFlags) answerWithin() time.Duration { return cmp.Or(*f.timeout, confirmTimeout) }
 
 // makePlan makes the plan, and has it carried out with yes, or where it destroys nothing. Where
 // that fails, it returns the plan, too. A plan without an ID can be asked for: see allow_refused.
@@ -331,7 +343,7 @@ func (a *app) operationGoesOn(ctx context.Context, m *fleetv1.PlannedMachine, la
 		return fleet.Errorf(fleet.KindTimeout, "%s was not done in time: %s. It goes on: see ironherd machine explain %s",
 			m.GetName(), cmp.Or(last, "how far it is, is not known"), m.GetMachineId())
 	}
-	return fleet.Errorf(kindOf(err), "%s. It goes on: see ironherd machine explain %s", message(err), m.GetMachineId())
+	return fleet.Errorf(kindOf(err), "%s. It goes on: see ironherd machine explain %s", whileWaiting(err), m.GetMachineId())
 }
 
 // outagePatience is for how long a command that waits takes it that nothing is answered: longer
@@ -355,7 +367,7 @@ func (a *app) askAgain(ctx context.Context, ticker *time.Ticker, err error) bool
 	case ctx.Err() != nil:
 		return false
 	case a.unanswered.IsZero():
-		a.note("What was asked for goes on, and so does waiting: %s", message(err))
+		a.note("What was asked for goes on, and so does waiting: %s", whileWaiting(err))
 		a.unanswered = time.Now()
 	case time.Since(a.unanswered) > outagePatience:
 		return false
@@ -365,6 +377,15 @@ func (a *app) askAgain(ctx context.Context, ticker *time.Ticker, err error) bool
 	case <-ctx.Done(): // the next question fails by that
 	}
 	return true
+}
+
+// whileWaiting is the message of a failure for those who wait: --timeout, which bounds the waiting,
+// gives no question longer.
+func whileWaiting(err error) string {
+	if late, ok := errors.AsType[noAnswer](err); ok {
+		return late.Error()
+	}
+	return message(err)
 }
 
 // showPlan shows a plan, or what became of it.

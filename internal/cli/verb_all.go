@@ -23,7 +23,7 @@ type following struct {
 	request *fleetv1.CreatePlanRequest
 	f       *verbFlags
 	yes     bool
-	// each is how long one plan may take; 0: no limit.
+	// each is how long one plan may take.
 	each time.Duration
 	// all is what became of the machines of all plans.
 	all *fleetv1.Plan
