@@ -34,11 +34,12 @@ func TestGoldenOfChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newFakeServer(t).run(t, strings.Fields(args)...)
+			h := newFakeServer(t)
+			r := h.run(t, strings.Fields(args)...)
 			if r.code != 0 || r.stderr != "" {
 				t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 			}
-			golden(t, name, r.stdout)
+			golden(t, name, strings.ReplaceAll(r.stdout, h.url, "http://HOST:PORT"))
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -108,7 +109,7 @@ func (a *app) noteOwner(dir string) {
 	if u, err := user.LookupId(id); err == nil {
 		name, as = u.Username, "runuser -u "+u.Username
 	}
-	a.note("That is what root can read. %s is %s's, so check it as that user: %s -- ironherd config check %s", dir, name, as, a.configFile)
+	a.note("That is what root can read. %s is %s's, so check it as that user: %s -- ironherd config check %s", dir, name, as, shell.Word(a.configFile))
 }
 
 // namedConfig returns the configuration file that was named; "" when none was.

@@ -73,6 +73,14 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "db_restore.json", printed("db", "restore", backup))
+	if err := os.RemoveAll(filepath.Dir(made)); err != nil {
+		t.Fatal(err)
+	}
+	// The command that it names is for this database.
+	again := run(t, nil, "db", "restore", backup, "--config", file)
+	if want := " waits for `ironherd db accept-restore --config " + file + "`\n"; again.code != 0 || !strings.HasSuffix(again.stdout, want) {
+		t.Errorf("%d, %q, %q, want %q", again.code, again.stdout, again.stderr, want)
+	}
 	r := run(t, nil, "db", "accept-restore", "--config", file)
 	if r.code == 0 || !strings.Contains(r.stderr, "nothing is accepted yet") || !strings.Contains(r.stderr, "give --yes") {
 		t.Errorf("%d, %q", r.code, r.stderr)

@@ -54,8 +54,8 @@ restarts machines is done.`,
 		if err := daemon.Restore(cmd.Context(), loaded, args[0]); err != nil {
 			return err
 		}
-		return a.say(*output, backedUp{loaded.Database.Path, args[0]}, "%s was restored from %s; what destroys or restarts machines waits for `ironherd db accept-restore`",
-			loaded.Database.Path, args[0])
+		return a.say(*output, backedUp{loaded.Database.Path, args[0]}, "%s was restored from %s; what destroys or restarts machines waits for `%s`",
+			loaded.Database.Path, args[0], a.commandWith("db accept-restore", "config"))
 	}
 	return cmd
 }

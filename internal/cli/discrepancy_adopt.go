@@ -44,11 +44,11 @@ marked as installed instead, and left alone. While the provider is paused there 
 				words = " as installed"
 				if !response.GetInstalled() {
 					return fleet.Errorf(fleet.KindUnsupported, "the control plane is older than this command, and takes %s in without --installed: an agent is started on it. "+
-						"`ironherd provider pause %s --reason WHY` at once holds the pass back that takes it in", args[1], args[0])
+						"`%s` at once holds the pass back that takes it in", args[1], a.command("provider pause "+args[0]+" --reason WHY"))
 				}
 			}
 			if p := response.GetPaused(); p != nil {
-				return a.say(*output, response, "%s of %s is taken in%s when %s is resumed. %s", args[1], args[0], words, args[0], paused(p))
+				return a.say(*output, response, "%s of %s is taken in%s when %s is resumed. %s", args[1], args[0], words, args[0], a.paused(p))
 			}
 			return a.say(*output, response, "%s of %s is taken in%s with the next pass", args[1], args[0], words)
 		})

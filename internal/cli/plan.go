@@ -52,16 +52,24 @@ func (a *app) toConfirm(plan *fleetv1.Plan) string {
 	return ""
 }
 
-// confirm is the command that has a plan carried out, by the control plane that this command was
-// told to ask: another one does not have the plan.
-func (a *app) confirm(plan *fleetv1.Plan) string {
-	command := "ironherd plan confirm " + plan.GetId()
-	for _, flag := range [][2]string{{"server", a.server}, {"config", a.configFile}, {"token-file", a.tokenFile}, {"ca-file", a.caFile}} {
-		if flag[1] != "" {
-			command += " --" + flag[0] + " " + shell.Word(flag[1])
+// confirm is the command that has a plan carried out.
+func (a *app) confirm(plan *fleetv1.Plan) string { return a.command("plan confirm " + plan.GetId()) }
+
+// command is a command line to be pasted, for the control plane that this command was told to ask:
+// what it is about is nothing to another one.
+func (a *app) command(words string) string {
+	return a.commandWith(words, "server", "config", "token-file", "ca-file")
+}
+
+// commandWith is a command line with those flags of this one that name something.
+func (a *app) commandWith(words string, names ...string) string {
+	values := map[string]string{"server": a.server, "config": a.configFile, "token-file": a.tokenFile, "ca-file": a.caFile}
+	for _, name := range names {
+		if values[name] != "" {
+			words += " --" + name + " " + shell.Word(values[name])
 		}
 	}
-	return command
+	return "ironherd " + words
 }
 
 func (a *app) planConfirmCommand() *cobra.Command {

@@ -43,10 +43,10 @@ func (a *app) providerShowCommand() *cobra.Command {
 			return nil, fleet.Errorf(fleet.KindNotFound, "there is no provider %q: none is configured", args[0])
 		}
 		return nil, fleet.Errorf(fleet.KindNotFound, "there is no provider %q: use one of %s", args[0], strings.Join(names, ", "))
-	}, showProvider)
+	}, a.showProvider)
 }
 
-func showProvider(w *screen, p *fleetv1.Provider) {
+func (a *app) showProvider(w *screen, p *fleetv1.Provider) {
 	w.pairs(
 		[2]string{"Name", p.GetName()},
 		[2]string{"Kind", p.GetKind()},
@@ -68,18 +68,18 @@ func showProvider(w *screen, p *fleetv1.Provider) {
 	for _, reason := range p.GetUnusable() {
 		w.line("  %s", reason)
 	}
-	showKeptOut(w, p)
+	a.showKeptOut(w, p)
 }
 
 // showKeptOut shows the capacity that is not used, and how it is used again.
-func showKeptOut(w *screen, p *fleetv1.Provider) {
+func (a *app) showKeptOut(w *screen, p *fleetv1.Provider) {
 	all := p.GetKeptOut()
 	if len(all) == 0 {
 		return
 	}
 	const shown = 100
 	w.line("")
-	w.line("Kept out; %s uses one again:", retryCapacity(p.GetName()))
+	w.line("Kept out; %s uses one again:", a.retryCapacity(p.GetName()))
 	rows := make([][]string, min(len(all), shown))
 	for i := range rows {
 		rows[i] = []string{all[i].GetCapacity(), cmp.Or(instant(all[i].GetUntil()), "it is named"), all[i].GetCause()}

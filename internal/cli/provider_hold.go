@@ -27,7 +27,7 @@ machines that are there are looked after as before.`,
 	return a.withReason(cmd, reasonUsage, func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
 		request := &fleetv1.PauseProviderRequest{Provider: args[0], Reason: reason}
 		_, err := client.PauseProvider(ctx, request)
-		return request, fmt.Sprintf("%s is paused; ironherd provider resume %s --reason WHY ends that", args[0], args[0]), err
+		return request, fmt.Sprintf("%s is paused; %s ends that", args[0], a.resumeProvider(args[0])), err
 	})
 }
 
@@ -90,7 +90,7 @@ host in again, and it is looked after as every other machine. ironherd provider 
 				}
 				w.line("%s: %s; %s", args[0], endedBackoffs(response.GetProcesses()), ended)
 				if kept := response.GetKept(); kept > 0 {
-					w.line("What was released stays kept out (%d): %s uses one again, and ironherd provider show %s names all", kept, retryCapacity(args[0]), args[0])
+					w.line("What was released stays kept out (%d): %s uses one again, and %s names all", kept, a.retryCapacity(args[0]), a.command("provider show "+args[0]))
 				}
 			})
 		})
@@ -122,8 +122,13 @@ a discrepancy until it is adopted. Where a provider was renamed, give it its old
 }
 
 // retryCapacity is the command that lets capacity be used again.
-func retryCapacity(provider string) string {
-	return fmt.Sprintf("ironherd provider retry %s --capacity ID --reason WHY", provider)
+func (a *app) retryCapacity(provider string) string {
+	return a.command("provider retry " + provider + " --capacity ID --reason WHY")
+}
+
+// resumeProvider is the command that ends a pause.
+func (a *app) resumeProvider(provider string) string {
+	return a.command("provider resume " + provider + " --reason WHY")
 }
 
 // completeKeptOut offers the capacity of the provider that is kept out.
@@ -143,9 +148,9 @@ func (a *app) completeKeptOut(cmd *cobra.Command, args []string, typed string) (
 }
 
 // paused says that a provider is, since when, and how that ends.
-func paused(p *fleetv1.ProviderPause) string {
-	return fmt.Sprintf("%s is paused by %s since %s: %s. ironherd provider resume %s --reason WHY ends that.", p.GetProvider(), p.GetActor(),
-		instant(p.GetAt()), strings.TrimSuffix(p.GetReason(), "."), p.GetProvider())
+func (a *app) paused(p *fleetv1.ProviderPause) string {
+	return fmt.Sprintf("%s is paused by %s since %s: %s. %s ends that.", p.GetProvider(), p.GetActor(),
+		instant(p.GetAt()), strings.TrimSuffix(p.GetReason(), "."), a.resumeProvider(p.GetProvider()))
 }
 
 func penalties(n int64) string {

@@ -24,12 +24,12 @@ at once; how many machines are silent or in quarantine; and on how many recovery
 		Example: `  ironherd recovery status`,
 		Args:    exactly,
 	}
-	return question(a, cmd, getSummary, showRecovery)
+	return question(a, cmd, getSummary, a.showRecovery)
 }
 
-func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
+func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	if h := s.GetRecoveryHold(); h != nil {
-		w.line("%s", stopped(h))
+		w.line("%s", a.stopped(h))
 		for _, suspect := range h.GetSuspects() {
 			w.line("  check %s", suspect)
 		}
@@ -60,14 +60,14 @@ func showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 }
 
 // stopped says who has stopped recovery, why, until when, and what ends it.
-func stopped(h *fleetv1.RecoveryHold) string {
+func (a *app) stopped(h *fleetv1.RecoveryHold) string {
 	since, before := instant(h.GetAt()), ""
 	if h.GetUntil() != nil {
 		since, before = since+", until "+instant(h.GetUntil()), " before"
 	}
 	text := fmt.Sprintf("Recovery is stopped by %s since %s: %s.", fleet.ShownActor(h.GetActor()), since, h.GetReason())
 	if fleet.ResumableStop(fleet.StopCause(h.GetCause()), h.GetActor(), len(h.GetSuspects())) {
-		text += fmt.Sprintf(" ironherd recovery resume ends that%s.", before)
+		text += fmt.Sprintf(" %s ends that%s.", a.command("recovery resume"), before)
 	}
 	return text
 }
@@ -111,9 +111,9 @@ stop it is refused unless it lasts longer; then it takes the place of that, and 
 				request.Reason, others = told, ": "+told
 			}
 			if request.GetUntil() != nil {
-				return a.say(*output, request, "Recovery is stopped until %s%s; ironherd recovery resume ends that before", instant(request.GetUntil()), others)
+				return a.say(*output, request, "Recovery is stopped until %s%s; %s ends that before", instant(request.GetUntil()), others, a.command("recovery resume"))
 			}
-			return a.say(*output, request, "Recovery is stopped%s; ironherd recovery resume ends that", others)
+			return a.say(*output, request, "Recovery is stopped%s; %s ends that", others, a.command("recovery resume"))
 		})
 	}
 	return cmd

@@ -21,14 +21,14 @@ failure. It is the page's overview in a terminal.`,
   ironherd status -o json | jq '.concerns[].text'`,
 		Args: exactly,
 	}
-	return question(a, cmd, getSummary, showStatus)
+	return question(a, cmd, getSummary, a.showStatus)
 }
 
 func getSummary(ctx context.Context, client fleetClient, _ []string) (*fleetv1.GetSummaryResponse, error) {
 	return client.GetSummary(ctx, &fleetv1.GetSummaryRequest{})
 }
 
-func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
+func (a *app) showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 	var states []string
 	for _, c := range s.GetStates() {
 		if c.GetMachines() > 0 {
@@ -41,10 +41,10 @@ func showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 		w.line("%s: %s.", plural(int(s.GetMachines()), "machine"), strings.Join(states, ", "))
 	}
 	if h := s.GetRecoveryHold(); h != nil {
-		w.line("%s", stopped(h))
+		w.line("%s", a.stopped(h))
 	}
 	for _, p := range s.GetPausedProviders() {
-		w.line("%s", paused(p))
+		w.line("%s", a.paused(p))
 	}
 	if len(s.GetConcerns()) > 0 {
 		w.line("Needs a look:")

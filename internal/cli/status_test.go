@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"strings"
 	"testing"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -18,11 +19,11 @@ func TestStatus(t *testing.T) {
 			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}, {State: "silent"}},
 			Processes: []*fleetv1.ProcessCount{{Process: "recovery"}},
 		},
-		"1 machine: 1 installed.\nRecovery is stopped by anna since 2026-11-21 10:00:00Z: a switch. ironherd recovery resume ends that.\n": {
+		"1 machine: 1 installed.\nRecovery is stopped by anna since 2026-11-21 10:00:00Z: a switch. ironherd recovery resume --server URL ends that.\n": {
 			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}},
 			RecoveryHold: &fleetv1.RecoveryHold{At: at(10, 0), Actor: "anna", Reason: "a switch"},
 		},
-		"1 machine: 1 installed.\nmetal is paused by anna since 2026-11-21 10:00:00Z: the bill. ironherd provider resume metal --reason WHY ends that.\nNothing else needs you.\n": {
+		"1 machine: 1 installed.\nmetal is paused by anna since 2026-11-21 10:00:00Z: the bill. ironherd provider resume metal --reason WHY --server URL ends that.\nNothing else needs you.\n": {
 			Machines: 1, States: []*fleetv1.StateCount{{State: "installed", Machines: 1}},
 			PausedProviders: []*fleetv1.ProviderPause{{Provider: "metal", At: at(10, 0), Actor: "anna", Reason: "the bill."}},
 		},
@@ -33,7 +34,7 @@ func TestStatus(t *testing.T) {
 	} {
 		server := newFakeServer(t)
 		server.summary = summary
-		if r := server.run(t, "status"); r.code != 0 || r.stdout != want {
+		if r := server.run(t, "status"); r.code != 0 || strings.ReplaceAll(r.stdout, server.url, "URL") != want {
 			t.Errorf("exit code %d: %s\nwant %s", r.code, r.stdout, want)
 		}
 	}

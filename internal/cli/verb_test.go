@@ -317,7 +317,7 @@ func TestHolds(t *testing.T) {
 		t.Errorf("asked for %q", h.holds)
 	}
 	if r, want := h.run(t, "provider", "retry", "metal"), "metal: provision does not wait in backoff any more; 2 penalties of capacity ended\n"+
-		"What was released stays kept out (2): ironherd provider retry metal --capacity ID --reason WHY uses one again, and ironherd provider show metal names all\n"; r.stdout != want {
+		"What was released stays kept out (2): ironherd provider retry metal --capacity ID --reason WHY --server "+h.url+" uses one again, and ironherd provider show metal --server "+h.url+" names all\n"; r.stdout != want {
 		t.Errorf("told %q, want %q", r.stdout, want)
 	}
 	if r, want := h.run(t, "provider", "retry", "rack", "--capacity", "node4", "--reason", "ours again"),
@@ -339,11 +339,15 @@ func TestHolds(t *testing.T) {
 	}
 	// It is told when it ends by the clock of the control plane.
 	if r := h.run(t, "recovery", "pause", "--reason", "the switch", "--for", "1h"); r.stdout !=
-		"Recovery is stopped until 2026-11-21 11:00:00Z; ironherd recovery resume ends that before\n" {
+		"Recovery is stopped until 2026-11-21 11:00:00Z; ironherd recovery resume --server "+h.url+" ends that before\n" {
 		t.Errorf("an hour: %d, %q", r.code, r.stdout)
 	}
-	if r := h.run(t, "provider", "pause", "metal", "--reason", "the bill"); r.stdout != "metal is paused; ironherd provider resume metal --reason WHY ends that\n" {
+	if r := h.run(t, "provider", "pause", "metal", "--reason", "the bill"); r.stdout != "metal is paused; ironherd provider resume metal --reason WHY --server "+h.url+" ends that\n" {
 		t.Errorf("a pause: %d, %q", r.code, r.stdout)
+	}
+	if r := h.run(t, "discrepancy", "adopt", "metal", "dev-old-server", "--installed", "--reason", "in use"); r.code == 0 ||
+		!strings.Contains(r.stderr, "`ironherd provider pause metal --reason WHY --server "+h.url+"` at once") {
+		t.Errorf("an older control plane: %d, %q", r.code, r.stderr)
 	}
 	if r := h.run(t, "discrepancy", "adopt", "metal", "dev-paused", "--reason", "made by hand"); r.code != 0 ||
 		!strings.Contains(r.stdout, "dev-paused of metal is taken in when metal is resumed. metal is paused by anna since 2026-11-21 10:00:00Z: the bill.") {
