@@ -279,7 +279,12 @@ func (d *document) checkInitializer(c Config) {
 // zero.
 const maximumSocketPath = 107
 
+// checkOperatorAPI checks the section where the process may have the operator API: the others need
+// none of its files.
 func (d *document) checkOperatorAPI(c Config) {
+	if !d.mayHave(c, fleet.RoleOperatorAPI) {
+		return
+	}
 	if c.OperatorAPI.Listen != "" {
 		d.checkListener("operator_api.listen", c.OperatorAPI.Listen)
 		d.checkTokens(c.OperatorAPI)
@@ -291,7 +296,7 @@ func (d *document) checkOperatorAPI(c Config) {
 		if name == "" || strings.ContainsAny(name, ":/ \t\n") && net.ParseIP(name) == nil {
 			d.keyFault(fmt.Sprintf("operator_api.names[%d]", i), "must be a name or an IP address, without a port, not %q", name)
 		}
-		if c.OperatorAPI.TLS.Certificate == "" && c.OperatorAPI.Listen != "" && d.mayHave(c, fleet.RoleOperatorAPI) {
+		if c.OperatorAPI.TLS.Certificate == "" && c.OperatorAPI.Listen != "" {
 			d.checkHost(fmt.Sprintf("operator_api.names[%d]", i), name)
 		}
 	}
@@ -299,16 +304,15 @@ func (d *document) checkOperatorAPI(c Config) {
 		d.keyFault("operator_api.socket", "has %d characters, and a socket's path can have %d: use a shorter one",
 			len(c.OperatorAPI.Socket), maximumSocketPath)
 	}
-	if d.isSet("ssh.key_file") {
-		d.checkSecret("ssh.key_file", c.SSH.KeyFile)
-	}
 }
 
-// checkOwnKeys checks the keys that a start makes in dir, as far as they are there already and will
-// be read.
+// checkOwnKeys checks the SSH key that is named, and the keys that a start makes in dir, as far as
+// they are there already and will be read.
 func (d *document) checkOwnKeys(c Config) {
 	var files []string
-	if !d.isSet("ssh.key_file") {
+	if d.isSet("ssh.key_file") {
+		d.checkSecret("ssh.key_file", c.SSH.KeyFile)
+	} else {
 		files = append(files, c.SSH.KeyFile)
 	}
 	if c.AgentAPI.TLS.Certificate == "" && (c.Has(fleet.RoleAgentAPI) || c.Has(fleet.RoleInitializer) && c.Initializer.EndpointCA == "") {

@@ -38,10 +38,11 @@ func (d *document) checkKeys(c Config) {
 			}
 		}
 	}
-	operators := c.OperatorAPI.TLS
-	d.checkPair("operator_api.tls", operators.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
-		return server.LoadCertificates(server.ForOperators, operators.Certificate, operators.Key, "", logger)
-	})
+	if operators := c.OperatorAPI.TLS; d.mayHave(c, fleet.RoleOperatorAPI) {
+		d.checkPair("operator_api.tls", operators.Certificate, func(logger *slog.Logger) (*server.Certificates, error) {
+			return server.LoadCertificates(server.ForOperators, operators.Certificate, operators.Key, "", logger)
+		})
+	}
 }
 
 // checkPair checks a configured certificate with its key, unless a fault of one of their files is

@@ -57,10 +57,13 @@ func TestKeysAreReadWhereContentsAreAsked(t *testing.T) {
 		"others for agents of others": {
 			"dir: " + ours + "\ninitializer: {agent_executable: /dev/null, endpoint_ca: " + others + "}\nroles: [initializer]\n", "",
 		},
-		"no pair of the operator API": {"operator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", "operator_api.tls.certificate: read certificate"},
-		"no SSH key":                  {"ssh: {key_file: " + garbage + "}\n", "ssh.key_file: SSH key " + garbage + ": not a private key in OpenSSH or PEM form"},
-		"names that nobody uses":      {"operator_api: {names: [contrôle.example], tls: {certificate: " + pair + ", key: " + pair + "}}\n", ""},
-		"a name that is not of DNS":   {"operator_api: {names: [contrôle.example]}\n", `operator_api.names[0]: must be in ASCII, as DNS has it (xn--…), not "contrôle.example"`},
+		"no pair of the operator API":  {"operator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", "operator_api.tls.certificate: read certificate"},
+		"a pair of others":             {"roles: [agent-api]\noperator_api: {tls: {certificate: " + garbage + ", key: " + garbage + "}}\n", ""},
+		"files of others":              {"roles: [agent-api]\noperator_api: {tokens_file: /nowhere/t, tls: {certificate: /nowhere/c, key: /nowhere/k}}\n", ""},
+		"no SSH key, with no operator": {"roles: [agent-api]\nssh: {key_file: /nowhere/key}\n", "ssh.key_file: the file /nowhere/key cannot be read"},
+		"no SSH key":                   {"ssh: {key_file: " + garbage + "}\n", "ssh.key_file: SSH key " + garbage + ": not a private key in OpenSSH or PEM form"},
+		"names that nobody uses":       {"operator_api: {names: [contrôle.example], tls: {certificate: " + pair + ", key: " + pair + "}}\n", ""},
+		"a name that is not of DNS":    {"operator_api: {names: [contrôle.example]}\n", `operator_api.names[0]: must be in ASCII, as DNS has it (xn--…), not "contrôle.example"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
