@@ -237,21 +237,22 @@ func (c Config) Catalogue() []fleet.Image {
 	return images
 }
 
-// setKindDefaults sets what has other defaults for a list of hosts, unless the key is set. Keys are
-// relative to the section provisioner.
-func (p *Provider) setKindDefaults(isSet func(key string) bool) {
+// setKindDefaults sets what has other defaults for a list of hosts, unless the key is there. A key
+// with nothing in it has the default of the other kinds. Keys are relative to the section
+// provisioner.
+func (p *Provider) setKindDefaults(isThere func(key string) bool) {
 	kind, err := builtin.Find(p.Kind)
 	if err != nil || !kind.IsList {
 		return
 	}
 	defaults := provisioner.ListConfig()
-	if !isSet("max_machines") {
+	if !isThere("max_machines") {
 		p.Provisioner.MaxMachines = defaults.MaxMachines
 	}
-	if !isSet("chunk_size") {
+	if !isThere("chunk_size") {
 		p.Provisioner.ChunkSize = defaults.ChunkSize
 	}
-	if !isSet("create_rate") {
+	if !isThere("create_rate") {
 		p.Provisioner.CreateRate = defaults.CreateRate
 	}
 }

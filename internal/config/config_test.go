@@ -282,6 +282,7 @@ func TestDefaultsOfAListOfHosts(t *testing.T) {
 		want    provisioner.Config
 	}{
 		"nothing": {"", provisioner.ListConfig()},
+		"blank":   {"provisioner: {max_machines: , chunk_size: null, create_rate: ~}", provisioner.DefaultConfig()},
 		"max":     {"provisioner: {max_machines: 50}", func() provisioner.Config { c := provisioner.ListConfig(); c.MaxMachines = 50; return c }()},
 		"rate": {"provisioner: {create_rate: \"5s,1\"}", func() provisioner.Config {
 			c := provisioner.ListConfig()

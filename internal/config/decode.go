@@ -19,7 +19,7 @@ func (d *document) decode(n *yaml.Node, key string, value reflect.Value) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if !d.isSet(key) { // an element of a list has no key, so its place is where it begins
+	if _, placed := d.places[key]; !placed {
 		d.places[key] = d.placeOf(n)
 	}
 	if isNull(n) {
@@ -74,6 +74,9 @@ func (d *document) decodeStruct(n *yaml.Node, key string, value reflect.Value) {
 			continue
 		}
 		d.places[path] = d.placeOf(name)
+		if _, decided := d.blank[path]; !decided { // see override
+			d.blank[path] = isBlank(child)
+		}
 		d.decode(child, path, value.FieldByIndex(field.index))
 	}
 }

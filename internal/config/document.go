@@ -24,6 +24,9 @@ type document struct {
 	origins map[*yaml.Node]string
 	// places has where each key is that was read.
 	places map[string]place
+	// blank are those of them that were given with nothing in them; what isSet is asked for has its
+	// default then.
+	blank  map[string]bool
 	faults []Fault
 }
 
@@ -35,7 +38,7 @@ type place struct {
 
 // newDocument parses the content of a file. The name may be empty when there is no file.
 func newDocument(file string, content []byte) *document {
-	d := &document{file: file, origins: map[*yaml.Node]string{}, places: map[string]place{}}
+	d := &document{file: file, origins: map[*yaml.Node]string{}, places: map[string]place{}, blank: map[string]bool{}}
 	parsed := d.parse(content)
 	switch {
 	case isEmpty(&parsed):
@@ -126,10 +129,10 @@ func (d *document) nearest(key string) place {
 	}
 }
 
-// isSet reports whether the key was given anywhere.
+// isSet reports whether the key was given anywhere, with something in it.
 func (d *document) isSet(key string) bool {
 	_, ok := d.places[key]
-	return ok
+	return ok && !d.blank[key]
 }
 
 // sorted returns the faults in the order of the file; those of variables and flags come last.
@@ -162,6 +165,9 @@ func (d *document) override(path, value, origin string) {
 		last := i == len(steps)-1
 		switch {
 		case last:
+			if child != nil && !isBlank(child) { // whoever takes a value away wants no other one made
+				d.blank[path] = false
+			}
 			child = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
 		case child != nil && child.Kind == yaml.AliasNode && child.Alias.Kind == yaml.MappingNode:
 			copied := *child.Alias // other references to it keep their values
@@ -188,6 +194,14 @@ func (d *document) override(path, value, origin string) {
 		}
 		node = child
 	}
+}
+
+// isBlank reports whether a value has nothing in it, as that of a variable which is set to nothing.
+func isBlank(n *yaml.Node) bool {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return isNull(n) || n.Kind == yaml.ScalarNode && n.Value == ""
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }

@@ -110,7 +110,10 @@ func read(sources Sources, limit time.Duration) (Config, *document, error) {
 	d.decode(d.root, "", reflect.ValueOf(&config).Elem())
 	for i := range config.Providers {
 		section := fmt.Sprintf("providers[%d].provisioner", i)
-		config.Providers[i].setKindDefaults(func(key string) bool { return d.isSet(join(section, key)) })
+		config.Providers[i].setKindDefaults(func(key string) bool {
+			_, placed := d.places[join(section, key)]
+			return placed
+		})
 	}
 	for _, loop := range config.eachLoop() {
 		if config.DrainTimeout > 0 && !d.isSet(loop.key+".grace") {
