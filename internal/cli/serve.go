@@ -74,6 +74,10 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 			defer service.OutliveHangups(logger)()
 		}
 		d, err := daemon.Open(cmd.Context(), loaded, daemon.Options{Logger: logger, Version: a.env.Version})
+		if cmd.Context().Err() != nil && isCancelled(err) {
+			logger.Info("told to stop while it started", slog.Any("err", err)) // it may have more in it
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,6 +65,28 @@ func TestServeOutlivesAHangup(t *testing.T) { //nolint:paralleltest // it hangs 
 	})
 	if code != 0 || !errors.Is(ctx.Err(), context.Canceled) {
 		t.Errorf("it ended with %d (%v): %s", code, ctx.Err(), &stderr.all)
+	}
+}
+
+// TestServeIsStoppedWhileItStarts: a control plane that is told to stop before it runs ends as a
+// running one does, and says what the start failed with.
+func TestServeIsStoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ironherd.yaml")
+	if err := os.WriteFile(file, []byte("dir: state\nroles: [janitor]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var stderr bytes.Buffer
+	code := cli.Main(ctx, []string{"serve", "--config", file}, cli.Env{
+		Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr, Executable: filepath.Join(dir, "ironherd"),
+		Notify: func(string) error { return nil },
+	})
+	said := regexp.MustCompile(`"told to stop while it started","err":"[^"]*context canceled`)
+	if code != 0 || strings.Contains(stderr.String(), "interrupted") || !said.MatchString(stderr.String()) {
+		t.Errorf("it ended with %d: %s", code, &stderr)
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -49,6 +50,9 @@ func (e *Engine) Migrate(ctx context.Context) error {
 	}
 	if have < want {
 		if err := e.upgrade(ctx); err != nil {
+			if ctx.Err() != nil { // the failure may be one of a transaction that the stop has undone
+				err = errors.Join(context.Cause(ctx), err)
+			}
 			return fmt.Errorf("migrate the database: %w", classify(err))
 		}
 	}

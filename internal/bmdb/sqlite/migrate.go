@@ -38,6 +38,9 @@ func (e *Engine) Migrate(ctx context.Context) error {
 		return err
 	}
 	if _, err := p.Up(ctx); err != nil {
+		if ctx.Err() != nil { // the failure may be one of a transaction that the stop has undone
+			err = errors.Join(context.Cause(ctx), err)
+		}
 		return fmt.Errorf("migrate database %s: %w", e.path, err)
 	}
 	return nil

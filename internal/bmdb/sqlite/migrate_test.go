@@ -2,12 +2,35 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 )
+
+// TestAMigrationThatIsStopped: whatever the database says of a migration that was told to stop,
+// such as that its transaction is over already, the failure is known as a stop.
+func TestAMigrationThatIsStopped(t *testing.T) {
+	t.Parallel()
+	e, err := Open(t.Context(), filepath.Join(t.TempDir(), "bmdb"), Options{Unsynced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	if err := e.Migrate(ctx); err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("nobody stopped it: %v", err)
+	}
+	stop()
+	if err := e.Migrate(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "database is closed") {
+		t.Errorf("stopped: %v", err)
+	}
+}
 
 // TestMigrationsUpDownUp: each version up, down and up again over rows of the version before, and
 // what it left is a working schema.
