@@ -32,6 +32,18 @@ func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor
 	return handedOut, true, nil
 }
 
+// startGoesOn says that the start of an agent on an installed system is under way, which goes on
+// although nothing is to be installed any more; "": none is.
+//
+// An agent that is started in place is on the host whether its start is recorded or not, so a start
+// that was cut would leave an agent there that nobody takes off again.
+func startGoesOn(r fleet.Record) string {
+	if r.Installed == nil || r.Installed.ErasedAt != nil || r.Holds[fleet.LaneHost].Process != fleet.ProcessAgentStart {
+		return ""
+	}
+	return "; the start of an agent is under way and goes on: by kexec, what runs on the machine ends, and it is restarted into the installed system"
+}
+
 // cancellable fails where no install is under way.
 func cancellable(r fleet.Record) error {
 	switch req := r.InstallRequest; {

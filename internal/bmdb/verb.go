@@ -74,7 +74,7 @@ var verbs = map[fleet.Verb]verb{
 	},
 	fleet.VerbCancelInstall: {
 		possible: func(x target) error { return cancellable(x.r) },
-		does:     func(target) string { return "the install is called off" },
+		does:     func(x target) string { return "the install is called off" + startGoesOn(x.r) },
 		destroys: func(r fleet.Record) string {
 			if a := r.InstallAttempt; a != nil && r.InstallRequest != nil && a.Generation == r.InstallRequest.Generation {
 				return "what the disk holds is undefined, unless nothing was written yet"
@@ -83,7 +83,7 @@ var verbs = map[fleet.Verb]verb{
 		},
 		apply: func(ctx context.Context, x target, actor string, outcome *PlanOutcome) (bool, error) {
 			handedOut, changed, err := x.t.cancelInstall(ctx, x.m, actor, x.plan.Reason)
-			outcome.Detail = "the install is called off before anything was handed to an agent"
+			outcome.Detail = "the install is called off before anything was handed to an agent" + startGoesOn(x.r)
 			if handedOut {
 				outcome.Detail = "the install is called off; its agent is told with its next heartbeat, and says whether anything was written"
 			}

@@ -91,6 +91,22 @@ var leaveTests = []test{
 			w.Fatalf("installed %+v, returning: %t", r.Installed, lifecycle.Returning(r))
 		}
 	}},
+	{"who calls a reinstall off is told that the start of an agent goes on", func(w *world) {
+		id := w.installedMachine("c1").Machine
+		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, true)))
+		work := w.claimOne(w.session("initializer"), fleet.ProcessAgentStart)
+		outcome, err := w.db.Act(w.ctx, actor, id, bmdb.PlanRequest{Verb: fleet.VerbCancelInstall, Reason: "the wrong machine"})
+		w.must(err)
+		if !strings.Contains(outcome.Detail, "; the start of an agent is under way and goes on: by kexec, ") {
+			w.Errorf("it says %q", outcome.Detail)
+		}
+		var minted fleet.TakeoverGeneration
+		w.must(work.Note(w.ctx, bmdb.MintTakeover(0, &minted)))
+		w.must(work.Finish(w.ctx, bmdb.SetAgentStarted(fleet.AgentStarted{TakeoverGeneration: minted, PublicKey: []byte("k")})))
+		if s := w.state(id); s != fleet.StateReturning {
+			w.Errorf("state %s", s) // the agent is taken off, or told to restart the machine
+		}
+	}},
 	{"a reinstall that was called off before it was handed out brings the machine back", func(w *world) {
 		a, _ := w.reinstalling()
 		if why := w.leaves(a); why != "" {
