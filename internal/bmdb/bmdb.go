@@ -25,6 +25,7 @@ type DB struct {
 	clock      *trust.Clock
 	heads      *agenda.Heads
 	recomputed recomputed
+	idle       idle
 	// judged is the number of the policy under which the janitor has judged the providers. Until it is
 	// the newest, a check does not ask when their work is due.
 	judged atomic.Int64

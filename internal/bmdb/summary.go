@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -62,12 +63,39 @@ type ProcessSummary struct {
 	NoRoom int
 	// BackingOff are the backoffs that are not over, at most CountedAtMost.
 	BackingOff int
-	// OldestDue is since when the longest due row is; zero when none is.
+	// OldestDue is since when the longest due row is; zero when none is. It is no earlier than this
+	// process has last seen that none could start: what was held until then was due long before.
 	OldestDue time.Time
 }
 
 // Startable is for how many subjects the process is due and could start.
 func (p ProcessSummary) Startable() int { return p.Due - p.NoRoom }
+
+// idle is when nothing of a process could start, as a summary has told last. Safe for concurrent
+// use.
+type idle struct {
+	mu   sync.Mutex
+	seen map[fleet.Process]time.Time
+}
+
+// note remembers what could not start, and corrects since when the rest is due. What was never done
+// is left: nobody knows since when it is there. So is an instant from before a clock was set back.
+func (i *idle) note(s *Summary) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.seen == nil {
+		i.seen = make(map[fleet.Process]time.Time)
+	}
+	for n := range s.Processes {
+		p := &s.Processes[n]
+		switch seen := i.seen[p.Process]; {
+		case p.Startable() == 0:
+			i.seen[p.Process] = s.At
+		case p.OldestDue.Unix() > 0 && p.OldestDue.Before(seen) && !seen.After(s.At):
+			p.OldestDue = seen
+		}
+	}
+}
 
 // OfRole returns the figures of the process that the role does; its zero value for a role that does
 // none.
@@ -83,7 +111,7 @@ func (s Summary) OfRole(role fleet.Role) ProcessSummary {
 // Summary counts. It reads the counts of the states, which are kept, what sessions said of their
 // works when they were last extended, and what is due or backing off, up to a bound.
 func (db *DB) Summary(ctx context.Context) (Summary, error) {
-	return read(ctx, db.view, "summary", func(ctx context.Context, t *transaction) (Summary, error) {
+	s, err := read(ctx, db.view, "summary", func(ctx context.Context, t *transaction) (Summary, error) {
 		s := Summary{At: t.Now(), States: make(map[fleet.State]int)}
 		env, err := t.environment(ctx)
 		if err != nil {
@@ -138,6 +166,10 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 		})
 		return s, err
 	})
+	if err == nil {
+		db.idle.note(&s)
+	}
+	return s, err
 }
 
 func (t *transaction) summarize(ctx context.Context, parts attendance) (list []ProcessSummary, err error) {

@@ -131,6 +131,29 @@ var listTests = []test{
 			}
 		}
 	}},
+	{"what was held is not overdue for the time of the hold", func(w *world) {
+		oldest := func() (due int, since time.Duration) {
+			sum, err := w.db.Summary(w.ctx)
+			w.must(err)
+			p := sum.OfRole(fleet.RoleInitializer)
+			return p.Due, sum.At.Sub(p.OldestDue)
+		}
+		id := w.machine("c1")
+		w.must(BeginMaintenance(w.ctx, w.db, actor, id, nil, "new disks"))
+		w.shift.Advance(7 * 24 * time.Hour)
+		if due, _ := oldest(); due != 0 {
+			w.Fatalf("%d are due while it lasts", due)
+		}
+		w.must(EndMaintenance(w.ctx, w.db, actor, id, "they are in"))
+		w.shift.Advance(time.Minute)
+		if due, since := oldest(); due != 1 || since > 2*time.Minute {
+			w.Errorf("%d are due, for %v, a minute after its end", due, since)
+		}
+		w.shift.Advance(time.Hour)
+		if due, since := oldest(); due != 1 || since < time.Hour {
+			w.Errorf("%d are due, for %v, an hour later", due, since)
+		}
+	}},
 	{"history is pruned, and what runs goes on", func(w *world) {
 		id := w.machine("c1")
 		s := w.session("a")
