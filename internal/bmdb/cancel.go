@@ -32,16 +32,18 @@ func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor
 	return handedOut, true, nil
 }
 
-// startGoesOn says that the start of an agent on an installed system is under way, which goes on
+// startGoesOn says what becomes of the start of an agent on an installed system, which is under way
 // although nothing is to be installed any more; "": none is.
 //
 // An agent that is started in place is on the host whether its start is recorded or not, so a start
-// that was cut would leave an agent there that nobody takes off again.
+// that was cut would leave an agent there that nobody takes off again. Before the agent is run,
+// whoever starts it looks whether it is still wanted.
 func startGoesOn(r fleet.Record) string {
 	if r.Installed == nil || r.Installed.ErasedAt != nil || r.Holds[fleet.LaneHost].Process != fleet.ProcessAgentStart {
 		return ""
 	}
-	return "; the start of an agent is under way and goes on: by kexec, what runs on the machine ends, and it is restarted into the installed system"
+	return "; the start of an agent is under way: it ends if the agent has not been run on the machine yet; " +
+		"else, by kexec, what runs on the machine ends, and it is restarted into the installed system"
 }
 
 // cancellable fails where no install is under way.

@@ -97,7 +97,7 @@ var leaveTests = []test{
 		work := w.claimOne(w.session("initializer"), fleet.ProcessAgentStart)
 		outcome, err := w.db.Act(w.ctx, actor, id, bmdb.PlanRequest{Verb: fleet.VerbCancelInstall, Reason: "the wrong machine"})
 		w.must(err)
-		if !strings.Contains(outcome.Detail, "; the start of an agent is under way and goes on: by kexec, ") {
+		if !strings.Contains(outcome.Detail, "; the start of an agent is under way: it ends if the agent has not been run on the machine yet; else, by kexec, ") {
 			w.Errorf("it says %q", outcome.Detail)
 		}
 		var minted fleet.TakeoverGeneration

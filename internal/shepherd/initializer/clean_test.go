@@ -19,7 +19,9 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
+	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 )
 
 // TestClean: over a real SSH server, the agent's files are removed, again and again; a host that
@@ -185,6 +187,44 @@ func TestTakesANewerAgentOff(t *testing.T) {
 	}
 }
 
+// asked is a provider that does something whenever it is asked for a machine.
+type asked struct {
+	provider.Provider
+	do func()
+}
+
+func (a asked) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	a.do()
+	return a.Provider.Get(ctx, id)
+}
+
+// TestAStartThatNobodyWantsAnyMore: a reinstall is called off while its agent is being started. As
+// long as the agent has not been run, what runs on the machine is left alone.
+func TestAStartThatNobodyWantsAnyMore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.reinstall()
+	b.sources = []initializer.Source{{Name: source, Provider: asked{b.fake, func() {
+		_, err := bmdbtest.CancelInstall(t.Context(), b.db, "ada", b.machine, "the wrong image")
+		check(t, err)
+	}}}}
+	if outcome, ok := b.start().(shepherd.Cancel); !ok || !strings.Contains(outcome.Reason, "called off") {
+		t.Errorf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	if len(b.inits) != 1 {
+		t.Errorf("the agent was run %d times", len(b.inits))
+	}
+	if _, err := os.Stat(filepath.Join(b.root, "root/agent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the agent's directory is there still: %v", err)
+	}
+	env, err := b.db.Environment(t.Context())
+	check(t, err)
+	plan := lifecycle.Decide(b.record(), env, time.Now())
+	if plan.State != fleet.StateInstalled || plan.For(fleet.ProcessAgentStart).Verdict != lifecycle.NotWanted {
+		t.Errorf("the machine is %s: %+v", plan.State, plan)
+	}
+}
+
 // takeOver has the real agent take the host over.
 func (b *bench) takeOver(init *agentv1.TakeoverInit) {
 	b.t.Helper()
@@ -205,24 +245,21 @@ func (b *bench) takeOver(init *agentv1.TakeoverInit) {
 // its agent had been started.
 func (b *bench) callOff() {
 	b.t.Helper()
+	b.reinstall()
+	b.speaks(b.starts())
+	_, err := bmdbtest.CancelInstall(b.t.Context(), b.db, "ada", b.machine, "the wrong image")
+	check(b.t, err)
+}
+
+// reinstall makes the machine one that was installed and is to be installed again.
+func (b *bench) reinstall() {
+	b.t.Helper()
 	ctx := b.t.Context()
-	start := func() bmdb.AgentIdentity {
-		if outcome, ok := b.start().(shepherd.Finish); !ok {
-			b.t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
-		}
-		s := b.record().AgentStarted
-		return bmdb.AgentIdentity{Machine: b.machine, TakeoverGeneration: s.TakeoverGeneration, PublicKey: s.PublicKey}
-	}
-	speaks := func(a bmdb.AgentIdentity) {
-		check(b.t, b.db.ListenerAlive(ctx, time.Hour, time.Minute))
-		check(b.t, b.db.RecordSpoken(ctx, a, "boot-1"))
-		check(b.t, b.db.RecordHardware(ctx, a, []byte("report"), nil))
-	}
 	request := fleet.InstallRequest{Image: fleet.Image{
 		URL: "http://192.0.2.1/image", Digest: "sha256:" + strings.Repeat("0", 64), Compression: fleet.CompressionNone,
 	}}
-	first := start()
-	speaks(first)
+	first := b.starts()
+	b.speaks(first)
 	_, err := b.db.RequestInstall(ctx, "ada", b.machine, request, false)
 	check(b.t, err)
 	order, err := b.db.HandOutInstall(ctx, first, 0, 0)
@@ -232,7 +269,23 @@ func (b *bench) callOff() {
 	check(b.t, err)
 	_, err = b.db.RequestInstall(ctx, "ada", b.machine, request, true)
 	check(b.t, err)
-	speaks(start())
-	_, err = bmdbtest.CancelInstall(ctx, b.db, "ada", b.machine, "the wrong image")
-	check(b.t, err)
+}
+
+// starts starts the agent.
+func (b *bench) starts() bmdb.AgentIdentity {
+	b.t.Helper()
+	if outcome, ok := b.start().(shepherd.Finish); !ok {
+		b.t.Fatalf("got %T %+v\n%s", outcome, outcome, b.log.String())
+	}
+	s := b.record().AgentStarted
+	return bmdb.AgentIdentity{Machine: b.machine, TakeoverGeneration: s.TakeoverGeneration, PublicKey: s.PublicKey}
+}
+
+// speaks has the agent say what it says first.
+func (b *bench) speaks(a bmdb.AgentIdentity) {
+	b.t.Helper()
+	ctx := b.t.Context()
+	check(b.t, b.db.ListenerAlive(ctx, time.Hour, time.Minute))
+	check(b.t, b.db.RecordSpoken(ctx, a, "boot-1"))
+	check(b.t, b.db.RecordHardware(ctx, a, []byte("report"), nil))
 }

@@ -17,6 +17,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/remote"
 )
 
@@ -73,6 +74,12 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	var started fleet.AgentStarted
 	err = t.withAgent(ctx, host, t.logger, func(executable string) (err error) {
 		started, err = t.takeOver(ctx, host, executable, request)
+		if errors.Is(err, errCalledOff) {
+			generation := fleet.TakeoverGeneration(request.GetTakeoverGeneration())
+			if fault := t.leave(ctx, host, t.logger, executable, t.work.Record.ID, generation); fault != nil {
+				err = fmt.Errorf("%w; its executable may still be there: %w", err, fault)
+			}
+		}
 		return err
 	})
 	return started, err
@@ -93,8 +100,18 @@ func (t *takeover) takeOver(ctx context.Context, host Host, executable string, r
 	return t.attempt(ctx, host, executable, request)
 }
 
-// attempt runs one takeover, whose generation is minted.
+// errCalledOff says that nothing wants the agent any more.
+var errCalledOff = fleet.Errorf(fleet.KindConflict, "the install was called off before the agent was run on the host")
+
+// attempt runs one takeover, whose generation is minted. It is the last point at which what runs on
+// the machine can be left alone: so it looks whether a person has called the install off.
 func (t *takeover) attempt(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
+	switch record, err := t.db.Machine(ctx, t.work.Record.ID); {
+	case err != nil:
+		return fleet.AgentStarted{}, fmt.Errorf("read whether the agent is still wanted: %w", err)
+	case lifecycle.Installed(record):
+		return fleet.AgentStarted{}, errCalledOff
+	}
 	answer, err := t.execute(ctx, host, executable, request)
 	if err != nil {
 		return fleet.AgentStarted{}, err
