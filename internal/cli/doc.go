@@ -9,7 +9,9 @@
 //     allowed, 5 conflict, 6 partly done, 7 unreachable or timed out, 130 interrupted.
 //   - What is printed with -o json or -o yaml has the names of api/fleet/v1's JSON form.
 //   - The fleet is reached through api/fleet/v1 only. Commands that work on the database itself (db
-//     …) go through package daemon, which holds the database alone while they run.
+//     …) go through package daemon. They have an embedded database alone while they run, but for
+//     db backup, beside which a control plane may run. PostgreSQL they share. There db
+//     accept-authority and db copy refuse while a control plane runs.
 //
 // Nothing here reads the process's environment, arguments or streams: they come in Env, so that
 // tests run whole commands.

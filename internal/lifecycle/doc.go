@@ -2,8 +2,9 @@
 // holds, the policy and an instant it decides, for each process, whether that process is wanted,
 // when, and why (not).
 //
-// Nothing else in the system decides. The claim, the agenda, `machine explain`, the page, the
-// metrics and the simulations all call it, so they cannot disagree.
+// Nothing else in the system decides. The claim, the agenda, `machine explain`, the page of a
+// machine and the simulations all call it. Lists, counts and metrics show what it said when the
+// machine was last judged.
 //
 // What it promises:
 //
