@@ -28,32 +28,27 @@ import (
 // lets nothing go on: who starts together with this process may serve what nobody does yet. And it
 // stops nothing while nobody has the role of the recoverer.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
-	err = db.update(ctx, "watch silence", func(ctx context.Context, t *transaction) error {
+	return read(ctx, db.update, "watch silence", func(ctx context.Context, t *transaction) (string, error) {
 		if err := t.lockRecovery(ctx); err != nil {
-			return err
+			return "", err
 		}
 		parts, err := t.attendance(ctx)
 		if err != nil || parts.early && !parts.held(fleet.RoleRecoverer) {
-			return err
+			return "", err
 		}
 		known, err := t.silenceIsKnown(ctx)
 		if err != nil {
-			return err
+			return "", err
 		}
 		found, err := t.silence(ctx, *t.env)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if parts.early && !found.many(t.env.Policy) {
-			return nil
+			return "", nil
 		}
-		did, err = t.watch(ctx, found, known)
-		return err
+		return t.watch(ctx, found, known)
 	})
-	if err != nil {
-		return "", err
-	}
-	return did, nil
 }
 
 // watch does what WatchSilence promises, where so many machines are found silent.
