@@ -24,9 +24,12 @@ import (
 // A stop that others have made, and that ends, it follows in time: machines that fell silent
 // meanwhile may all be due for a step at that end. What they have asked for it does not cut short.
 //
-// It also stops recovery while the budget of recovery is spent. In the first minute of a process it
-// lets nothing go on: who starts together with this process may serve what nobody does yet. And it
-// stops nothing while nobody has the role of the recoverer.
+// It also stops recovery while the budget of recovery is spent.
+//
+// In the first minute of a process it lets nothing go on, and stops nothing while nobody has the
+// role of the recoverer: who starts together with this process may serve what nobody does yet.
+// Later it stops recovery also while nobody has that role. Whoever takes it again may act before
+// the guard has looked.
 func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 	return read(ctx, db.update, "watch silence", func(ctx context.Context, t *transaction) (string, error) {
 		if err := t.lockRecovery(ctx); err != nil {
