@@ -27,7 +27,8 @@
 //   - The provider did nothing, for a reason that is not the machine's (throttled, not allowed):
 //     the same.
 //   - The provider refused the step for good (the machine's state does not allow it, it cannot do
-//     it): the step counts, history says why, and the ladder goes on.
+//     it): the step counts, history says why, and the ladder goes on. A power cycle that was
+//     refused has left nothing off.
 //   - A power cycle ended half-way, and the machine is off: it is switched on before the next
 //     step.
 //

@@ -330,7 +330,8 @@ const (
 )
 
 // leftOff reports whether a power cycle of ours ended half-way, and the machine is to be switched
-// on before anything else is done. One after which the machine was well has not left it off.
+// on before anything else is done. One after which the machine was well has not left it off, nor
+// has one that the provider refused: what was off before it has the next step in its time.
 func (s step) leftOff(ctx context.Context, entry provider.Entry) (bool, error) {
 	r := s.work.Record
 	_, can := s.source.Provider.(provider.Powerer)
@@ -338,7 +339,7 @@ func (s step) leftOff(ctx context.Context, entry provider.Entry) (bool, error) {
 	// A provider that could not even be asked has failed, too, and was not told to switch it on.
 	tried := strings.HasPrefix(b.Cause, switchingOn) || strings.HasPrefix(b.Cause, switchedOn)
 	if !can || entry.Status != fleet.ProviderStatusOff || r.Repair == nil || r.Repair.Rung != fleet.RungPowerCycle ||
-		b.Failures >= switchOnTries && tried {
+		r.Repair.Refused || b.Failures >= switchOnTries && tried {
 		return false, nil
 	}
 	d, err := s.db.MachineDetails(ctx, r.ID)

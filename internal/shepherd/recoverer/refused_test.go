@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
@@ -77,6 +78,36 @@ func TestRefusedSteps(t *testing.T) {
 		want := "recovery found no other step after 1 power cycle (metal refused 2 reboots): power-cycle was tried at"
 		if q := herd.Record(refused).Quarantine; q == nil || !strings.HasPrefix(q.Reason, want) {
 			t.Errorf("quarantine %+v", q)
+		}
+	})
+}
+
+// TestARefusedPowerCycleLeftNothingOff: a machine that is off, and whose power cycle the provider
+// refuses for good, was not left off by that. The next step follows in its time, and nobody
+// switches the machine on before.
+func TestARefusedPowerCycleLeftNothingOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := newHerd(t, 3, func(p *fleet.Policy) { p.SuspectShare, p.RecoveryReinstalls = 0, 1 })
+		id, stepTime := herd.Machines()[0], fleet.DefaultPolicy().RecoveryStepTimeout
+		defer herd.Start(handler, updaterOf(t, herd))()
+		time.Sleep(5 * time.Minute)
+		var refused time.Time
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Pulling && refused.IsZero() {
+				refused = time.Now()
+				return fleet.Errorf(fleet.KindConflict, "the device is locked")
+			}
+			return nil
+		}
+		herd.Change(id, func(h *shepherdtest.Host) { h.Corrupt, h.Agent = true, false })
+		herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusOff; return true })
+		time.Sleep(3 * time.Hour)
+		if got := levers(herd, id); got != "reinstall" {
+			t.Fatalf("pulled %q", got)
+		}
+		if late := herd.Fake.Pulls()[0].At.Sub(refused) - stepTime; late < 0 || late > time.Minute {
+			t.Errorf("the reinstall came %s after the time of the step that was refused", late)
 		}
 	})
 }
