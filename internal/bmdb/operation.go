@@ -174,8 +174,9 @@ func BeginOperation(number int64, bootID string) Change {
 }
 
 // UndoAttempt takes back the newest attempt at the operation of that number, which certainly had
-// no effect: nothing was sent, or the provider has refused it. was is the attempt before it; nil:
-// there was none. KindConflict when the provider has accepted it.
+// no effect: nothing was sent, or the provider has refused it. was is the attempt before it, which
+// may be of an operation that was asked for before; nil: there was none. KindConflict when the
+// provider has accepted it.
 func UndoAttempt(number int64, was *fleet.OperationAttempt) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		if _, err := c.operation(number); err != nil {
@@ -188,9 +189,13 @@ func UndoAttempt(number int64, was *fleet.OperationAttempt) Change {
 		if was == nil {
 			return t.q.DropOperationAttempt(ctx, machine)
 		}
-		return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
-			Machine: machine, Number: number, Attempt: int64(was.Attempt), At: micros(was.At), BootID: was.BootID,
+		err := t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
+			Machine: machine, Number: was.Number, Attempt: int64(was.Attempt), At: micros(was.At), BootID: was.BootID,
 		})
+		if err != nil || was.AcceptedAt == nil {
+			return err
+		}
+		return t.q.AcceptOperation(ctx, statement.AcceptOperationParams{At: micros(*was.AcceptedAt), Machine: machine, Number: was.Number})
 	}}
 }
 

@@ -88,6 +88,20 @@ var operations = []scenario{
 		want:  []due{{operation, lifecycle.Later, 8, "waiting for"}},
 	},
 	{
+		name: "what was asked for before an operation that was withdrawn may still come", now: 7,
+		steps: with(asked, seen(3, 6.9, 1), operating(5, 1, 5.5, 0), wantOperation(6, 2, fleet.OperationReboot), operated(6.5, 2, false)),
+		state: fleet.StateInstalling, reason: "what was asked for before the reboot may still come: an install would be cut",
+		want: []due{{install, lifecycle.Later, 20.5, "may still come"}},
+	},
+	{
+		name: "an agent of another boot shows that it has come", now: 9,
+		steps: with(asked, operating(5, 1, 5.5, 0), started(7, 2), seen(8, 8.9, 2), wantOperation(8, 2, fleet.OperationReboot), operated(8.5, 2, false), func(r *fleet.Record) {
+			r.AgentStarted.BootID = "boot-2"
+		}),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Due, 8, ""}},
+	},
+	{
 		name: "nobody knew the boot from before: an agent is the evidence, and the reboot may be late all the same", now: 9,
 		steps: with(asked, wantOperation(4, 1, fleet.OperationReboot), operating(5, 1, 5, 7), started(7, 2), seen(8, 8.5, 2), operated(8.2, 1, true), func(r *fleet.Record) {
 			r.AgentStarted.BootID, r.OperationAttempt.BootID = "boot-1", ""

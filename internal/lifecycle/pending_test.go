@@ -17,6 +17,9 @@ func TestMayStillCome(t *testing.T) {
 	calledOff := func(o fleet.Operation) []step {
 		return with(known, wantOperation(23, 1, o), operating(24, 1, 0, 0), operated(25, 1, false))
 	}
+	before := func(o fleet.Operation) []step {
+		return with(known, operating(24, 1, 0, 0), wantOperation(25, 2, o))
+	}
 	stepTime := environment().Policy.RecoveryStepTimeout.Minutes()
 	limit := environment().Policy.OperationTimeout.Minutes()
 	for name, c := range map[string]struct {
@@ -38,6 +41,12 @@ func TestMayStillCome(t *testing.T) {
 		"a release that was called off":        {calledOff(fleet.OperationRelease), 26, "the release that ada asked for"},
 		"called off, and its time is over":     {calledOff(fleet.OperationRelease), 24 + limit, ""},
 		"called off before it was begun":       {with(known, wantOperation(23, 1, fleet.OperationReboot), operated(25, 1, false)), 26, ""},
+		"another is asked for then":            {before(fleet.OperationPowerOff), 26, "what was asked for before the power-off"},
+		"and withdrawn before it is begun":     {with(before(fleet.OperationReboot), operated(25, 2, false)), 26, "what was asked for before the reboot"},
+		"and begun":                            {with(before(fleet.OperationReboot), operating(25, 2, 0, 0)), 26, ""},
+		"and the machine restarts":             {with(before(fleet.OperationReboot), started(25, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }), 26, ""},
+		"and the time of the first is over":    {before(fleet.OperationReboot), 24 + limit, ""},
+		"and the first had been accepted":      {with(before(fleet.OperationReboot), operating(24, 1, 24, 0)), 26, ""},
 		"done":                                 {with(known, wantOperation(23, 1, fleet.OperationPowerOn), operating(24, 1, 0, 0), operated(25, 1, true)), 26, ""},
 		"called off, and the machine restarts": {with(calledOff(fleet.OperationReboot), started(25, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }), 26, ""},
 	} {

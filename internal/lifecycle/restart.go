@@ -141,11 +141,31 @@ func (c judgement) installAfterRestart(w want) want {
 	return w
 }
 
+// earlierAttempt returns the newest attempt at an operation, if that was asked for before the
+// newest one, at which nothing that counts was tried yet; nil: there is none. What it was at is not
+// recorded any more.
+func (c judgement) earlierAttempt() *fleet.OperationAttempt {
+	if a := c.r.OperationAttempt; a != nil && c.r.Operation != nil && a.Number < c.r.Operation.Number {
+		return a
+	}
+	return nil
+}
+
 // lateRestart is restart, or one that a person asked for and that the provider may have accepted
-// although nobody was told so, or the one by recovery after which the start of an agent was the
-// newest step. When the last was is not recorded any more: it was within the time of a step before.
+// although nobody was told so, also if something else was asked for since, or the one by recovery
+// after which the start of an agent was the newest step. When the last was is not recorded any
+// more: it was within the time of a step before.
 func (c judgement) lateRestart() (restart, bool) {
 	newest, any := c.restart()
+	if a := c.earlierAttempt(); a != nil && a.At.After(newest.at) {
+		newest, any = restart{
+			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
+			words: fmt.Sprintf("what was asked for before the %s", c.r.Operation.Operation),
+		}, true
+		if a.AcceptedAt != nil {
+			newest.at = *a.AcceptedAt
+		}
+	}
 	if a := c.operationAttempt(); a != nil && a.AcceptedAt == nil && c.r.Operation.Operation.Restarts() && a.At.After(newest.at) {
 		newest, any = restart{
 			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
@@ -181,6 +201,10 @@ func MayStillCome(r fleet.Record, env fleet.Environment, now time.Time) string {
 			return fmt.Sprintf("the %s by recovery", r.Repair.Rung)
 		}
 		return "a restart by recovery"
+	}
+	if a := c.earlierAttempt(); a != nil && a.AcceptedAt == nil && now.Before(a.At.Add(env.Policy.OperationTimeout)) &&
+		!c.provenBoot(restart{begun: a.At, bootID: a.BootID}) {
+		return fmt.Sprintf("what was asked for before the %s", r.Operation.Operation)
 	}
 	a, q := c.operationAttempt(), r.Operation
 	switch rep := r.OperationReport; {

@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"reflect"
 	"strings"
 	"time"
 
@@ -148,6 +149,26 @@ var othersTests = []test{
 			w.must(err)
 			if does := p.Machines[0].Does; p.NeedsConfirmation != needs || does != "p1 switches it on, which was switched off by ada: disks are pulled" {
 				w.Errorf("by %s: %t, %q", by, p.NeedsConfirmation, does)
+			}
+		}
+	}},
+	{"an attempt that had no effect leaves that at what was asked for before", func(w *world) {
+		a := w.ready("c1", false)
+		w.pulls(everyLever...)
+		for _, changes := range [][]bmdb.Change{{bmdb.BeginOperation(1, "boot1")}, {bmdb.BeginOperation(3, "boot1"), bmdb.AcceptOperation(3)}} {
+			w.ask(a, fleet.OperationReboot)
+			w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, changes...))
+			was := w.record(a.Machine).OperationAttempt
+			w.shift.Advance(time.Second)
+			number := w.ask(a, fleet.OperationPowerCycle)
+			work := w.claimOne(w.lasting("operations"), fleet.ProcessOperation)
+			w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+			for range 2 { // the reply was lost
+				w.must(work.Note(w.ctx, bmdb.UndoAttempt(number, was)))
+			}
+			w.must(work.Finish(w.ctx))
+			if is := w.record(a.Machine).OperationAttempt; !reflect.DeepEqual(is, was) {
+				w.Errorf("attempt %+v, want %+v", is, was)
 			}
 		}
 	}},

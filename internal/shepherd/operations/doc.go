@@ -22,7 +22,8 @@
 //     A power cycle that has left the machine off is finished by switching it on, which is
 //     idempotent.
 //   - The process is stopped in order before anything of the call was sent: the attempt at a
-//     restart or a switch is taken back, and the next process calls at once.
+//     restart or a switch is taken back, and the next process calls at once. What was asked for
+//     before it, and may still come, is then the newest attempt again: no install is handed out.
 //   - The provider cannot be reached, is busy or does not let us in: the call is tried again with
 //     a backoff, for give_up_after from the first try that failed. Then the operation ends as
 //     failed, with the provider's words. A release is given up only after an answer: as long as the

@@ -142,18 +142,21 @@ func (o operation) unsent(ctx context.Context, err error) shepherd.Outcome {
 		return shepherd.Fail{Err: err}
 	}
 	// A Fail would lose the change.
-	return shepherd.Cancel{Reason: shepherd.Cause(cause), Changes: []bmdb.Change{bmdb.UndoAttempt(o.request.Number, o.attempt)}}
+	return shepherd.Cancel{Reason: shepherd.Cause(cause), Changes: []bmdb.Change{o.undo()}}
+}
+
+// undo takes back the newest attempt, which certainly had no effect. What was recorded before it
+// counts again: also what was asked for before this operation, and may still come.
+func (o operation) undo() bmdb.Change {
+	return bmdb.UndoAttempt(o.request.Number, o.work.Record.OperationAttempt)
 }
 
 // prepare returns what is to be asked for, or the outcome where nothing is.
 func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begin bmdb.Change) (call, shepherd.Outcome) {
 	number := o.request.Number
 	if already := o.already(fact); already != "" {
-		switch {
-		case o.request.Operation != fleet.OperationPowerOn:
+		if o.request.Operation != fleet.OperationPowerOn {
 			return nil, o.done(already, begin, seen, bmdb.AcceptOperation(number))
-		case o.earlierMayCome():
-			return nil, o.done(already, begin, seen)
 		}
 		return nil, o.done(already, seen) // an attempt would count as a restart
 	}
@@ -175,13 +178,6 @@ func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begi
 	return nil, o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
 }
 
-// earlierMayCome reports whether what was asked for before this operation may restart or switch the
-// machine yet. Only the newest attempt is recorded, which then stands for that one, too.
-func (o operation) earlierMayCome() bool {
-	a := o.work.Record.OperationAttempt
-	return a != nil && a.Number != o.request.Number && o.now.Before(a.At.Add(o.env.Policy.OperationTimeout))
-}
-
 // judge returns what the answer to a call means: what was done, where it says so, or its error.
 func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Outcome {
 	number := o.request.Number
@@ -200,9 +196,9 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 			var changes []bmdb.Change
 			switch q := o.request.Operation; {
 			case q == fleet.OperationPowerOff: // it is not what the machine goes off by
-				changes = append(changes, bmdb.UndoAttempt(number, o.attempt))
-			case q.Restarts() && o.attempt == nil && !o.earlierMayCome(): // it will not come
-				changes = append(changes, bmdb.UndoAttempt(number, nil))
+				changes = append(changes, o.undo())
+			case q.Restarts() && o.attempt == nil: // it will not come
+				changes = append(changes, o.undo())
 			}
 			return o.fail(o.besides(shepherd.Cause(err)), changes...)
 		}
@@ -212,7 +208,7 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
 	case !unclear(err) && (restarts || o.request.Operation.Switches()):
-		return o.again(err, bmdb.UndoAttempt(number, o.attempt))
+		return o.again(err, o.undo())
 	}
 	return o.again(err)
 }
