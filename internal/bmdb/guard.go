@@ -15,7 +15,8 @@ import (
 // It stops recovery once for each silence, which is known from then on. When the time of the stop
 // is over and the machines are silent still, recovery goes on. The silence is over when less than
 // half as many machines are silent: otherwise a number about the limit would stop recovery again
-// and again.
+// and again. Machines that are left out do not keep it from being over (silence.leftOut). When they
+// count again, as where their provider answers after hours, they may stop recovery once more.
 //
 // When a silence ends before its stop does, the machines that are silent still have the time of a
 // step from then on. They may be on their way, behind the others: what has passed of their time,

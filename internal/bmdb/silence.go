@@ -20,9 +20,9 @@ type silence struct {
 	silent, unanswered, agents int64
 	// leftOut are machines for which recovery has no step (lifecycle.HasStep), whose host refuses us
 	// (lifecycle.RefusesUs), at which recovery has failed for longer than a stop lasts, or whose
-	// provider has nobody who takes steps there, and that have been silent for longer than a stop
-	// lasts. They are none of the former: they stay silent until a person acts, and would keep the
-	// next stop from coming.
+	// provider has had nobody who takes steps there for longer than a stop lasts, and that have been
+	// silent for longer than that, too. They are none of the former: they stay silent until a person
+	// acts, and would keep the next stop from coming.
 	leftOut int64
 	// notUp are the installed systems that have not come up in their time, of those that have, since
 	// the first of the former was written, or that have not. A system that has time left says nothing
@@ -80,9 +80,12 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 	if err != nil {
 		return silence{}, err
 	}
+	before := t.Now().Add(-env.Policy.SuspectFor)
 	recovers, unserved := make(map[string]bool, len(providers)), make(map[string]bool)
 	for _, p := range providers {
-		unserved[p.Name] = parts.held(fleet.RoleRecoverer) && !parts.serves(fleet.RoleRecoverer, fleet.ProviderName(p.Name))
+		// Who comes back within the time of a stop would make one silence two.
+		unserved[p.Name] = parts.held(fleet.RoleRecoverer) && !parts.serves(fleet.RoleRecoverer, fleet.ProviderName(p.Name)) &&
+			parts.servedUntil(fleet.RoleRecoverer, fleet.ProviderName(p.Name)) < micros(before)
 		recovers[p.Name] = lifecycle.HasStep(leversOf(p.Levers), env.Policy) && !unserved[p.Name]
 	}
 	unanswered, err := t.q.CountUnanswered(ctx, statement.CountUnansweredParams{
@@ -122,7 +125,7 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 				continue
 			}
 			agents := r.N - notUp
-			late, err := t.notRestarted(ctx, r.Provider, fleet.State(r.State), recovers[r.Provider], t.Now().Add(-env.Policy.SuspectFor))
+			late, err := t.notRestarted(ctx, r.Provider, fleet.State(r.State), recovers[r.Provider], before)
 			if err != nil {
 				return silence{}, err
 			}

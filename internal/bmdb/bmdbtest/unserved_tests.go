@@ -89,4 +89,46 @@ var unservedTests = []test{
 		fail(fleet.ProcessAgentStart, provider, 4, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone})
 		w.watch("4 of 4 machines with an agent are silent" + left + ours)
 	}},
+	{"a control plane that comes back within the time of a stop does not make one silence two", func(w *world) {
+		p, later := w.fourBesideFive()
+		w.serveAlone(provider)
+		s := w.serve(elsewhere)
+		later(p.NeverSpokeAfter+time.Minute, "5 of 9 machines with an agent are silent"+ours)
+		for range 2 { // while the stop lasts, and when it is over
+			w.must(s.Close(w.ctx, "another version"))
+			later(5*time.Minute, "")
+			s = w.serve(elsewhere)
+			later(p.SuspectFor, "")
+		}
+		w.must(s.Close(w.ctx, "its host is gone"))
+		later(p.SuspectFor-time.Minute, "")
+		later(2*time.Minute, "0 of 4 machines with an agent are silent, without 5 that have been silent for long, and that recovery cannot restart: recovery goes on")
+	}},
+	{"nor does one that comes back to hosts that have never answered", func(w *world) {
+		p := w.suspecting(2)
+		w.pulls(fleet.LeverPower)
+		w.machines(nil, "c1", "c2", "c3")
+		for _, work := range w.claim(w.lasting("initializer"), fleet.ProcessAgentStart, 5) {
+			w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "no answer", Backoff: hours, Answer: fleet.AnswerNone}))
+		}
+		w.serveAlone(elsewhere)
+		s := w.serve(provider)
+		w.shift.Advance(p.NeverSpokeAfter + time.Minute)
+		w.watch("3 of 3 machines are silent, of which 3 have never answered" + ours)
+		w.must(s.Close(w.ctx, "another version"))
+		w.shift.Advance(5 * time.Minute)
+		w.watch("")
+		w.serve(provider)
+		w.watch("")
+	}},
+}
+
+// serve has a recoverer for one provider.
+func (w *world) serve(name fleet.ProviderName) *bmdb.Session {
+	w.Helper()
+	s, err := w.db.StartSession(w.ctx, bmdb.SessionOptions{
+		Component: fleet.RoleRecoverer.Component(), Host: "host2", PID: 1, Lease: 1000 * time.Hour, Providers: []fleet.ProviderName{name},
+	})
+	w.must(err)
+	return s
 }
