@@ -88,6 +88,12 @@ var operations = []scenario{
 		want:  []due{{operation, lifecycle.Later, 8, "waiting for"}},
 	},
 	{
+		name: "a power-off that was withdrawn may still come", now: 7,
+		steps: with(asked, seen(3, 6.9, 1), wantOperation(4, 1, fleet.OperationPowerOff), operating(5, 1, 0, 0), operated(6, 1, false)),
+		state: fleet.StateInstalling,
+		want:  []due{{install, lifecycle.Later, 20, "the power-off that ada asked for may still come"}},
+	},
+	{
 		name: "what was asked for before an operation that was withdrawn may still come", now: 7,
 		steps: with(asked, seen(3, 6.9, 1), operating(5, 1, 5.5, 0), wantOperation(6, 2, fleet.OperationReboot), operated(6.5, 2, false)),
 		state: fleet.StateInstalling, reason: "what was asked for before the reboot may still come: an install would be cut",

@@ -151,10 +151,10 @@ func (c judgement) earlierAttempt() *fleet.OperationAttempt {
 	return nil
 }
 
-// lateRestart is restart, or one that a person asked for and that the provider may have accepted
-// although nobody was told so, also if something else was asked for since, or the one by recovery
-// after which the start of an agent was the newest step. When the last was is not recorded any
-// more: it was within the time of a step before.
+// lateRestart is restart, or one that may have happened although nobody was told so: a restart or a
+// power-off that a person asked for, also if something else was asked for since, or the restart by
+// recovery after which the start of an agent was the newest step. When the last was is not recorded
+// any more: it was within the time of a step before.
 func (c judgement) lateRestart() (restart, bool) {
 	newest, any := c.restart()
 	if a := c.earlierAttempt(); a != nil && a.At.After(newest.at) {
@@ -166,7 +166,8 @@ func (c judgement) lateRestart() (restart, bool) {
 			newest.at = *a.AcceptedAt
 		}
 	}
-	if a := c.operationAttempt(); a != nil && a.AcceptedAt == nil && c.r.Operation.Operation.Restarts() && a.At.After(newest.at) {
+	if a := c.operationAttempt(); a != nil && a.AcceptedAt == nil && a.At.After(newest.at) &&
+		(c.r.Operation.Operation.Restarts() || c.r.Operation.Operation == fleet.OperationPowerOff) {
 		newest, any = restart{
 			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
 			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),

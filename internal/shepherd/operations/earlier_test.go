@@ -112,3 +112,26 @@ func TestWhatHadNoEffectIsCalledSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatWasRefusedForGoodDoesNotCome: a release that the provider refuses for good holds no
+// install up, and nothing that is asked for later and comes to nothing makes it do so.
+func TestWhatWasRefusedForGoodDoesNotCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		herd, handler := bench(t, 1, operations.Options{}, nil, nil)
+		id := herd.Machines()[0]
+		defer herd.Start()()
+		time.Sleep(5 * time.Minute)
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationRelease, "sold")
+		check(t, err)
+		replies(herd, shepherdtest.Pulling, fleet.Errorf(fleet.KindConflict, "locked"))
+		task := claim(t, herd, handler)
+		task.Act(t.Context())
+		check(t, task.Commit(t.Context()))
+		herd.Fake.Hook = nil
+		_, err = bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
+		check(t, err)
+		check(t, bmdbtest.Withdraw(t.Context(), herd.DB, "ada", id, "not today"))
+		installWaits(t, herd, id, false)
+	})
+}

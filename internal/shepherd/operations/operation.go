@@ -194,10 +194,8 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
 		if !o.listed() && !o.passes(fact) { // what a host says may pass
 			var changes []bmdb.Change
-			switch q := o.request.Operation; {
-			case q == fleet.OperationPowerOff: // it is not what the machine goes off by
-				changes = append(changes, o.undo())
-			case q.Restarts() && o.attempt == nil: // it will not come
+			// It will not come; nor is a refused power-off what the machine goes off by.
+			if o.attempt == nil || o.request.Operation == fleet.OperationPowerOff {
 				changes = append(changes, o.undo())
 			}
 			return o.fail(o.besides(shepherd.Cause(err)), changes...)
