@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -180,16 +181,22 @@ func (h *fixture) takeoverAgain(m *host) *host {
 	return next
 }
 
-// outage is an engine that cannot reach its database while it is away. Its writes fail with an
-// error of their own while there is one.
+// outage is an engine that calls of agents cannot reach while it is away. The server's own loops
+// can. Its writes fail with an error of their own while there is one.
 type outage struct {
 	bmdb.Engine
 	away atomic.Bool
 	fail atomic.Pointer[error]
 }
 
+// refuses tells by the peer whether a context is that of a call.
+func (o *outage) refuses(ctx context.Context) bool {
+	_, call := peer.FromContext(ctx)
+	return call && o.away.Load()
+}
+
 func (o *outage) Update(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
-	if o.away.Load() {
+	if o.refuses(ctx) {
 		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached")
 	}
 	if err := o.fail.Load(); err != nil {
@@ -199,7 +206,7 @@ func (o *outage) Update(ctx context.Context, fn func(context.Context, bmdb.Tx) e
 }
 
 func (o *outage) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
-	if o.away.Load() {
+	if o.refuses(ctx) {
 		return fleet.Errorf(fleet.KindTemporary, "the database server cannot be reached")
 	}
 	return o.Engine.View(ctx, fn)

@@ -3,6 +3,7 @@ package agentapi_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
@@ -10,6 +11,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
 
 // again starts another agent for a reinstall of a machine whose installed system has come up.
@@ -124,7 +126,8 @@ func TestLeaveAHostThatIsReleased(t *testing.T) {
 func TestAHintOutlivesAnAskThatFails(t *testing.T) {
 	t.Parallel()
 	engine := &outage{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
-	h := newFixtureOn(t, engine, nil)
+	// However late the sweep comes, no agent is looked up again.
+	h := newFixtureOn(t, engine, func(c *agentapi.Config, _ *fleet.Policy) { c.Recheck = time.Hour })
 	h.must(h.db.SetLevers(t.Context(), providerName, []fleet.Lever{fleet.LeverRelease, fleet.LeverClean}))
 	hosts := h.machines(2, nil)
 	_, err := h.db.RecomputeAgenda(t.Context(), 100)
@@ -144,14 +147,14 @@ func TestAHintOutlivesAnAskThatFails(t *testing.T) {
 	h.must(h.claim(h.session(), fleet.ProcessOperation)[0].Note(t.Context(), bmdb.BeginOperation(1, "boot-1")))
 	_, err = h.db.RequestInstall(t.Context(), "ada", hosts[0].id, *image(), true) // it wakes the sweep
 	h.must(err)
+	engine.away.Store(true)
 	for n := range hosts {
 		h.until("a sweep makes it ask", func() bool {
-			engine.away.Store(true)
-			defer engine.away.Store(false)
 			_, err := clients[n].Heartbeat(t.Context(), beats[n])
 			return err != nil
 		})
 	}
+	engine.away.Store(false)
 	if a := h.heartbeat(clients[0], beats[0]); a.GetInstallRequest() == nil {
 		t.Errorf("the install is not handed out: %v", a)
 	}
