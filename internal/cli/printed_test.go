@@ -39,7 +39,7 @@ func TestPrintedCommandsAreOfWords(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	out := &untilSaid{text: "/metrics", said: stop}
 	code := cli.Main(ctx, []string{"demo", "--machines", "1", "--real-agents", "0", "--speed", "100", "--image-size", "4", "--dir", kept}, cli.Env{

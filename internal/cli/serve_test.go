@@ -51,7 +51,7 @@ func TestServeOutlivesAHangup(t *testing.T) { //nolint:paralleltest // it hangs 
 	if err := os.WriteFile(file, []byte("dir: state\nroles: [janitor]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	stderr := &untilSaid{text: "SIGHUP changes nothing", said: stop}
 	code := cli.Main(ctx, []string{"serve", "--config", file}, cli.Env{

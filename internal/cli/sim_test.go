@@ -15,7 +15,7 @@ import (
 // world runs a simulated world until it is ready, and returns what it has said.
 func world(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	out := &untilSaid{text: "Control plane", said: stop}
 	code := cli.Main(ctx, append([]string{"sim", "--machines", "1", "--dir", dir}, args...), cli.Env{
