@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
@@ -43,14 +42,27 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 	}
 	// Its backends know of the name sooner than the process that has commits wait.
 	tries := int64(0)
-	await(t, "commits wait for a standby", func() bool {
+	await(t, "commits wait for a standby", func() (waits bool) {
 		tries++ // so that each writes something
-		limited, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		return e.Extend(limited, func(ctx context.Context, tx bmdb.Tx) error {
-			_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "p", Capacity: "c", Until: tries, Cause: "c"})
-			return err
-		}) != nil
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = e.Extend(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+				_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "p", Capacity: "c", Until: tries, Cause: "c"})
+				return err
+			})
+		}()
+		defer func() { <-ended }()
+		await(t, "one waits, and that is ended, or it has not waited", func() bool {
+			waits = query[bool](t, at, "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+			select {
+			case <-ended:
+				return true
+			default:
+				return waits
+			}
+		})
+		return waits
 	})
 	t.Run("a policy that is there already", func(t *testing.T) {
 		t.Parallel()
