@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -168,36 +169,38 @@ func TestServerOfAnotherUser(t *testing.T) {
 // key that is not known, nobody is asked: it may be another control plane.
 func TestAFaultElsewhereInTheConfiguration(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	serveAt(t, filepath.Join(dir, "ironherd.sock"))
-	file := filepath.Join(dir, "herd.yaml")
-	const good = "agent_api: {endpoint: 'herd.example:8443'}\ninitializer: {agent_executable: /dev/null}\n"
-	for content, test := range map[string]struct {
-		code   int
-		stderr string
-	}{
-		good:                                    {0, ""},
-		good + "policy: {suspect_share: 500}\n": {0, "Asking the control plane of " + file + " although that has a fault: " + file + ":4: policy.suspect_share must be "},
-		good + "policy: {suspect_share: 500, recovery_per_hour: -1}\n":            {0, "Asking the control plane of " + file + " although that has 2 faults, of which `ironherd config check " + file + "` lists all: " + file + ":4: policy."},
-		good + "policy: {a: 1}\n":                                                 {2, "policy.a: "},
-		good + "log: {level: info, dir: /srv/b}\n":                                {2, "log.dir: "},
-		good + "operator_api: {tls: {socket: /run/a.sock}}\n":                     {2, "operator_api.tls.socket: "},
-		good + "providers: [{name: a, kind: static, static: {path: /nowhere}}]\n": {0, "although that has a fault: " + file + ":4: providers[0].static.path: "},
-		good + "ssh: {key_file: " + dir + "}\n":                                   {0, "although that has a fault: " + file + ":4: ssh.key_file: "},
-		"roles: [king]\n" + good:                                                  {0, "although that has a fault: "},
-		good + "operator_api: {sokcet: /run/a.sock}\n":                            {2, "operator_api.sokcet"},
-		good + "operatr_api: {socket: /run/a.sock}\n":                             {2, "operatr_api"},
-		good + "operator_api: {socket: [/run/a.sock]}\n":                          {2, "operator_api.socket"},
-		good + "log: [\n": {2, "this is not valid YAML"},
-	} {
-		if err := os.WriteFile(file, []byte("dir: "+dir+"\n"+content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, named := range []string{"", " --server unix://" + dir + "/ironherd.sock"} {
-			r := run(t, nil, strings.Fields("machine list --config "+file+named)...)
-			if r.code != test.code || !strings.Contains(r.stderr, test.stderr) || (test.stderr == "") != (r.stderr == "") || strings.Count(r.stderr, "\n") > 1 {
-				t.Errorf("%s%s: got %d, %q, want %d, %q", content, named, r.code, r.stderr, test.code, test.stderr)
+	synctest.Test(t, func(t *testing.T) { // so that time stands still while a file is read
+		dir := t.TempDir()
+		serveAt(t, filepath.Join(dir, "ironherd.sock"))
+		file := filepath.Join(dir, "herd.yaml")
+		const good = "agent_api: {endpoint: 'herd.example:8443'}\ninitializer: {agent_executable: /dev/null}\n"
+		for content, test := range map[string]struct {
+			code   int
+			stderr string
+		}{
+			good:                                    {0, ""},
+			good + "policy: {suspect_share: 500}\n": {0, "Asking the control plane of " + file + " although that has a fault: " + file + ":4: policy.suspect_share must be "},
+			good + "policy: {suspect_share: 500, recovery_per_hour: -1}\n":            {0, "Asking the control plane of " + file + " although that has 2 faults, of which `ironherd config check " + file + "` lists all: " + file + ":4: policy."},
+			good + "policy: {a: 1}\n":                                                 {2, "policy.a: "},
+			good + "log: {level: info, dir: /srv/b}\n":                                {2, "log.dir: "},
+			good + "operator_api: {tls: {socket: /run/a.sock}}\n":                     {2, "operator_api.tls.socket: "},
+			good + "providers: [{name: a, kind: static, static: {path: /nowhere}}]\n": {0, "although that has a fault: " + file + ":4: providers[0].static.path: "},
+			good + "ssh: {key_file: " + dir + "}\n":                                   {0, "although that has a fault: " + file + ":4: ssh.key_file: "},
+			"roles: [king]\n" + good:                                                  {0, "although that has a fault: "},
+			good + "operator_api: {sokcet: /run/a.sock}\n":                            {2, "operator_api.sokcet"},
+			good + "operatr_api: {socket: /run/a.sock}\n":                             {2, "operatr_api"},
+			good + "operator_api: {socket: [/run/a.sock]}\n":                          {2, "operator_api.socket"},
+			good + "log: [\n": {2, "this is not valid YAML"},
+		} {
+			if err := os.WriteFile(file, []byte("dir: "+dir+"\n"+content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, named := range []string{"", " --server unix://" + dir + "/ironherd.sock"} {
+				r := run(t, nil, strings.Fields("machine list --config "+file+named)...)
+				if r.code != test.code || !strings.Contains(r.stderr, test.stderr) || (test.stderr == "") != (r.stderr == "") || strings.Count(r.stderr, "\n") > 1 {
+					t.Errorf("%s%s: got %d, %q, want %d, %q", content, named, r.code, r.stderr, test.code, test.stderr)
+				}
 			}
 		}
-	}
+	})
 }

@@ -19,13 +19,17 @@ const (
 // Load: the configuration cannot be read, has a key that is not known, which may stand for where
 // the control plane listens, or names no directory of its own.
 func LoadServer(sources Sources) (OperatorAPI, Faults, error) {
+	return loadServer(sources, callerLimit, callerBlame)
+}
+
+func loadServer(sources Sources, limit, blame time.Duration) (OperatorAPI, Faults, error) {
 	config, d, err := read(sources, answerLimit)
 	if err != nil {
 		return OperatorAPI{}, nil, err
 	}
-	wrong, _ := secret.Within(callerLimit, func() (string, error) { return wrongDir(config.Dir), nil })
+	wrong, _ := secret.Within(limit, func() (string, error) { return wrongDir(config.Dir), nil })
 	misled := len(d.faults) > 0 || wrong != ""
-	d.checkWithin(config, callerLimit, callerBlame)
+	d.checkWithin(config, limit, blame)
 	// That the checks took long, without a file that does not answer, is nothing to callers.
 	faults := slices.DeleteFunc(d.sorted(), func(f Fault) bool { return f.Key == "" && f.Passes })
 	if misled {
