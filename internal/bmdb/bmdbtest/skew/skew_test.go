@@ -83,14 +83,14 @@ func TestHostsAndDatabaseDisagree(t *testing.T) {
 	}
 }
 
-// hunt claims, and ends what is overdue, until it has work or time is up.
+// hunt claims, and ends what is overdue, until it has work or time is up: then it looks once more.
 func hunt(t *testing.T, db *bmdb.DB, s *bmdb.Session, patience time.Duration) *bmdb.Work {
 	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for {
+	for late := false; ; {
 		_, err := db.CollectSessions(t.Context())
 		must(t, err)
 		c, err := s.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
@@ -98,10 +98,13 @@ func hunt(t *testing.T, db *bmdb.DB, s *bmdb.Session, patience time.Duration) *b
 		if len(c.Works) > 0 {
 			return c.Works[0]
 		}
+		if late {
+			return nil
+		}
 		select {
 		case <-ticker.C:
 		case <-deadline.C:
-			return nil
+			late = true
 		}
 	}
 }
