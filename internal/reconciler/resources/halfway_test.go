@@ -257,8 +257,7 @@ func TestLateDeleteUnderAPause(t *testing.T) {
 			}
 		}
 		w.remove(runtimes, "", "gvisor") // that is the request
-		w.soon("what was begun to be finished", func() bool {
-			_, _ = leader.pass()
+		leader.until("what was begun to be finished", func(reconciler.Report, error) bool {
 			return w.there(runtimes, "", "gvisor")
 		})
 		leader.SetOverrides(nil)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
+	"github.com/ironherd/ironherd/reconciler"
 )
 
 // TestGoneAfterItsLabelWasTaken: an object whose label somebody has taken, and that has it again,
@@ -19,10 +20,9 @@ func TestGoneAfterItsLabelWasTaken(t *testing.T) {
 		func() { w.remove(clusterRoles, "", name) },
 	} {
 		edit()
-		w.soon("the repair", func() bool {
-			r, err := a.pass()
+		a.until("the repair", func(r reconciler.Report, err error) bool {
 			if err != nil || !r.Ready {
-				t.Errorf("what is gone is taken for what was seen: %v, %+v", err, r)
+				t.Fatalf("what is gone is taken for what was seen: %v, %+v", err, r)
 			}
 			return r.Created+r.Updated > 0
 		})
@@ -38,10 +38,9 @@ func TestLabelTakenAgain(t *testing.T) {
 	a.done()
 	for range 3 {
 		w.patch(configMaps, "default", "bare", `{"metadata":{"labels":null},"data":{"key":"theirs"}}`)
-		w.soon("the repair", func() bool {
-			r, err := a.pass()
+		a.until("the repair", func(r reconciler.Report, err error) bool {
 			if err != nil {
-				t.Errorf("%v, %+v", err, r)
+				t.Fatalf("%v, %+v", err, r)
 			}
 			return r.Updated > 0
 		})
