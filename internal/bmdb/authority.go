@@ -12,6 +12,10 @@ import (
 // recorded already. It returns the one that is.
 func (db *DB) KeepAuthority(ctx context.Context, fingerprint string) (recorded string, err error) {
 	return read(ctx, db.update, "keep authority", func(ctx context.Context, t *transaction) (string, error) {
+		// See SetPolicy: who repeats this must not be told of a record that no standby has.
+		if _, err := t.q.LockListener(ctx); err != nil {
+			return "", err
+		}
 		err := t.q.InsertAgentAuthority(ctx, statement.InsertAgentAuthorityParams{At: micros(t.Now()), Fingerprint: fingerprint})
 		if err != nil {
 			return "", err

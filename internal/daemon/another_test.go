@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -138,6 +139,37 @@ func TestNobodyJoinsWithAnotherAuthority(t *testing.T) {
 	other.AgentAPI.TLS.Certificate = filepath.Join(other.Dir, "agent-server.pem")
 	if _, err := daemon.AcceptAuthority(t.Context(), other, "test"); fleet.KindOf(err) != fleet.KindInvalid {
 		t.Errorf("with a certificate of its own: %v", err)
+	}
+}
+
+// TestNothingIsComparedWhereAgentsAreGivenOthers: where the configuration says what agents are
+// given, a process that starts none of them has its own authority all the same, and none is
+// recorded.
+func TestNothingIsComparedWhereAgentsAreGivenOthers(t *testing.T) {
+	t.Parallel()
+	c := settings(t)
+	restart(t, c)
+	other := settings(t)
+	other.Database = c.Database
+	restart(t, other)
+	restart(t, c)
+	managed(t, c.Database.Path)
+	other.Initializer.EndpointCA = filepath.Join(t.TempDir(), "bundle.pem")
+	var bundle []byte
+	for _, dir := range []string{c.Dir, other.Dir} {
+		both, err := os.ReadFile(filepath.Join(dir, "agent-ca.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundle = append(bundle, both[bytes.Index(both, []byte("-----BEGIN CERTIFICATE-----")):]...)
+	}
+	if err := os.WriteFile(other.Initializer.EndpointCA, bundle, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other.Roles = []fleet.Role{fleet.RoleAgentAPI, fleet.RoleJanitor}
+	restart(t, other)
+	if _, err := daemon.AcceptAuthority(t.Context(), other, "test"); fleet.KindOf(err) != fleet.KindInvalid {
+		t.Errorf("one is accepted where others are given: %v", err)
 	}
 }
 

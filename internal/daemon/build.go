@@ -119,7 +119,8 @@ func (d *Daemon) openCertificates(ctx context.Context) (*server.Certificates, er
 		if err := d.refuseAnotherAuthority(ctx); err != nil {
 			return nil, err
 		}
-		if c.GivenToAgents() == "" {
+		// Where this is set, it says what agents are given, by whichever process starts them.
+		if c.Initializer.EndpointCA == "" {
 			if err := d.keepAuthority(ctx); err != nil {
 				return nil, err
 			}

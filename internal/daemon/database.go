@@ -245,11 +245,14 @@ type Authority struct {
 
 // AcceptAuthority records that agents are given the authority under the configuration's dir from
 // now on, and makes one where there is none. KindConflict while a control plane runs; KindInvalid
-// where the configuration names a certificate, of whose authority nothing is recorded. Otherwise
-// its errors are those of CheckDatabase.
+// where the configuration names a certificate, or what agents are given, of which nothing is
+// recorded. Otherwise its errors are those of CheckDatabase.
 func AcceptAuthority(ctx context.Context, c config.Config, actor string) (a Authority, err error) {
 	if c.AgentAPI.TLS.Certificate != "" {
 		return a, fleet.Errorf(fleet.KindInvalid, "agent_api.tls names a certificate: no authority is made for agents, and none is recorded")
+	}
+	if c.Initializer.EndpointCA != "" {
+		return a, fleet.Errorf(fleet.KindInvalid, "initializer.endpoint_ca says what agents are given (%s): no other authority is recorded while it is set", c.Initializer.EndpointCA)
 	}
 	db, err := openBMDB(ctx, c)
 	if err != nil {

@@ -77,6 +77,14 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 			t.Errorf("%d rows: the test tests nothing", n)
 		}
 	})
+	t.Run("an authority of agents that is there already", func(t *testing.T) {
+		t.Parallel()
+		for try := range 2 { // the second finds it there, and writes nothing
+			if recorded, err := db.KeepAuthority(ctx, "AA:BB"); fleet.KindOf(err) != fleet.KindTemporary {
+				t.Errorf("try %d: %q, %v", try, recorded, err)
+			}
+		}
+	})
 	for who, run := range map[string]func(context.Context, func(context.Context, bmdb.Tx) error) error{
 		"somebody, of an update": e.Update, "somebody, of an extension": e.Extend, "our time is up": e.Update,
 	} {
