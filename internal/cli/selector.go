@@ -70,6 +70,8 @@ func (s *selector) check() error {
 		return fleet.Errorf(fleet.KindInvalid, "--provider must name a provider: leave it out to mean those of all")
 	case s.given("state") && len(s.states) == 0:
 		return fleet.Errorf(fleet.KindInvalid, "--state must name a state: leave it out to mean any")
+	case s.given("after") && s.after == "":
+		return fleet.Errorf(fleet.KindInvalid, "--after must be the ID of a machine: leave it out to begin with the first")
 	case slices.Contains(s.locations, ""):
 		return fleet.Errorf(fleet.KindInvalid, "--location must name a location")
 	}

@@ -75,6 +75,7 @@ func TestSelectorsThatMakeNoSense(t *testing.T) {
 		"machine reboot --location= --reason r":                       "--location must name a location",
 		"machine release --provider= --state failed --reason r --yes": "--provider must name a provider",
 		"machine release --provider sim --state= --reason r --yes":    "--state must name a state",
+		"machine release --provider sim --after= --reason r --yes":    "--after must be the ID of a machine",
 		"machine list --state=":                                       "--state must name a state",
 		"machine reboot x --provider= --reason r":                     "--provider must name a provider",
 		"machine reboot --label a=b=c --reason r":                     "--label: a label has a name and a value",

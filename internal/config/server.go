@@ -27,9 +27,15 @@ func loadServer(sources Sources, limit, blame time.Duration) (OperatorAPI, Fault
 	if err != nil {
 		return OperatorAPI{}, nil, err
 	}
-	wrong, _ := secret.Within(limit, func() (string, error) { return wrongDir(config.Dir), nil })
+	wrong, late := secret.Within(limit, func() (string, error) { return wrongDir(config.Dir), nil })
+	if late != nil {
+		wrong = config.Dir + ": " + late.Error()
+	}
 	misled := len(d.faults) > 0 || wrong != ""
 	d.checkWithin(config, limit, blame)
+	if wrong != "" {
+		d.keyFault("dir", "%s", wrong)
+	}
 	// That the checks took long, without a file that does not answer, is nothing to callers.
 	faults := slices.DeleteFunc(d.sorted(), func(f Fault) bool { return f.Key == "" && f.Passes })
 	if misled {
