@@ -82,6 +82,7 @@ func TestARestartOutlastsWhatHadNoEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			afterADoubtfulReboot(t, c.then, func(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler, id fleet.MachineID) {
+				t.Helper()
 				c.work(t, herd, handler)
 				check(t, bmdbtest.Withdraw(t.Context(), herd.DB, "ada", id, "not today either"))
 				installWaits(t, herd, id, true)
@@ -102,6 +103,7 @@ func TestWhatHadNoEffectIsCalledSoon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			afterADoubtfulReboot(t, fleet.OperationReboot, func(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler, _ fleet.MachineID) {
+				t.Helper()
 				work(t, herd, handler)
 				defer herd.Start(handler)()
 				time.Sleep(2 * time.Minute)
