@@ -64,7 +64,7 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 		})
 		return waits
 	})
-	t.Run("a policy that is there already", func(t *testing.T) {
+	t.Run("what is there already", func(t *testing.T) {
 		t.Parallel()
 		policy := fleet.DefaultPolicy()
 		policy.RecoveryAtOnce++
@@ -74,15 +74,16 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 			}
 		}
 		if n := query[int](t, at, "SELECT count(*) FROM policy WHERE body LIKE $1", fmt.Sprintf(`%%"recovery_at_once":%d%%`, policy.RecoveryAtOnce)); n != 1 {
-			t.Errorf("%d rows: the test tests nothing", n)
+			t.Errorf("%d policies: the test tests nothing", n)
 		}
-	})
-	t.Run("an authority of agents that is there already", func(t *testing.T) {
-		t.Parallel()
-		for try := range 2 { // the second finds it there, and writes nothing
+		// Not beside the other: both lock one row for as long as they wait.
+		for try := range 2 {
 			if recorded, err := db.KeepAuthority(ctx, "AA:BB"); fleet.KindOf(err) != fleet.KindTemporary {
 				t.Errorf("try %d: %q, %v", try, recorded, err)
 			}
+		}
+		if n := query[int](t, at, "SELECT count(*) FROM agent_authority WHERE fingerprint = $1", "AA:BB"); n != 1 {
+			t.Errorf("%d authorities: the test tests nothing", n)
 		}
 	})
 	for who, run := range map[string]func(context.Context, func(context.Context, bmdb.Tx) error) error{
