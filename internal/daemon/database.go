@@ -252,7 +252,8 @@ func AcceptAuthority(ctx context.Context, c config.Config, actor string) (a Auth
 		return a, fleet.Errorf(fleet.KindInvalid, "agent_api.tls names a certificate: no authority is made for agents, and none is recorded")
 	}
 	if c.Initializer.EndpointCA != "" {
-		return a, fleet.Errorf(fleet.KindInvalid, "initializer.endpoint_ca says what agents are given (%s): no other authority is recorded while it is set", c.Initializer.EndpointCA)
+		return a, fleet.Errorf(fleet.KindInvalid, "initializer.endpoint_ca says what agents are given (%s), so no authority is recorded: "+
+			"take it out of the configuration for as long as this takes, if a listener has lost its own", c.Initializer.EndpointCA)
 	}
 	db, err := openBMDB(ctx, c)
 	if err != nil {
