@@ -42,7 +42,7 @@ func startGoesOn(r fleet.Record) string {
 	if r.Installed == nil || r.Installed.ErasedAt != nil || r.Holds[fleet.LaneHost].Process != fleet.ProcessAgentStart {
 		return ""
 	}
-	return "; the start of an agent is under way: it ends if the agent has not been run on the machine yet; " +
+	return "; the start of an agent is under way: it normally ends if no agent has been run on the machine yet; " +
 		"else, by kexec, what runs on the machine ends, and it is restarted into the installed system"
 }
 

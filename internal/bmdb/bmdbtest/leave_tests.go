@@ -91,13 +91,13 @@ var leaveTests = []test{
 			w.Fatalf("installed %+v, returning: %t", r.Installed, lifecycle.Returning(r))
 		}
 	}},
-	{"who calls a reinstall off is told that the start of an agent goes on", func(w *world) {
+	{"who calls a reinstall off is told that the start of an agent is under way", func(w *world) {
 		id := w.installedMachine("c1").Machine
 		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, true)))
 		work := w.claimOne(w.session("initializer"), fleet.ProcessAgentStart)
 		outcome, err := w.db.Act(w.ctx, actor, id, bmdb.PlanRequest{Verb: fleet.VerbCancelInstall, Reason: "the wrong machine"})
 		w.must(err)
-		if !strings.Contains(outcome.Detail, "; the start of an agent is under way: it ends if the agent has not been run on the machine yet; else, by kexec, ") {
+		if !strings.Contains(outcome.Detail, "; the start of an agent is under way: it normally ends if no agent has been run on the machine yet; else, by kexec, ") {
 			w.Errorf("it says %q", outcome.Detail)
 		}
 		var minted fleet.TakeoverGeneration

@@ -22,6 +22,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
 // TestClean: over a real SSH server, the agent's files are removed, again and again; a host that
@@ -208,7 +209,7 @@ func TestAStartThatNobodyWantsAnyMore(t *testing.T) {
 		_, err := bmdbtest.CancelInstall(t.Context(), b.db, "ada", b.machine, "the wrong image")
 		check(t, err)
 	}}}}
-	if outcome, ok := b.start().(shepherd.Cancel); !ok || !strings.Contains(outcome.Reason, "called off") {
+	if outcome, ok := b.start().(shepherd.Cancel); !ok || !strings.HasPrefix(outcome.Reason, "nothing wants the agent any more") || strings.Contains(outcome.Reason, "still be there") {
 		t.Errorf("got %T %+v\n%s", outcome, outcome, b.log.String())
 	}
 	if len(b.inits) != 1 {
@@ -222,6 +223,29 @@ func TestAStartThatNobodyWantsAnyMore(t *testing.T) {
 	plan := lifecycle.Decide(b.record(), env, time.Now())
 	if plan.State != fleet.StateInstalled || plan.For(fleet.ProcessAgentStart).Verdict != lifecycle.NotWanted {
 		t.Errorf("the machine is %s: %+v", plan.State, plan)
+	}
+}
+
+// TestAStartThatMayHaveRunBefore: a reinstall is called off during the second start, and the first
+// one may have run an agent. So the second goes on, and the machine is one that returns: its agent
+// is taken off again and again, until that is done.
+func TestAStartThatMayHaveRunBefore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.reinstall()
+	b.agent = func(*agentv1.TakeoverInit, sshhost.Program) sshhost.Status { return sshhost.Status{Code: 1} }
+	if outcome, ok := b.start().(shepherd.Fail); !ok {
+		t.Fatalf("got %T %+v", outcome, outcome)
+	}
+	_, err := b.db.Retry(t.Context(), "ada", b.machine, fleet.ProcessAgentStart)
+	check(t, err)
+	b.agent = takesOver
+	b.sources = []initializer.Source{{Name: source, Provider: asked{b.fake, func() {
+		_, err := bmdbtest.CancelInstall(t.Context(), b.db, "ada", b.machine, "the wrong image")
+		check(t, err)
+	}}}}
+	if outcome, ok := b.start().(shepherd.Finish); !ok || !lifecycle.Returning(b.record()) {
+		t.Errorf("got %T %+v, returning: %t\n%s", outcome, outcome, lifecycle.Returning(b.record()), b.log.String())
 	}
 }
 

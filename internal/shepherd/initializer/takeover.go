@@ -74,12 +74,6 @@ func (t *takeover) run(ctx context.Context) (fleet.AgentStarted, error) {
 	var started fleet.AgentStarted
 	err = t.withAgent(ctx, host, t.logger, func(executable string) (err error) {
 		started, err = t.takeOver(ctx, host, executable, request)
-		if errors.Is(err, errCalledOff) {
-			generation := fleet.TakeoverGeneration(request.GetTakeoverGeneration())
-			if fault := t.leave(ctx, host, t.logger, executable, t.work.Record.ID, generation); fault != nil {
-				err = fmt.Errorf("%w; its executable may still be there: %w", err, fault)
-			}
-		}
 		return err
 	})
 	return started, err
@@ -100,17 +94,14 @@ func (t *takeover) takeOver(ctx context.Context, host Host, executable string, r
 	return t.attempt(ctx, host, executable, request)
 }
 
-// errCalledOff says that nothing wants the agent any more.
-var errCalledOff = fleet.Errorf(fleet.KindConflict, "the install was called off before the agent was run on the host")
+// errUnwanted says that nothing wants the agent any more.
+var errUnwanted = fleet.Errorf(fleet.KindConflict,
+	"nothing wants the agent any more, which was not run on the host: the install was called off, or its system has come up")
 
-// attempt runs one takeover, whose generation is minted. It is the last point at which what runs on
-// the machine can be left alone: so it looks whether a person has called the install off.
+// attempt runs one takeover, whose generation is minted.
 func (t *takeover) attempt(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
-	switch record, err := t.db.Machine(ctx, t.work.Record.ID); {
-	case err != nil:
-		return fleet.AgentStarted{}, fmt.Errorf("read whether the agent is still wanted: %w", err)
-	case lifecycle.Installed(record):
-		return fleet.AgentStarted{}, errCalledOff
+	if err := t.wanted(ctx, host, executable, request); err != nil {
+		return fleet.AgentStarted{}, err
 	}
 	answer, err := t.execute(ctx, host, executable, request)
 	if err != nil {
@@ -121,6 +112,28 @@ func (t *takeover) attempt(ctx context.Context, host Host, executable string, re
 		t.notes = notes(t.work.Record, answer)
 	}
 	return started, err
+}
+
+// wanted is errUnwanted where nothing wants the agent any more, whose executable it takes off the
+// host again. It is the last point at which what runs on the machine can be left alone. Where an
+// earlier start may have run an agent, this one goes on: nobody else would take that agent off.
+func (t *takeover) wanted(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) error {
+	before := t.work.Record
+	if s := before.AgentStarted; before.TakeoverGeneration > 0 && (s == nil || s.TakeoverGeneration < before.TakeoverGeneration) {
+		return nil
+	}
+	record, err := t.db.Machine(ctx, before.ID)
+	if err != nil {
+		return fmt.Errorf("read whether the agent is still wanted: %w", err)
+	}
+	if !lifecycle.Installed(record) && !lifecycle.Returning(record) {
+		return nil
+	}
+	err = t.leave(ctx, host, t.logger, executable, before.ID, fleet.TakeoverGeneration(request.GetTakeoverGeneration()))
+	if err != nil {
+		return fmt.Errorf("%w; its executable may still be there: %w", errUnwanted, err)
+	}
+	return errUnwanted
 }
 
 // notes returns what an answer that was accepted tells for history. The record is from before the
