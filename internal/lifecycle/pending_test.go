@@ -46,6 +46,7 @@ func TestMayStillCome(t *testing.T) {
 		"and begun":                            {with(before(fleet.OperationReboot), operating(25, 2, 0, 0)), 26, ""},
 		"and the machine restarts":             {with(before(fleet.OperationReboot), started(25, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }), 26, ""},
 		"and the time of the first is over":    {before(fleet.OperationReboot), 24 + limit, ""},
+		"and the first had ended well":         {with(known, operating(24, 1, 0, 0), operated(24.5, 1, true), wantOperation(25, 2, fleet.OperationPowerOff)), 26, ""},
 		"and the first had been accepted":      {with(before(fleet.OperationReboot), operating(24, 1, 24, 0)), 26, ""},
 		"done":                                 {with(known, wantOperation(23, 1, fleet.OperationPowerOn), operating(24, 1, 0, 0), operated(25, 1, true)), 26, ""},
 		"called off, and the machine restarts": {with(calledOff(fleet.OperationReboot), started(25, 2), func(r *fleet.Record) { r.AgentStarted.BootID = "boot-2" }), 26, ""},

@@ -142,13 +142,17 @@ func (c judgement) installAfterRestart(w want) want {
 }
 
 // earlierAttempt returns the newest attempt at an operation, if that was asked for before the
-// newest one, at which nothing that counts was tried yet; nil: there is none. What it was at is not
-// recorded any more.
+// newest one, at which nothing that counts was tried yet; nil: there is none, or it has come. What
+// it was at is not recorded any more.
 func (c judgement) earlierAttempt() *fleet.OperationAttempt {
-	if a := c.r.OperationAttempt; a != nil && c.r.Operation != nil && a.Number < c.r.Operation.Number {
-		return a
+	a, rep := c.r.OperationAttempt, c.r.OperationReport
+	if a == nil || c.r.Operation == nil || a.Number >= c.r.Operation.Number {
+		return nil
 	}
-	return nil
+	if rep != nil && rep.Number == a.Number && rep.OK && a.AcceptedAt == nil {
+		return nil // what the machine shows has ended it
+	}
+	return a
 }
 
 // lateRestart is restart, or one that may have happened although nobody was told so: a restart or a
