@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +25,10 @@ func TestCallersWaitForNoFile(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	// On a busy host a file that answers may take longer than the second that callers give it.
-	if err != nil || api.Socket != filepath.Join(dir, "state", SocketName) || len(others) < 2 {
+	// On a busy host a file that answers may take longer than the second that callers give it. Those
+	// that hang are blamed in any case.
+	blamed := func(key string) bool { return slices.ContainsFunc(others, func(f Fault) bool { return f.Key == key }) }
+	if err != nil || api.Socket != filepath.Join(dir, "state", SocketName) || !blamed("providers[0].static.path") || !blamed("operator_api.tokens_file") {
 		t.Errorf("got %q, %v, %v", api.Socket, others, err)
 	}
 	api, others, err = loadServer(Sources{File: file}, time.Second, 10*time.Second)
