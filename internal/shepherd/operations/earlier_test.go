@@ -25,12 +25,8 @@ func afterADoubtfulReboot(t *testing.T, then fleet.Operation, run func(*testing.
 		time.Sleep(5 * time.Minute)
 		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 		check(t, err)
-		replies(herd, shepherdtest.Pulling, fleet.Errorf(fleet.KindTimeout, "no answer"))
-		task := claim(t, herd, handler)
-		task.Act(t.Context())
-		check(t, task.Commit(t.Context()))
+		answered(t, herd, handler, fleet.Errorf(fleet.KindTimeout, "no answer"))
 		check(t, bmdbtest.Withdraw(t.Context(), herd.DB, "ada", id, "not today"))
-		herd.Fake.Hook = nil
 		_, err = bmdbtest.Operate(t.Context(), herd.DB, "ada", id, then, "today after all")
 		check(t, err)
 		run(t, herd, handler, id)
@@ -55,14 +51,20 @@ func stopped(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler) {
 	herd.Fake.Hook = nil
 }
 
-// throttled works on an operation whose call the provider refuses for the moment.
-func throttled(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler) {
+// answered works on an operation whose call the provider answers with that error.
+func answered(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler, err error) {
 	t.Helper()
-	replies(herd, shepherdtest.Pulling, fleet.Errorf(fleet.KindThrottled, "slowly"))
+	replies(herd, shepherdtest.Pulling, err)
 	task := claim(t, herd, handler)
 	task.Act(t.Context())
 	check(t, task.Commit(t.Context()))
 	herd.Fake.Hook = nil
+}
+
+// throttled works on an operation whose call the provider refuses for the moment.
+func throttled(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler) {
+	t.Helper()
+	answered(t, herd, handler, fleet.Errorf(fleet.KindThrottled, "slowly"))
 }
 
 // TestARestartOutlastsWhatHadNoEffect: an operation of which nothing was sent, or that had no
@@ -126,11 +128,7 @@ func TestWhatWasRefusedForGoodDoesNotCome(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationRelease, "sold")
 		check(t, err)
-		replies(herd, shepherdtest.Pulling, fleet.Errorf(fleet.KindConflict, "locked"))
-		task := claim(t, herd, handler)
-		task.Act(t.Context())
-		check(t, task.Commit(t.Context()))
-		herd.Fake.Hook = nil
+		answered(t, herd, handler, fleet.Errorf(fleet.KindConflict, "locked"))
 		_, err = bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 		check(t, err)
 		check(t, bmdbtest.Withdraw(t.Context(), herd.DB, "ada", id, "not today"))
