@@ -26,11 +26,11 @@ const (
 	residentLimit = 24 << 10
 )
 
-// built makes a program as `make agents` does.
+// built makes a program as `make agents` does where nobody has set GOFLAGS: with the commit in it.
 func built(t *testing.T, source string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(source))
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-tags=grpcnotrace,nethttpomithttp2", "-o", path, source)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags=-s -w", "-tags=grpcnotrace,nethttpomithttp2", "-o", path, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", source, err, out)

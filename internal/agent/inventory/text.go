@@ -12,39 +12,39 @@ import (
 func Text(report *agentv1.HardwareReport) []byte {
 	var lines [][2]string
 	wide := 0
-	line := func(format string, args ...any) {
-		name, said, _ := strings.Cut(fmt.Sprintf(format, args...), "\t")
-		lines, wide = append(lines, [2]string{name, said}), max(wide, len(name))
+	line := func(name string, words ...string) {
+		lines, wide = append(lines, [2]string{name, join(words...)}), max(wide, len(name))
 	}
 	system := report.GetSystem()
-	line("system\t%s", join(system.GetVendor(), system.GetProduct(), named("serial", system.GetSerial()), named("UUID", system.GetUuid())))
-	line("chassis\t%s", join(named("serial", system.GetChassisSerial()), named("asset tag", system.GetChassisAssetTag())))
-	line("board\t%s", join(system.GetBoardVendor(), system.GetBoardProduct()))
-	line("firmware\t%s", join(system.GetFirmwareVendor(), system.GetFirmwareVersion(), system.GetFirmwareDate()))
-	line("security\t%s", hardware.Security(system))
+	line("system", system.GetVendor(), system.GetProduct(), named("serial", system.GetSerial()), named("UUID", system.GetUuid()))
+	line("chassis", named("serial", system.GetChassisSerial()), named("asset tag", system.GetChassisAssetTag()))
+	line("board", system.GetBoardVendor(), system.GetBoardProduct())
+	line("firmware", system.GetFirmwareVendor(), system.GetFirmwareVersion(), system.GetFirmwareDate())
+	line("security", hardware.Security(system))
 	if bmc := report.GetBmc(); bmc != nil {
-		line("BMC\t%s", hardware.BMC(bmc))
+		line("BMC", hardware.BMC(bmc))
 	}
-	line("kernel\t%s", join(system.GetKernel(), system.GetArchitecture()))
+	line("kernel", system.GetKernel(), system.GetArchitecture())
 	for _, cpu := range report.GetCpus() {
-		line("cpu %d\t%s", cpu.GetSocket(), join(cpu.GetVendor(), cpu.GetModel(), fmt.Sprintf("%d cores, %d threads", cpu.GetCores(), cpu.GetThreads()),
-			hardware.CoreKinds(cpu), named("microcode", cpu.GetMicrocode())))
+		line(fmt.Sprintf("cpu %d", cpu.GetSocket()), cpu.GetVendor(), cpu.GetModel(),
+			fmt.Sprintf("%d cores, %d threads", cpu.GetCores(), cpu.GetThreads()), hardware.CoreKinds(cpu), named("microcode", cpu.GetMicrocode()))
 	}
 	if n := report.GetOfflineThreads(); n > 0 {
-		line("offline\t%d threads: %s", n, report.GetOfflineList())
+		line("offline", fmt.Sprintf("%d threads: %s", n, report.GetOfflineList()))
 	}
 	for _, node := range report.GetNumaNodes() {
-		line("node %d\t%s", node.GetNode(), join(named("threads", node.GetCpus()), bytesText(node.GetMemoryBytes())))
+		line(fmt.Sprintf("node %d", node.GetNode()), named("threads", node.GetCpus()), bytesText(node.GetMemoryBytes()))
 	}
-	line("memory\t%s usable, %s installed", bytesText(report.GetMemory().GetUsableBytes()), bytesText(report.GetMemory().GetInstalledBytes()))
-	for _, module := range report.GetMemory().GetModules() {
-		line("module %s\t%s", module.GetLocator(),
-			join(bytesText(module.GetSizeBytes()), module.GetType(), hardware.ModuleSpeed(module), module.GetVendor(), module.GetPartNumber()))
+	memory := report.GetMemory()
+	line("memory", bytesText(memory.GetUsableBytes())+" usable", bytesText(memory.GetInstalledBytes())+" installed")
+	for _, module := range memory.GetModules() {
+		line("module "+module.GetLocator(), bytesText(module.GetSizeBytes()), module.GetType(), hardware.ModuleSpeed(module), module.GetVendor(),
+			module.GetPartNumber())
 	}
 	for _, disk := range report.GetBlockDevices() {
-		line("disk %s\t%s", disk.GetName(), join(bytesText(disk.GetSizeBytes()), disk.GetProtocol(), disk.GetVendor(), disk.GetModel(),
+		line("disk "+disk.GetName(), bytesText(disk.GetSizeBytes()), disk.GetProtocol(), disk.GetVendor(), disk.GetModel(),
 			named("serial", disk.GetSerial()), named("WWN", disk.GetWwn()), named("firmware", disk.GetFirmware()),
-			named("also", strings.Join(disk.GetOtherPaths(), " ")), healthText(disk.GetHealth())))
+			named("also", strings.Join(disk.GetOtherPaths(), " ")), healthText(disk.GetHealth()))
 	}
 	for _, nic := range report.GetNetworkInterfaces() {
 		link := "no link"
@@ -58,14 +58,14 @@ func Text(report *agentv1.HardwareReport) []byte {
 		if nic.GetPermanentMac() != nic.GetMac() {
 			permanent = named("permanent", nic.GetPermanentMac())
 		}
-		line("nic %s\t%s", nic.GetName(), join(named(nic.GetKind()+" on", strings.Join(nic.GetLower(), " ")), nic.GetMac(), permanent, nic.GetDriver(),
-			named("firmware", nic.GetFirmware()), link, strings.Join(nic.GetAddresses(), " ")))
+		line("nic "+nic.GetName(), named(nic.GetKind()+" on", strings.Join(nic.GetLower(), " ")), nic.GetMac(), permanent, nic.GetDriver(),
+			named("firmware", nic.GetFirmware()), link, strings.Join(nic.GetAddresses(), " "))
 	}
 	for _, device := range report.GetPciDevices() {
-		line("pci %s\t%s", device.GetAddress(), join(device.GetKind(), device.GetModel(), device.GetId(), named("subsystem", device.GetSubsystemId()), device.GetDriver()))
+		line("pci "+device.GetAddress(), device.GetKind(), device.GetModel(), device.GetId(), named("subsystem", device.GetSubsystemId()), device.GetDriver())
 	}
 	for _, warning := range report.GetWarnings() {
-		line("warning\t%s", warning)
+		line("warning", warning)
 	}
 	var out []byte
 	for _, l := range lines {

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -18,6 +18,9 @@ import (
 
 // maxInit bounds the encoded TakeoverInit; a chain of CA certificates is a few KiB.
 const maxInit = 128 << 10
+
+// canonicalUUID is the form of a UUID that RFC 9562, section 4, has everybody write.
+var canonicalUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 const (
 	defaultContactLimit = 10 * time.Minute
@@ -48,8 +51,7 @@ func Validate(init *agentv1.TakeoverInit) error {
 	if init == nil {
 		return errors.New("the takeover message is missing")
 	}
-	id, err := uuid.Parse(init.GetMachineId())
-	if err != nil || id.String() != init.GetMachineId() {
+	if !canonicalUUID.MatchString(init.GetMachineId()) {
 		return errors.New("the machine ID of the takeover message is not a UUID in its canonical form")
 	}
 	if init.GetTakeoverGeneration() <= 0 {
