@@ -23,13 +23,7 @@ func instant(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-func instantPointer(us int64) *time.Time {
-	if us == 0 {
-		return nil
-	}
-	t := instant(us)
-	return &t
-}
+func instantPointer(us int64) *time.Time { return when(us != 0, instant(us)) }
 
 func microsPointer(t *time.Time) int64 {
 	if t == nil {

@@ -156,17 +156,6 @@ func (t *transaction) reach(r fleet.Record, next fleet.Probe) (event fleet.Event
 	return "", ""
 }
 
-func probeOfMachine(r statement.MachineRecord) *fleet.Probe {
-	if r.ProbeAt == 0 {
-		return nil
-	}
-	return &fleet.Probe{
-		Generation: fleet.InstallGeneration(r.ProbeGeneration), Attempt: int(r.ProbeAttempt), At: instant(r.ProbeAt),
-		AnsweredAt: instant(r.ProbeAnsweredAt), UnansweredSince: instant(r.ProbeUnansweredSince), Detail: r.ProbeDetail,
-		Epoch: fleet.Epoch(r.ProbeEpoch), Session: fleet.SessionID(r.ProbeSession),
-	}
-}
-
 // seenUpText is how the database has it; "" for the unit.
 func seenUpText(s fleet.SeenUp) (string, error) {
 	if s == (fleet.SeenUp{}) {

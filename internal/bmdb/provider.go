@@ -53,10 +53,8 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), record: fleet.ProviderRecord{
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
 		Changing: changing > 0, Backoffs: make(map[fleet.Process]fleet.BackoffState),
+		Paused: when(row.PausedAt != 0, fleet.Pause{At: instant(row.PausedAt), Actor: row.PausedBy, Reason: row.PausedWhy}),
 	}}
-	if row.PausedAt != 0 {
-		p.record.Paused = &fleet.Pause{At: instant(row.PausedAt), Actor: row.PausedBy, Reason: row.PausedWhy}
-	}
 	lanes, err := t.q.ListProviderLanes(ctx, string(name))
 	if err != nil {
 		return nil, err

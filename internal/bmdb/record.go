@@ -20,36 +20,66 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 			CreatedAt: instant(r.CreatedAt),
 		},
 		TakeoverGeneration: fleet.TakeoverGeneration(r.TakeoverGeneration),
-		Intent:             intentOfMachine(r),
-		Provided:           providedOfMachine(r),
-		Holds:              l.byLane(fleet.LaneHost),
-	}
-	if r.StartedAt != 0 {
-		record.AgentStarted = &fleet.AgentStarted{
+		Intent: when(r.IntentOpenedAt != 0, fleet.Intent{
+			Machine: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), Capacity: fleet.CapacityID(r.IntentCapacity),
+			Token: fleet.Token(r.IntentToken), OpenedAt: instant(r.IntentOpenedAt), PlannedAt: instant(r.IntentPlannedAt),
+			CalledAt: instantPointer(r.IntentCalledAt), Calls: int(r.IntentCalls), Rejected: int(r.IntentRejected),
+		}),
+		Provided: providedOfMachine(r),
+		Holds:    l.byLane(fleet.LaneHost),
+		AgentStarted: when(r.StartedAt != 0, fleet.AgentStarted{
 			At: instant(r.StartedAt), TakeoverGeneration: fleet.TakeoverGeneration(r.StartedGeneration), PublicKey: r.StartedKey,
 			AgentVersion: r.StartedVersion, BootID: r.StartedBootID,
-		}
-	}
-	if r.SeenFirstAt != 0 {
-		record.AgentSeen = &fleet.AgentSeen{
+		}),
+		AgentSeen: when(r.SeenFirstAt != 0, fleet.AgentSeen{
 			TakeoverGeneration: fleet.TakeoverGeneration(r.SeenGeneration), FirstAt: instant(r.SeenFirstAt),
 			LastAt: instant(max(r.SeenLastAt, r.SeenFirstAt)), BootID: r.SeenBootID,
-		}
+		}),
+		Hardware: when(r.HardwareAt != 0, fleet.Hardware{
+			FirstAt: instant(r.HardwareFirstAt), At: instant(r.HardwareAt), Digest: r.HardwareDigest,
+		}),
+		Probe: when(r.ProbeAt != 0, fleet.Probe{
+			Generation: fleet.InstallGeneration(r.ProbeGeneration), Attempt: int(r.ProbeAttempt), At: instant(r.ProbeAt),
+			AnsweredAt: instant(r.ProbeAnsweredAt), UnansweredSince: instant(r.ProbeUnansweredSince), Detail: r.ProbeDetail,
+			Epoch: fleet.Epoch(r.ProbeEpoch), Session: fleet.SessionID(r.ProbeSession),
+		}),
+		Quarantine: when(r.QuarantineAt != 0, fleet.Quarantine{
+			At: instant(r.QuarantineAt), Actor: r.QuarantineActor, Reason: r.QuarantineReason,
+		}),
+		Maintenance: when(r.MaintenanceAt != 0, fleet.Maintenance{
+			At: instant(r.MaintenanceAt), Until: instantPointer(r.MaintenanceUntil), Actor: r.MaintenanceActor, Reason: r.MaintenanceReason,
+			Over: r.MaintenanceEnded != 0,
+		}),
+		InstallCancel: when(r.CancelAt != 0, fleet.InstallCancel{
+			Generation: fleet.InstallGeneration(r.CancelGeneration), At: instant(r.CancelAt), Actor: r.CancelActor, Reason: r.CancelReason,
+		}),
+		Operation: when(r.OperationNumber != 0, fleet.OperationRequest{
+			Number: r.OperationNumber, Operation: fleet.Operation(r.Operation), At: instant(r.OperationAt), Actor: r.OperationActor,
+			Reason: r.OperationReason,
+		}),
+		OperationAttempt: when(r.OperatingNumber != 0, fleet.OperationAttempt{
+			Number: r.OperatingNumber, Attempt: int(r.OperatingAttempt), At: instant(r.OperatingAt), BootID: r.OperatingBootID,
+			AcceptedAt: instantPointer(r.OperatingAcceptedAt), CheckedAt: instantPointer(r.OperatingCheckedAt),
+		}),
+		OperationReport: when(r.OperatedNumber != 0, fleet.OperationReport{
+			Number: r.OperatedNumber, At: instant(r.OperatedAt), OK: r.OperatedOk != 0, Detail: r.OperatedDetail,
+		}),
+		Repair: repairOfMachine(r),
+		Levers: leversOf(r.Levers),
 	}
-	if r.HardwareAt != 0 {
-		record.Hardware = &fleet.Hardware{FirstAt: instant(r.HardwareFirstAt), At: instant(r.HardwareAt), Digest: r.HardwareDigest}
-	}
-	if r.QuarantineAt != 0 {
-		record.Quarantine = &fleet.Quarantine{At: instant(r.QuarantineAt), Actor: r.QuarantineActor, Reason: r.QuarantineReason}
-	}
-	record.Operation, record.OperationAttempt, record.OperationReport = operationOfMachine(r)
-	record.Probe = probeOfMachine(r)
-	record.Repair, record.Maintenance, record.InstallCancel = repairOfMachine(r), maintenanceOfMachine(r), cancelOfMachine(r)
-	record.Levers = leversOf(r.Levers)
 	if err := installOfMachine(r, &record); err != nil {
 		record.Unreadable = err.Error()
 	}
 	return record
+}
+
+// when points at v if it is there. What is not there allocates nothing.
+func when[T any](is bool, v T) *T {
+	if !is {
+		return nil
+	}
+	there := v
+	return &there
 }
 
 // leversOf reads what SetLevers has written.
@@ -58,17 +88,6 @@ func leversOf(words string) (levers []fleet.Lever) {
 		levers = append(levers, fleet.Lever(lever))
 	}
 	return levers
-}
-
-func intentOfMachine(r statement.MachineRecord) *fleet.Intent {
-	if r.IntentOpenedAt == 0 {
-		return nil
-	}
-	return &fleet.Intent{
-		Machine: fleet.MachineID(r.ID), Provider: fleet.ProviderName(r.Provider), Capacity: fleet.CapacityID(r.IntentCapacity),
-		Token: fleet.Token(r.IntentToken), OpenedAt: instant(r.IntentOpenedAt), PlannedAt: instant(r.IntentPlannedAt),
-		CalledAt: instantPointer(r.IntentCalledAt), Calls: int(r.IntentCalls), Rejected: int(r.IntentRejected),
-	}
 }
 
 func providedOfMachine(r statement.MachineRecord) *fleet.Provided {
@@ -91,29 +110,6 @@ func providedOf(f statement.FactProvided) *fleet.Provided {
 	}
 }
 
-func operationOfMachine(r statement.MachineRecord) (
-	request *fleet.OperationRequest, attempt *fleet.OperationAttempt, report *fleet.OperationReport,
-) {
-	if r.OperationNumber != 0 {
-		request = &fleet.OperationRequest{
-			Number: r.OperationNumber, Operation: fleet.Operation(r.Operation), At: instant(r.OperationAt), Actor: r.OperationActor,
-			Reason: r.OperationReason,
-		}
-	}
-	if r.OperatingNumber != 0 {
-		attempt = &fleet.OperationAttempt{
-			Number: r.OperatingNumber, Attempt: int(r.OperatingAttempt), At: instant(r.OperatingAt), BootID: r.OperatingBootID,
-			AcceptedAt: instantPointer(r.OperatingAcceptedAt), CheckedAt: instantPointer(r.OperatingCheckedAt),
-		}
-	}
-	if r.OperatedNumber != 0 {
-		report = &fleet.OperationReport{
-			Number: r.OperatedNumber, At: instant(r.OperatedAt), OK: r.OperatedOk != 0, Detail: r.OperatedDetail,
-		}
-	}
-	return request, attempt, report
-}
-
 func repairOfMachine(r statement.MachineRecord) *fleet.Repair {
 	if r.RepairAt == 0 {
 		return nil
@@ -132,25 +128,6 @@ func repairOfMachine(r statement.MachineRecord) *fleet.Repair {
 		}
 	}
 	return repair
-}
-
-func maintenanceOfMachine(r statement.MachineRecord) *fleet.Maintenance {
-	if r.MaintenanceAt == 0 {
-		return nil
-	}
-	return &fleet.Maintenance{
-		At: instant(r.MaintenanceAt), Until: instantPointer(r.MaintenanceUntil), Actor: r.MaintenanceActor, Reason: r.MaintenanceReason,
-		Over: r.MaintenanceEnded != 0,
-	}
-}
-
-func cancelOfMachine(r statement.MachineRecord) *fleet.InstallCancel {
-	if r.CancelAt == 0 {
-		return nil
-	}
-	return &fleet.InstallCancel{
-		Generation: fleet.InstallGeneration(r.CancelGeneration), At: instant(r.CancelAt), Actor: r.CancelActor, Reason: r.CancelReason,
-	}
 }
 
 // installOfMachine reads all of the install that can be read, also after something that cannot:
@@ -172,31 +149,28 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		}
 		record.InstallRequest = q
 	}
-	if r.AttemptGeneration != 0 {
-		record.InstallAttempt = &fleet.InstallAttempt{
-			Generation: fleet.InstallGeneration(r.AttemptGeneration), Attempt: int(r.AttemptAttempt), At: instant(r.AttemptAt),
-			SecretHash: r.AttemptSecretHash,
-		}
-		var err error
-		if record.InstallAttempt.HostKey, err = base64.StdEncoding.DecodeString(r.AttemptHostKey); err != nil {
+	var err error
+	record.InstallAttempt = when(r.AttemptGeneration != 0, fleet.InstallAttempt{
+		Generation: fleet.InstallGeneration(r.AttemptGeneration), Attempt: int(r.AttemptAttempt), At: instant(r.AttemptAt),
+		SecretHash: r.AttemptSecretHash,
+	})
+	if a := record.InstallAttempt; a != nil {
+		if a.HostKey, err = base64.StdEncoding.DecodeString(r.AttemptHostKey); err != nil {
 			unreadable = fmt.Errorf("read the host key of its install attempt: %w", err)
 		}
 	}
-	if r.ReportGeneration != 0 {
-		record.InstallReport = &fleet.InstallReport{
-			Generation: fleet.InstallGeneration(r.ReportGeneration), Attempt: int(r.ReportAttempt), At: instant(r.ReportAt),
-			OK: r.ReportOk != 0, Error: r.ReportError, Disk: r.ReportDisk, Duration: lasting(r.ReportLasted), Bytes: r.ReportBytes,
-			HeldGeneration: fleet.InstallGeneration(r.ReportHeldGeneration), HeldAttempt: int(r.ReportHeldAttempt),
-			NeedsErase: r.ReportNeedsErase != 0, NotUnderstood: r.ReportNotUnderstood != 0,
-		}
-	}
-	if r.InstalledGeneration != 0 {
-		record.Installed = &fleet.Installed{
-			Generation: fleet.InstallGeneration(r.InstalledGeneration), Attempt: int(r.InstalledAttempt), At: instant(r.InstalledAt),
-			BootID: r.InstalledBootID, ErasedAt: instantPointer(r.InstalledErasedAt),
-		}
-		var err error
-		if record.Installed.SeenUp, err = seenUpOf(r.InstalledSeenUp); err != nil {
+	record.InstallReport = when(r.ReportGeneration != 0, fleet.InstallReport{
+		Generation: fleet.InstallGeneration(r.ReportGeneration), Attempt: int(r.ReportAttempt), At: instant(r.ReportAt),
+		OK: r.ReportOk != 0, Error: r.ReportError, Disk: r.ReportDisk, Duration: lasting(r.ReportLasted), Bytes: r.ReportBytes,
+		HeldGeneration: fleet.InstallGeneration(r.ReportHeldGeneration), HeldAttempt: int(r.ReportHeldAttempt),
+		NeedsErase: r.ReportNeedsErase != 0, NotUnderstood: r.ReportNotUnderstood != 0,
+	})
+	record.Installed = when(r.InstalledGeneration != 0, fleet.Installed{
+		Generation: fleet.InstallGeneration(r.InstalledGeneration), Attempt: int(r.InstalledAttempt), At: instant(r.InstalledAt),
+		BootID: r.InstalledBootID, ErasedAt: instantPointer(r.InstalledErasedAt),
+	})
+	if i := record.Installed; i != nil {
+		if i.SeenUp, err = seenUpOf(r.InstalledSeenUp); err != nil {
 			unreadable = fmt.Errorf("read how its installed system is watched: %w", err)
 		}
 	}

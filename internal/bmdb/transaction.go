@@ -175,12 +175,10 @@ func (t *transaction) environment(ctx context.Context) (fleet.Environment, error
 	}
 	env := fleet.Environment{PromisedInterval: lasting(row.Promised), Restored: row.Restored}
 	env.ListenerFullSince, env.ListenerFullUntil = instant(row.FullSince), instant(row.FullUntil)
-	if row.HoldAt != 0 {
-		env.RecoveryHold = &fleet.RecoveryHold{
-			At: instant(row.HoldAt), Until: instantPointer(row.HoldUntil), Actor: row.HoldActor, Reason: row.HoldReason,
-			Cause: fleet.StopCause(row.HoldCause),
-		}
-	}
+	env.RecoveryHold = when(row.HoldAt != 0, fleet.RecoveryHold{
+		At: instant(row.HoldAt), Until: instantPointer(row.HoldUntil), Actor: row.HoldActor, Reason: row.HoldReason,
+		Cause: fleet.StopCause(row.HoldCause),
+	})
 	p, err := t.policy(ctx, row.Number)
 	if err != nil {
 		return fleet.Environment{}, err
