@@ -1,7 +1,6 @@
 package bmdb
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -311,48 +310,21 @@ func (db *DB) ConfirmPlan(ctx context.Context, actor, id string) (Plan, error) {
 	return p, nil
 }
 
-// Act does to a machine what a plan of the request would, at once and under no plan's name: for
-// rehearsals and tests. Machines and Selector of the request mean nothing. Its error says why
-// nothing was done: KindNotFound for a machine that is not there, else that of a plan's refusal.
-func (db *DB) Act(ctx context.Context, actor string, machine fleet.MachineID, r PlanRequest) (PlanOutcome, error) {
-	p := Plan{Actor: actor, Verb: r.Verb, Reason: r.Reason, Until: r.Until, Install: r.Install}
-	return read(ctx, db.update, string(p.Verb), func(ctx context.Context, t *transaction) (o PlanOutcome, err error) {
-		row, err := t.row(ctx, machine)
-		if err != nil {
-			return o, err
-		}
-		m, err := t.lockFor(ctx, p.Verb, machine, fleet.ProviderName(row.Provider))
-		if err != nil {
-			return o, err
-		}
-		now, refused, err := t.planned(ctx, p, m)
-		if err = cmp.Or(err, refused); err != nil {
-			return o, err
-		}
-		return o, t.apply(ctx, actor, p, m, now.Does, &o)
-	})
-}
-
-// lockFor locks what the verb changes, the machine, and its provider where it is forgotten, and
-// loads the machine.
-func (t *transaction) lockFor(ctx context.Context, verb fleet.Verb, machine fleet.MachineID, provider fleet.ProviderName) (*machineRecord, error) {
-	l := locks{machines: []fleet.MachineID{machine}}
-	if verb == fleet.VerbForget {
-		l.providers = []fleet.ProviderName{provider}
-	}
-	if err := l.take(ctx, t); err != nil {
-		return nil, err
-	}
-	return t.load(ctx, machine)
-}
-
-// carryOut does what was planned to one machine, in one transaction.
+// carryOut does what was planned to one machine, in one transaction. It locks what the verb
+// changes: the machine, and its provider where it is forgotten.
 func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *PlannedMachine) (PlanOutcome, error) {
 	var outcome PlanOutcome
 	told := func(o Outcome, detail string) { outcome.Outcome, outcome.Detail = o, detail }
 	err := db.update(ctx, "carry out plan", func(ctx context.Context, t *transaction) error {
 		outcome = PlanOutcome{Machine: planned.Machine, Name: planned.Name}
-		m, err := t.lockFor(ctx, p.Verb, planned.Machine, planned.Provider)
+		l := locks{machines: []fleet.MachineID{planned.Machine}}
+		if p.Verb == fleet.VerbForget {
+			l.providers = []fleet.ProviderName{planned.Provider}
+		}
+		if err := l.take(ctx, t); err != nil {
+			return err
+		}
+		m, err := t.load(ctx, planned.Machine)
 		gone := fleet.KindOf(err) == fleet.KindNotFound
 		if err != nil && !gone {
 			return err
@@ -397,13 +369,8 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 	return outcome, err
 }
 
-// mark is how a plan is named in the histories of its machines; "" without one (DB.Act).
-func (p Plan) mark() string {
-	if p.ID == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (plan %s)", p.ID)
-}
+// mark is how a plan is named in the histories of its machines.
+func (p Plan) mark() string { return fmt.Sprintf(" (plan %s)", p.ID) }
 
 // didUnder returns what the history says was done to the machine under the plan; false: nothing
 // was.

@@ -211,8 +211,17 @@ func (w *world) ask(e Event, d *device) {
 
 // act has a person do something to a machine.
 func (w *world) act(machine fleet.MachineID, verb fleet.Verb, until *time.Time) error {
-	_, err := w.db.Act(w.ctx, person, machine, bmdb.PlanRequest{Verb: verb, Until: until, Reason: reason})
-	return err
+	p, err := w.db.CreatePlan(w.ctx, person, bmdb.PlanRequest{Verb: verb, Machines: []fleet.MachineID{machine}, Until: until, Reason: reason})
+	if err != nil {
+		return err
+	}
+	if p, err = w.db.ConfirmPlan(w.ctx, person, p.ID); err != nil {
+		return err
+	}
+	if o := p.Outcomes[0]; o.Outcome != bmdb.OutcomeDone {
+		return fleet.Errorf(fleet.KindConflict, "%s", o.Detail)
+	}
+	return nil
 }
 
 // refused notes that what a person asked for was refused, and why. It names no machine, so that

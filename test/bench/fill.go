@@ -249,10 +249,19 @@ func startAgents(ctx context.Context, db *bmdb.DB, session *bmdb.Session, n int)
 // quarantineSome keeps every fifth of the machines with an agent away from all work.
 func quarantineSome(ctx context.Context, db *bmdb.DB) error {
 	settled, err := db.ListMachines(ctx, bmdb.MachineFilter{States: []fleet.State{fleet.StateAvailable}})
+	if err != nil {
+		return err
+	}
+	var kept []fleet.MachineID
 	for i, m := range settled {
-		if i%5 == 0 && err == nil {
-			_, err = db.Act(ctx, "operator", m.ID, bmdb.PlanRequest{Verb: fleet.VerbQuarantine, Reason: "kept"})
+		if i%5 == 0 {
+			kept = append(kept, m.ID)
 		}
 	}
+	p, err := db.CreatePlan(ctx, "operator", bmdb.PlanRequest{Verb: fleet.VerbQuarantine, Machines: kept, Reason: "kept"})
+	if err != nil {
+		return err
+	}
+	_, err = db.ConfirmPlan(ctx, "operator", p.ID)
 	return err
 }

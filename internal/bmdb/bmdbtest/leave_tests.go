@@ -95,7 +95,7 @@ var leaveTests = []test{
 		id := w.installedMachine("c1").Machine
 		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, true)))
 		work := w.claimOne(w.session("initializer"), fleet.ProcessAgentStart)
-		outcome, err := w.db.Act(w.ctx, actor, id, bmdb.PlanRequest{Verb: fleet.VerbCancelInstall, Reason: "the wrong machine"})
+		outcome, err := Act(w.ctx, w.db, actor, id, bmdb.PlanRequest{Verb: fleet.VerbCancelInstall, Reason: "the wrong machine"})
 		w.must(err)
 		if !strings.Contains(outcome.Detail, "; the start of an agent is under way: it normally ends if no agent has been run on the machine yet; else, by kexec, ") {
 			w.Errorf("it says %q", outcome.Detail)

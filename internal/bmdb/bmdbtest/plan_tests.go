@@ -386,11 +386,12 @@ var planTests = []test{
 		if does := plan.Machines[0].Does; !strings.Contains(does, "the power-cycle that ada asked for is called off, unless p1 carries out") {
 			w.Fatalf("the plan says %q", does)
 		}
-		_, err = Operate(w.ctx, w.db, "bob", id, fleet.OperationPowerOff, "it smells burnt")
+		_, err = w.db.ConfirmPlan(w.ctx, "bob", plan.ID)
 		w.must(err)
 		rows, err := w.db.History(w.ctx, id, 100)
 		w.must(err)
-		w.wantDetail(rows, fleet.EventOperationWithdrawn, "power-cycle (operation 1): power-off was asked for, unless p1 carries out what it may have been asked for already")
+		w.wantDetail(rows, fleet.EventOperationWithdrawn,
+			"power-cycle (operation 1): power-off was asked for, unless p1 carries out what it may have been asked for already (plan "+plan.ID+")")
 	}},
 	{"every verb is carried out once, under its plan", func(w *world) { w.everyVerb() }},
 	{"an install that is called off ends at its agent without a backoff", func(w *world) {

@@ -119,7 +119,7 @@ func TestWritersMissNobody(t *testing.T) {
 			b := join(t, url, postgres.Options{Serializable: serializable})
 			var wg sync.WaitGroup
 			defer wg.Wait()
-			stop := a.pause.next()
+			stop := a.pause.nextLocking()
 			defer stop.goOn()
 			wg.Go(func() {
 				if err := bmdbtest.Quarantine(t.Context(), a.DB, "op", ids[0], "smells"); err != nil {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"strings"
@@ -102,12 +103,13 @@ func (p *party) sound() {
 // pausing is an engine that stops in a writing transaction, when everything is done but the commit.
 type pausing struct {
 	bmdb.Engine
-	mu    sync.Mutex
-	armed *pause
-	hook  func()
-	limit func()
-	end   func()
-	env   func()
+	mu sync.Mutex
+	// armed stops the next transaction, and locked the one that has locked machines.
+	armed, locked *pause
+	hook          func()
+	limit         func()
+	end           func()
+	env           func()
 }
 
 // beforeLock has something done when the next transaction is about to lock machines.
@@ -207,6 +209,17 @@ func (p *pausing) next() *pause {
 	return p.armed
 }
 
+// nextLocking stops the next transaction that locks machines.
+func (p *pausing) nextLocking() *pause {
+	stop := &pause{reached: make(chan struct{}), release: make(chan struct{})}
+	p.beforeLock(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.locked = stop
+	})
+	return stop
+}
+
 func (p *pause) goOn() { p.once.Do(func() { close(p.release) }) }
 
 func (p *pausing) Update(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
@@ -215,7 +228,11 @@ func (p *pausing) Update(ctx context.Context, fn func(ctx context.Context, tx bm
 	p.armed = nil
 	p.mu.Unlock()
 	return p.Engine.Update(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-		if err := fn(ctx, hookedTx{tx, p}); err != nil || stop == nil {
+		err := fn(ctx, hookedTx{tx, p})
+		p.mu.Lock()
+		stop := cmp.Or(stop, p.locked)
+		p.mu.Unlock()
+		if err != nil || stop == nil {
 			return err
 		}
 		select {

@@ -106,7 +106,7 @@ func TestAForgottenMachineComesBack(t *testing.T) {
 		time.Sleep(b.config.SettlingTime)
 		b.restart()
 		b.passes(2)
-		if _, err := b.db.Act(t.Context(), "ada", machine, bmdb.PlanRequest{Verb: fleet.VerbForget, Reason: "it is gone"}); err != nil {
+		if err := bmdbtest.Forget(t.Context(), b.db, "ada", machine, "it is gone"); err != nil {
 			t.Fatal(err)
 		}
 		b.fake.Hide, b.provider = nil, b.fake
