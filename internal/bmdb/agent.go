@@ -92,9 +92,7 @@ func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) 
 		case m.state.state == fleet.StateSilent:
 			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentReturned, "silent since "+fleet.Instant(seen.LastAt))
 		}
-		if err := t.heard(ctx, m.record, a, bootID); err != nil {
-			return false, err
-		}
+		t.heard(m.record, a, bootID)
 		if len(m.record.Backoffs) > 0 {
 			t.forgetFailures(m.record)
 		}

@@ -403,9 +403,7 @@ type seenInstalled struct {
 // installed writes that the system of the newest attempt has come up.
 func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seenInstalled) error {
 	machine, a := m.record.ID, m.record.InstallAttempt
-	if err := t.recovered(ctx, m.record, seen.actor, seen.bootID); err != nil {
-		return err
-	}
+	t.recovered(m.record, seen.actor, seen.bootID)
 	seenUp := ""
 	if q := m.record.InstallRequest; q != nil && q.Generation == a.Generation {
 		var err error

@@ -94,9 +94,10 @@ func (t *transaction) gaveUp(ctx context.Context, r fleet.Record, d lifecycle.De
 }
 
 // refused counts the steps that a provider has refused for good since an instant, as far as the
-// machine's history tells.
+// newest rows of the machine's history tell.
 func (t *transaction) refused(ctx context.Context, machine fleet.MachineID, since time.Time) (map[fleet.Rung]int, error) {
-	rows, err := t.q.ListHistory(ctx, newest(machineSubject(machine), troubleRows))
+	const most = 200
+	rows, err := t.q.ListHistory(ctx, newest(machineSubject(machine), most))
 	refused := make(map[fleet.Rung]int)
 	for _, row := range rows {
 		if row.Event == string(fleet.EventRepairRefused) && instant(row.At).After(since) {
@@ -330,11 +331,10 @@ func EndStep() Change {
 
 // heard is recovered for an agent that was just heard, if that ends the trouble. The agent from
 // before a restart does not.
-func (t *transaction) heard(ctx context.Context, before fleet.Record, a AgentIdentity, bootID string) error {
-	if !helped(before, a, bootID) {
-		return nil
+func (t *transaction) heard(before fleet.Record, a AgentIdentity, bootID string) {
+	if helped(before, a, bootID) {
+		t.recovered(before, actorAgent, bootID)
 	}
-	return t.recovered(ctx, before, actorAgent, bootID)
 }
 
 // helped reports whether an agent that is heard now ends the trouble of the newest step.
@@ -344,9 +344,9 @@ func helped(before fleet.Record, a AgentIdentity, bootID string) bool {
 
 // recovered tells the history of a machine that was being repaired, and whose agent or installed
 // system has just been heard, what it was heard after. before is the record from before that.
-func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor, bootID string) error {
+func (t *transaction) recovered(before fleet.Record, actor, bootID string) {
 	if !lifecycle.Repairing(before, *t.env, t.Now()) {
-		return nil
+		return
 	}
 	r := before.Repair
 	evidence := "the same boot ID"
@@ -360,46 +360,6 @@ func (t *transaction) recovered(ctx context.Context, before fleet.Record, actor,
 	case r.Rung.Restarts() && !r.Refused:
 		evidence = "the same boot ID, by a new agent: it has not been restarted yet"
 	}
-	helped := ""
-	if r.Rung == fleet.RungAgentStart && bootID != "" && bootID != r.BootID {
-		restart, err := t.lastRestart(ctx, before)
-		if err != nil {
-			return err
-		}
-		if restart != "" {
-			helped = fmt.Sprintf("; the %s before it has helped", restart)
-		}
-	}
 	t.recordEvent(fleet.Subject{Machine: before.ID}, actor, fleet.ProcessRecovery, fleet.EventRepaired,
-		fmt.Sprintf("heard %s after the step %s, with %s%s", max(0, t.Now().Sub(r.At)).Round(time.Second), r.Rung, evidence, helped))
-	return nil
-}
-
-// troubleRows bounds how much of a machine's history is read for the steps of its trouble.
-const troubleRows = 200
-
-// lastRestart returns the newest step of the trouble that a machine is in which has restarted it,
-// as far as history tells; "" when none has.
-func (t *transaction) lastRestart(ctx context.Context, r fleet.Record) (fleet.Rung, error) {
-	rows, err := t.q.ListHistory(ctx, newest(machineSubject(r.ID), troubleRows))
-	if err != nil {
-		return "", err
-	}
-	refused := make(map[fleet.Rung]bool)
-	for _, row := range rows { // the newest first
-		if instant(row.At).Before(r.Repair.Since) {
-			break
-		}
-		name, _, _ := strings.Cut(row.Detail, ":")
-		switch rung := fleet.Rung(name); {
-		case row.Event == string(fleet.EventRepairRefused):
-			refused[rung] = true
-		case row.Event != string(fleet.EventRepairStep) || !rung.Restarts():
-		case refused[rung]:
-			delete(refused, rung)
-		case r.Repair.Steps[rung] > 0: // else it was taken back
-			return rung, nil
-		}
-	}
-	return "", nil
+		fmt.Sprintf("heard %s after the step %s, with %s", max(0, t.Now().Sub(r.At)).Round(time.Second), r.Rung, evidence))
 }
