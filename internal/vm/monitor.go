@@ -17,6 +17,10 @@ type monitor struct {
 	mu     sync.Mutex
 	conn   net.Conn
 	reader *bufio.Reader
+	// last is the number of the last command. The answer to one that was not awaited comes later.
+	last int
+	// begun is the part of a line that has arrived.
+	begun []byte
 }
 
 // commandLimit bounds a command.
@@ -24,6 +28,8 @@ const commandLimit = 20 * time.Second
 
 // answer is a message of QEMU: of the answer to a command, or of an event.
 type answer struct {
+	// ID is that of the command; 0: QEMU could not read one.
+	ID     int             `json:"id"`
 	Return json.RawMessage `json:"return"`
 	Error  *struct {
 		Class string `json:"class"`
@@ -65,7 +71,8 @@ func (q *monitor) execute(ctx context.Context, command string, arguments map[str
 	if err := q.conn.SetDeadline(deadline); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
 	}
-	request := map[string]any{"execute": command}
+	q.last++
+	request := map[string]any{"execute": command, "id": q.last}
 	if arguments != nil {
 		request["arguments"] = arguments
 	}
@@ -78,7 +85,9 @@ func (q *monitor) execute(ctx context.Context, command string, arguments map[str
 	}
 	for {
 		line, err := q.reader.ReadBytes('\n')
+		line, q.begun = append(q.begun, line...), nil
 		if err != nil {
+			q.begun = line
 			return fmt.Errorf("%s: %w", command, err)
 		}
 		var a answer
@@ -86,6 +95,7 @@ func (q *monitor) execute(ctx context.Context, command string, arguments map[str
 			return fmt.Errorf("%s: %w", command, err)
 		}
 		switch {
+		case a.ID != 0 && a.ID != q.last: // of a command that was not waited for to its end
 		case a.Error != nil:
 			return fmt.Errorf("%s: %s", command, a.Error.Desc)
 		case a.Return != nil:
