@@ -30,6 +30,7 @@ func TestNameServersLead(t *testing.T) {
 		"by a route of its own":     {[]*agentv1.NetworkLink{storage, uplink}, []*agentv1.NetworkRoute{out, {Link: "eno1", Destination: "10.0.0.0/8", Gateway: "10.20.0.1"}}, "10.9.0.53", "eno1: 10.9.0.53"},
 		"by the longer of routes":   {[]*agentv1.NetworkLink{storage, uplink}, []*agentv1.NetworkRoute{{Link: "eno2", Destination: "10.9.0.0/16"}, {Link: "eno1", Destination: "10.0.0.0/8"}}, "10.9.0.53", "eno2: 10.9.0.53"},
 		"by the lower metric":       {[]*agentv1.NetworkLink{storage, uplink}, []*agentv1.NetworkRoute{{Link: "eno1", Gateway: "10.20.0.1", Metric: 200}, {Link: "eno2", Gateway: "192.0.2.1", Metric: 100}}, "8.8.8.8", "eno2: 8.8.8.8"},
+		"behind the greatest one":   {[]*agentv1.NetworkLink{storage, uplink}, []*agentv1.NetworkRoute{{Link: "eno1", Gateway: "10.20.0.1", Metric: -1}, {Link: "eno2", Gateway: "192.0.2.1", Metric: 100}}, "8.8.8.8", "eno2: 8.8.8.8"},
 		"IPv6":                      {[]*agentv1.NetworkLink{storage, uplink}, []*agentv1.NetworkRoute{{Link: "eno1", Gateway: "10.20.0.1"}, {Link: "eno2", Gateway: "fe80::1", Ipv6: true}}, "2620:fe::fe 2001:db8::53", "eno2: 2620:fe::fe 2001:db8::53"},
 		"over what DHCP configures": {[]*agentv1.NetworkLink{storage, leased}, []*agentv1.NetworkRoute{{Link: "eno2", Gateway: "192.0.2.1", Dynamic: true}}, "8.8.8.8", "eno2: 8.8.8.8"},
 		"by a daemon's route": {

@@ -326,9 +326,9 @@ func (c *netplan) giveServers(servers []netip.Addr) {
 		if server.Zone() != "" || first < 0 {
 			continue
 		}
-		to, longest, least := links[first].GetName(), -1, int32(0)
+		to, longest, least := links[first].GetName(), -1, uint32(0)
 		for _, link := range links {
-			leads := func(network string, metric int32) {
+			leads := func(network string, metric uint32) {
 				prefix, err := netip.ParsePrefix(network)
 				if bits := prefix.Bits(); err == nil && prefix.Contains(server) && (bits > longest || bits == longest && metric < least) {
 					to, longest, least = link.GetName(), bits, metric
@@ -340,7 +340,7 @@ func (c *netplan) giveServers(servers []netip.Addr) {
 			for _, r := range c.network.GetRoutes() {
 				// a daemon's route is not there at first
 				if r.GetLink() == link.GetName() && c.wanted[r.GetLink()] && (!r.GetDynamic() || r.GetDestination() == "") {
-					leads(destination(r), r.GetMetric())
+					leads(destination(r), uint32(r.GetMetric()))
 				}
 			}
 		}
@@ -401,8 +401,9 @@ func (c *netplan) routes(link *agentv1.NetworkLink) {
 		if r.GetOnLink() || beyond(link, r.GetGateway()) {
 			c.line(3, "on-link: true")
 		}
-		if r.GetMetric() > 0 {
-			c.line(3, "metric: %d", r.GetMetric())
+		// netplan takes 2^32-1 for none, and older versions write a sign from 2^31 on
+		if metric := min(uint32(r.GetMetric()), math.MaxInt32); metric > 0 {
+			c.line(3, "metric: %d", metric)
 		}
 	}
 }

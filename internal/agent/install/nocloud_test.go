@@ -1,6 +1,7 @@
 package install
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +35,7 @@ var networks = map[string]struct {
 		Routes: []*agentv1.NetworkRoute{
 			{Link: "eno1", Gateway: "198.51.100.1", OnLink: true},
 			{Link: "eno1", Gateway: "fe80::1", Ipv6: true, Metric: 1024},
-			{Link: "eno1", Destination: "203.0.113.0/24"},
+			{Link: "eno1", Destination: "203.0.113.0/24", Metric: math.MinInt32},
 			{Link: "eno1", Destination: "2001:db8:1::/48", Gateway: "fe80::2", Ipv6: true, Dynamic: true},
 		},
 		ResolvConf: []byte("domain old\nsearch example.com b_d lan\nnameserver 192.0.2.53\nnameserver fe80::1%eno1\nnameserver 2001:db8::53\noptions edns0\n"),
@@ -56,6 +57,7 @@ ethernets:
       metric: 1024
     - to: "203.0.113.0/24"
       scope: link
+      metric: 2147483647
 `},
 	"a point-to-point address": {&agentv1.Network{
 		Links: []*agentv1.NetworkLink{{Name: "eth0", Mac: "02:00:00:00:00:01", Addresses: []*agentv1.NetworkAddress{

@@ -9,8 +9,10 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -341,6 +343,43 @@ func TestRoutesOfOneMetric(t *testing.T) {
 		carried = append(carried, route.GetGateway())
 	}
 	expect(t, "carried", carried, "192.0.2.1", "198.51.100.1")
+}
+
+// A metric has 32 bits without a sign. A route that was the last resort is none that comes first.
+func TestRoutesOfGreatMetrics(t *testing.T) {
+	t.Parallel()
+	for _, metric := range []uint32{1, math.MaxInt32, 1 << 31, math.MaxUint32} {
+		t.Run(strconv.FormatUint(uint64(metric), 10), func(t *testing.T) {
+			t.Parallel()
+			ownNetwork(t)
+			near := newLink(t, &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "near"}})
+			leased := &netlink.Addr{IPNet: prefixOf("192.0.2.7/24"), ValidLft: 3600, PreferedLft: 3600}
+			if err := netlink.AddrAdd(near, leased); err != nil {
+				t.Fatal(err)
+			}
+			route := &netlink.Route{LinkIndex: near.Attrs().Index, Dst: prefix("10.0.0.0/8"), Gw: net.IPv4(192, 0, 2, 1), Priority: int(metric)}
+			if err := netlink.RouteAdd(route); err != nil {
+				t.Fatal(err)
+			}
+			c := hostCapture(t, "near")
+			if err := errors.Join(c.links(), c.routes()); err != nil || len(c.network.GetRoutes()) != 1 {
+				t.Fatal(c.network.GetRoutes(), err)
+			}
+			carried := c.network.GetRoutes()[0]
+			carried.Destination = "" // the default route, which nothing has made yet
+			if err := addRoute(carried); err != nil {
+				t.Fatal(err)
+			}
+			routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+			made := slices.IndexFunc(routes, func(route netlink.Route) bool { return prefixLength(route.Dst) == 0 })
+			if err != nil || made < 0 || routes[made].Priority != int(metric) {
+				t.Errorf("the kernel has %v, %v", routes, err)
+			}
+			if got := carriedTenures(c.network, time.Now())["near"].metric; got != int(metric) {
+				t.Errorf("a lease in its place has the metric %d", got)
+			}
+		})
+	}
 }
 
 // A deprecated address stays for ever, and deprecated. It is captured as such again.

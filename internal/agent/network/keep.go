@@ -88,7 +88,7 @@ func carriedTenures(n *agentv1.Network, now time.Time) map[string]tenure {
 			t := tenure{address: &net.IPNet{IP: ip, Mask: prefix.Mask}, next: now.Add(life / 2), end: now.Add(life)}
 			for _, route := range n.GetRoutes() {
 				if route.GetLink() == link.GetName() && route.GetDestination() == "" && !route.GetIpv6() {
-					t.metric = int(route.GetMetric())
+					t.metric = int(uint32(route.GetMetric()))
 				}
 			}
 			found[link.GetName()] = t

@@ -160,7 +160,7 @@ func addRoute(r *agentv1.NetworkRoute) error {
 	if err != nil {
 		return err
 	}
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: int(r.GetMetric()), Gw: net.ParseIP(r.GetGateway()), Src: net.ParseIP(r.GetSource())}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: int(uint32(r.GetMetric())), Gw: net.ParseIP(r.GetGateway()), Src: net.ParseIP(r.GetSource())}
 	destination := r.GetDestination()
 	if destination == "" {
 		destination = "0.0.0.0/0"
