@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // workMark begins the names of directories of builds. No other program uses it.
@@ -90,11 +92,15 @@ func removeUnlocked(path string) error {
 // removeWork removes what a build has made, unless a tool was killed so hard that it left something
 // mounted there: what is behind that is the host's own.
 func removeWork(path string) error {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	var mounts []*mountinfo.Info
+	resolved, err := filepath.EvalSymlinks(path) // as the kernel names it
+	if err == nil {
+		mounts, err = mountinfo.GetMounts(mountinfo.PrefixFilter(resolved))
+	}
 	if err != nil {
 		return fmt.Errorf("the directory %s was left: %w", path, err)
 	}
-	if strings.Contains(string(mounts), " "+path+"/") {
+	if len(mounts) > 0 {
 		return fmt.Errorf("something is still mounted below %s: unmount it, then remove that directory", path)
 	}
 	return os.RemoveAll(path)

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,6 +104,63 @@ func TestABuildThatWasKilled(t *testing.T) {
 		if err := b.lock.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// asMounter makes the test binary one that has mounts of its own.
+const asMounter = "IRONHERD_TEST_MOUNTS"
+
+// TestWhatIsMountedIsTheHosts: the directory of a build is left alone while something is mounted
+// there, however its path is written, and removed when that is unmounted.
+func TestWhatIsMountedIsTheHosts(t *testing.T) {
+	dir := os.Getenv(asMounter)
+	if dir == "" {
+		if os.Geteuid() != 0 && os.Getenv("CI") == "" {
+			t.Skip("a mount namespace of its own needs root")
+		}
+		mounter := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWhatIsMountedIsTheHosts$")
+		mounter.Env = append(os.Environ(), asMounter+"="+t.TempDir())
+		mounter.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		if out, err := mounter.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	host, spaced, link := filepath.Join(dir, "host"), filepath.Join(dir, "a space"), filepath.Join(dir, "link")
+	file := filepath.Join(host, "file")
+	err := errors.Join(os.Mkdir(host, 0o700), os.WriteFile(file, nil, 0o600), os.Mkdir(spaced, 0o700), os.Symlink(".", link))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ beside, at string }{
+		"below it":        {dir, "tree/dev"},
+		"in its place":    {dir, ""},
+		"a space":         {spaced, "tree/dev"},
+		"a symbolic link": {link, "tree/dev"},
+	} {
+		work, err := os.MkdirTemp(test.beside, workMark)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := filepath.Join(work, test.at)
+		if err := errors.Join(os.MkdirAll(at, 0o700), syscall.Mount(host, at, "", syscall.MS_BIND, "")); err != nil {
+			t.Fatal(err)
+		}
+		if err := removeWork(work); err == nil || !strings.Contains(err.Error(), "unmount it") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Fatalf("%s: the host has lost its file: %v", name, err)
+		}
+		if err := errors.Join(syscall.Unmount(at, 0), removeWork(work)); err != nil {
+			t.Errorf("%s: unmounted: %v", name, err)
+		}
+		if _, err := os.Stat(work); err == nil {
+			t.Errorf("%s: the directory is there still", name)
+		}
+	}
+	if err := removeWork(filepath.Join(dir, "gone", "work")); err == nil {
+		t.Error("a path that cannot be resolved is removed")
 	}
 }
 
