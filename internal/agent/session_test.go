@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -240,6 +241,38 @@ func TestUnwantedHardwareDoesNotStopHeartbeats(t *testing.T) {
 		}
 		if with < 2 || with > 3 || without < 30 {
 			t.Errorf("%d heartbeats with hardware, %d without", with, without)
+		}
+		f.end(t)
+	})
+}
+
+// A heartbeat that came too often is made again over the same connection, with all that it had.
+func TestThrottledHeartbeatIsMadeAgain(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		t := f.t
+		f.host.prepare(t, initMessage(1, f.authority))
+		f.answer = func(n int, _ *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+			if n < 3 {
+				return nil, status.Error(codes.Aborted, "too many calls")
+			}
+			return &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}, nil
+		}
+		listener, dials := bufconn.Listen(64<<10), 0
+		go func() { _ = f.server.Serve(listener) }()
+		f.options.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+			dials++
+			return listener.DialContext(ctx)
+		}
+		f.start(t)
+		after(time.Minute)
+		calls := f.seen()
+		if len(calls) < 4 || dials != 1 {
+			t.Fatalf("%d heartbeats over %d connections", len(calls), dials)
+		}
+		for i, call := range calls {
+			if (call.GetHardwareReport() != nil) != (i <= 3) {
+				t.Errorf("heartbeat %d: hardware %v", i, call.GetHardwareReport())
+			}
 		}
 		f.end(t)
 	})

@@ -17,7 +17,9 @@ import (
 // errRefused is the one answer to whoever is not admitted.
 var errRefused = status.Error(codes.PermissionDenied, "agent not admitted")
 
-var errThrottled = status.Error(codes.ResourceExhausted, "too many calls; call again at the next interval")
+// errThrottled is not ResourceExhausted, which gRPC says of a message that is too large: an agent
+// leaves its hardware report out then.
+var errThrottled = status.Error(codes.Aborted, "too many calls; call again at the next interval")
 
 // admit returns the caller's agent, or the error to answer with.
 func (s *Server) admit(ctx context.Context, machine string, generation fleet.TakeoverGeneration) (*agent, error) {

@@ -72,6 +72,9 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 			slog.String("machine", string(a.identity.Machine)), slog.Any("lines", logLines(text)))
 	}
 	if reports := req.GetHardwareReport() != nil || req.GetInstallReport() != nil; reports && !a.reports.Allow() {
+		if !committed {
+			s.agents.heard(a, true, progress) // it sends them again until they are taken
+		}
 		return errThrottled
 	}
 	if report := req.GetHardwareReport(); report != nil {

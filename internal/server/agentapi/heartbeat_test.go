@@ -189,14 +189,14 @@ func TestOneAgentHurtsOnlyItself(t *testing.T) {
 	loud, quiet := h.dial(hosts[0].key), h.dial(hosts[1].key)
 	refused := 0
 	for range 10 {
-		if _, err := loud.Heartbeat(t.Context(), hosts[0].beat()); status.Code(err) == codes.ResourceExhausted {
+		if _, err := loud.Heartbeat(t.Context(), hosts[0].beat()); status.Code(err) == codes.Aborted {
 			refused++
 		}
 	}
 	if refused != 5 {
 		t.Errorf("%d of 10 calls were refused", refused)
 	}
-	if _, err := h.dial(hosts[0].key).Heartbeat(t.Context(), hosts[0].beat()); status.Code(err) != codes.ResourceExhausted {
+	if _, err := h.dial(hosts[0].key).Heartbeat(t.Context(), hosts[0].beat()); status.Code(err) != codes.Aborted {
 		t.Errorf("another connection gets around the limit: %v", err)
 	}
 	h.heartbeat(quiet, hosts[1].beat())
@@ -247,10 +247,30 @@ func TestReportsAreLimited(t *testing.T) {
 	req.HardwareReport = report()
 	h.heartbeat(client, req)
 	h.heartbeat(client, req)
-	if _, err := client.Heartbeat(t.Context(), req); status.Code(err) != codes.ResourceExhausted {
+	if _, err := client.Heartbeat(t.Context(), req); status.Code(err) != codes.Aborted {
 		t.Errorf("a third report: %v", err)
 	}
 	h.heartbeat(client, m.beat())
+}
+
+// An agent that has to send its report again is heard all the same.
+func TestLimitedReportsAreHeard(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(c *agentapi.Config, _ *fleet.Policy) {
+		c.FlushInterval, c.ReportRate = time.Hour, fleet.Rate{Every: time.Hour, Burst: 1}
+	})
+	m := h.machines(1, nil)[0]
+	client, req := h.dial(m.key), m.beat()
+	req.HardwareReport = report()
+	h.heartbeat(client, req)
+	at := h.record(m).AgentSeen.LastAt
+	if _, err := client.Heartbeat(t.Context(), req); status.Code(err) != codes.Aborted {
+		t.Errorf("a second report: %v", err)
+	}
+	h.must(h.stop()) // writes what is in memory
+	if now := h.record(m).AgentSeen.LastAt; !now.After(at) {
+		t.Errorf("last seen stays at %s", now)
+	}
 }
 
 // TestMalformedHeartbeatsAreLoggedSparsely: an agent that goes on sending them fills no log.
@@ -270,7 +290,7 @@ func TestMalformedHeartbeatsAreLoggedSparsely(t *testing.T) {
 		_, err := client.Heartbeat(t.Context(), malformed)
 		answers[status.Code(err)]++
 	}
-	if answers[codes.InvalidArgument] != 2 || answers[codes.ResourceExhausted] != 48 {
+	if answers[codes.InvalidArgument] != 2 || answers[codes.Aborted] != 48 {
 		t.Errorf("answered %v", answers)
 	}
 	if n := log.with(string(hosts[0].id)); n != 2 {
