@@ -121,8 +121,9 @@ func (t *transaction) recordOfLine(ctx context.Context, actor string, event flee
 }
 
 // ResumeRecovery ends the stop. Machines that are silent together at that time, so many that they
-// stop the line, do not stop it again until most of them have been heard. KindConflict when there
-// is no stop, or when it is for the budget of recovery, which would stop the line again at once.
+// stop the line, do not stop it again until most of them have been heard, or machines that are left
+// out of their number count again (WatchSilence). KindConflict when there is no stop, or when it is
+// for the budget of recovery, which would stop the line again at once.
 func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
 		if err := t.lockRecovery(ctx); err != nil {
