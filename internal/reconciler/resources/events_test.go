@@ -142,6 +142,31 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestNeverDeletedAndOnlyCreated: that an object is never deleted counts in its manifest alone,
+// where nothing of the live object is ever changed.
+func TestNeverDeletedAndOnlyCreated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	others := configMap("one", "1") + configMap("two", "1")
+	w.write("a.yaml", others+configMap("kept", "1")+configMap("gone", "1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	before := w.get(configMaps, "default", "kept").GetResourceVersion()
+	only := func(name, annotations string) string {
+		return strings.Replace(configMap(name, "2"), "namespace: default", "namespace: default, annotations: {"+annotations+"}", 1)
+	}
+	w.write("a.yaml", others+only("kept", "ironherd.dev/apply: create-only, ironherd.dev/prune: never")+only("gone", "ironherd.dev/apply: create-only"))
+	a.done()
+	a.silent()
+	if now := w.get(configMaps, "default", "kept").GetResourceVersion(); now != before {
+		t.Error("what is only created was changed")
+	}
+	w.write("a.yaml", others)
+	if r := a.done(); r.Pruned != 1 || w.there(configMaps, "default", "gone") || !w.there(configMaps, "default", "kept") {
+		t.Errorf("not exactly what nobody keeps was deleted: %+v", r)
+	}
+}
+
 // TestPaused: what people have paused is neither created, changed nor deleted, and is made as
 // wanted afterwards. It is no failure, unless API servers need it.
 func TestPaused(t *testing.T) {

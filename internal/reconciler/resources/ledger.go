@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -214,4 +215,32 @@ func notStored(err error) bool {
 		return false
 	}
 	return answered(err)
+}
+
+// adopt reports whether we have created a live object. It records its UID if it bears the mark of
+// its entry, and who needs it if that has changed.
+func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours bool) {
+	entry := p.ledger.entry(o.Key)
+	ours = entry.Ours(string(live.UID), live.Annotations[object.Mark])
+	if ours && entry.Mark != "" && entry.Mark == live.Annotations[object.Mark] {
+		p.ledger.created(o.Key, string(live.UID), o.Need)
+	} else if ours && entry.Need != o.Need {
+		p.ledger.needs(o.Key, o.Need)
+	}
+	return ours
+}
+
+// letGo forgets that we have created an object which is as wanted, if its manifest says that it is
+// never deleted and the live object does not. That is so of one that is only created: no pass puts
+// the annotation there, and the manifest may be gone tomorrow. An object that is being replaced is
+// forgotten once that is over.
+func (p *pass) letGo(ctx context.Context, i *item) {
+	entry := p.ledger.entry(i.Key)
+	if !i.CreateOnly() || !i.NeverPruned() || i.live.Annotations[object.Prune] == object.NeverPrune ||
+		entry.Replacing || !entry.Ours(string(i.live.UID), i.live.Annotations[object.Mark]) {
+		return
+	}
+	p.ledger.forget(i.Key)
+	p.a.log.InfoContext(ctx, "never deleted from now on, and no longer in the inventory: the manifest says so, and the object, which is only created, does not",
+		slog.String("object", i.Key.String()))
 }

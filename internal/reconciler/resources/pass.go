@@ -331,6 +331,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Object, i.live)
 			if p.asWanted(i, i.live) {
+				p.letGo(ctx, i)
 				delete(p.failures, i.Key)
 				continue
 			}
@@ -357,19 +358,6 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 			p.todo = append(p.todo, i)
 		}
 	}
-}
-
-// adopt reports whether we have created a live object. It records its UID if it bears the mark of
-// its entry, and who needs it if that has changed.
-func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours bool) {
-	entry := p.ledger.entry(o.Key)
-	ours = entry.Ours(string(live.UID), live.Annotations[object.Mark])
-	if ours && entry.Mark != "" && entry.Mark == live.Annotations[object.Mark] {
-		p.ledger.created(o.Key, string(live.UID), o.Need)
-	} else if ours && entry.Need != o.Need {
-		p.ledger.needs(o.Key, o.Need)
-	}
-	return ours
 }
 
 // lookUp asks the server for objects that their mirror does not have but that may exist: without

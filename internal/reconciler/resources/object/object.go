@@ -54,7 +54,8 @@ const (
 	// Need. Nothing is decided from it: anybody can write it.
 	BuiltIn = "ironherd.dev/built-in"
 	// Prune is the annotation by which people keep an object: NeverPrune says that it is not
-	// deleted when it is no longer wanted. It counts on the live object, whoever wrote it.
+	// deleted when it is no longer wanted. It counts on the live object, whoever wrote it, and in a
+	// manifest.
 	Prune      = "ironherd.dev/prune"
 	NeverPrune = "never"
 	// Apply is the annotation in a manifest that says how the object is applied: CreateOnly, which
@@ -116,6 +117,7 @@ type Object struct {
 	ignored     []fieldpath.Path
 	hash        string
 	apply       string
+	neverPruned bool
 	dependsOn   []Reference
 	healthyWhen string
 }
@@ -221,6 +223,7 @@ func (o *Object) shape(metadata map[string]any) error {
 		}
 	}
 	o.apply, _ = annotations[Apply].(string)
+	o.neverPruned = annotations[Prune] != nil // it has one value
 	return o.readAnnotations(annotations)
 }
 
@@ -346,6 +349,9 @@ func (o *Object) CreateOnly() bool { return o.apply == CreateOnly }
 
 // Forced reports whether fields are taken from other managers.
 func (o *Object) Forced() bool { return o.apply == Force }
+
+// NeverPruned reports whether the object is not deleted when it is no longer wanted.
+func (o *Object) NeverPruned() bool { return o.neverPruned }
 
 // Hash stands for all of the content.
 func (o *Object) Hash() string { return o.hash }
