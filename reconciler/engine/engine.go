@@ -43,8 +43,8 @@ type Options struct {
 	Force bool
 	// MaxPrune is how many objects that are no longer in the manifests a pass may delete; if there
 	// are more, it deletes none, and fails. 0: any number. Whatever it is, a pass also deletes none
-	// if they are more than half of what came from manifests. An approval (reconciler.Approve)
-	// overrules both.
+	// if they are more than half of what was created from manifests. An approval
+	// (reconciler.Approve) overrules both.
 	MaxPrune int
 	// Logger is where the engine logs; nil: nowhere.
 	Logger *slog.Logger

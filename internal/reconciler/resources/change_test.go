@@ -444,7 +444,7 @@ func TestSuddenlyLittleIsWanted(t *testing.T) {
 			}
 		}
 	}
-	planned(a, 4, "4 of the 4 objects that came from manifests are no longer in them, which is more than half", a.Source(t.Context()).Digest)
+	planned(a, 4, "4 of the 4 objects that were created from manifests are no longer in them, which is more than half", a.Source(t.Context()).Digest)
 	w.write("a.yaml", configMap("one", "1"))
 	if r, err := a.pass(); err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "3 of the 4") {
 		t.Errorf("most of it: %+v, %v", r, err)

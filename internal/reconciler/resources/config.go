@@ -31,8 +31,8 @@ type Options struct {
 	// names the managers.
 	Force bool
 	// MaxPrune is how many objects that are no longer in the manifests a pass may delete. If there
-	// are more, it deletes none, and fails. 0: any number that is no more than half of what came
-	// from manifests, as long as others agree. An approval overrules all three
+	// are more, it deletes none, and fails. 0: any number that is no more than half of what was
+	// created from manifests, as long as others agree. An approval overrules all three
 	// (reconciler.Consent).
 	MaxPrune int
 	// Absence is for how long each pass must have found an object missing from the manifests before

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
@@ -50,11 +51,11 @@ func (r refusal) String() string {
 
 // refuses says why the objects that are no longer in the manifests may not be deleted. Three things
 // make it unlikely that their author has decided so, and a person who says that it is a decision
-// overrules all three:
+// overrules all three, so each that holds is told:
 //
 //   - more than Options.MaxPrune of them at once;
-//   - more than half of what came from manifests: a disk that is not mounted, a link that leads
-//     nowhere. What the release brings is not counted;
+//   - more than half of what we created from manifests: a disk that is not mounted, a link that
+//     leads nowhere. Neither what the release brings is counted, nor Namespaces and definitions;
 //   - other nodes of the release have other manifests: after a failover, those of the new leader
 //     may be the older ones, or only a part.
 func (a *Applier) refuses(ctx context.Context, want *wanted, entries map[object.Key]inventory.Entry, lost []object.Key) refusal {
@@ -74,24 +75,30 @@ func (a *Applier) refuses(ctx context.Context, want *wanted, entries map[object.
 		return refusal{}
 	}
 	all := len(lost)
-	for key := range entries {
-		if o := want.byKey[key]; o != nil && o.Need == object.Nobody && !key.Container() {
+	for key, entry := range entries {
+		if o := want.byKey[key]; o != nil && o.Need == object.Nobody && !key.Container() && entry.UID != "" {
 			all++
 		}
 	}
+	var many []string
+	if most := a.options.MaxPrune; most > 0 && len(lost) > most {
+		many = append(many, fmt.Sprintf("more than max_prune allows (%d)", most))
+	}
+	if 2*len(lost) > all {
+		many = append(many, "more than half")
+	}
 	why := ""
-	switch most := a.options.MaxPrune; {
-	case most > 0 && len(lost) > most:
-		why = fmt.Sprintf("which is more than max_prune allows (%d)", most)
-	case 2*len(lost) > all:
-		why = "which is more than half"
-	case !consent.Agreed.OK:
-		why = "but " + consent.Agreed.Reason
-	default:
+	if many != nil {
+		why = ", which is " + strings.Join(many, " and ")
+	}
+	if !consent.Agreed.OK {
+		why += ", but " + consent.Agreed.Reason
+	}
+	if why == "" {
 		return refusal{}
 	}
 	return refusal{
-		reason:  fmt.Sprintf("%d of the %d objects that came from manifests are no longer in them, %s", len(lost), all, why),
+		reason:  fmt.Sprintf("%d of the %d objects that were created from manifests are no longer in them%s", len(lost), all, why),
 		approve: source.Digest,
 	}
 }

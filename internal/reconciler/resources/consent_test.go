@@ -34,6 +34,7 @@ func TestRefusal(t *testing.T) {
 		what          string
 		most          int
 		kept, lost    int
+		uncreated     int
 		consent       reconciler.Consent
 		asking        error
 		want, wantNot string
@@ -41,10 +42,13 @@ func TestRefusal(t *testing.T) {
 		{what: "nothing is lost", kept: 3, consent: differs},
 		{what: "the only one", lost: 1, consent: agreed, want: "1 of the 1 objects"},
 		{what: "the half", kept: 1, lost: 1, consent: agreed},
-		{what: "more than the half", kept: 10, lost: 11, consent: agreed, want: "11 of the 21 objects that came from manifests are no longer in them, which is more than half"},
+		{what: "more than the half", kept: 10, lost: 11, consent: agreed, want: "11 of the 21 objects that were created from manifests are no longer in them, which is more than half"},
 		{what: "as many as a limit allows", most: 3, kept: 97, lost: 3, consent: agreed},
 		{what: "more than a limit allows", most: 3, kept: 96, lost: 4, consent: agreed, want: "more than max_prune allows (3)"},
 		{what: "a limit is no licence", most: 99, lost: 5, consent: agreed, want: "more than half"},
+		{what: "what was never created makes the half no larger", kept: 1, uncreated: 9, lost: 2, consent: agreed, want: "2 of the 3 objects"},
+		{what: "all three", most: 3, kept: 1, lost: 5, consent: differs, want: "5 of the 6 objects that were created from manifests are no longer in them, " +
+			"which is more than max_prune allows (3) and more than half, but n2 has others: none is deleted until that changes"},
 		{what: "others have other manifests", kept: 9, lost: 1, consent: differs, want: "but n2 has others"},
 		{what: "others cannot be asked", kept: 9, lost: 1, consent: approved, asking: errors.New("no etcd"), want: "cannot be asked whether they have the same manifests: no etcd"},
 		{what: "a person's word", most: 1, lost: 30, consent: approved},
@@ -54,6 +58,11 @@ func TestRefusal(t *testing.T) {
 		for n := range c.kept {
 			o := wish(t, fmt.Sprint("kept-", n), object.Nobody)
 			want.byKey[o.Key], entries[o.Key] = o, inventory.Entry{UID: "u"}
+			want.objects = append(want.objects, o)
+		}
+		for n := range c.uncreated { // their creation is recorded, and was refused
+			o := wish(t, fmt.Sprint("uncreated-", n), object.Nobody)
+			want.byKey[o.Key], entries[o.Key] = o, inventory.Entry{Mark: "m"}
 			want.objects = append(want.objects, o)
 		}
 		for n := range 50 { // what the release brings must not make the half larger
@@ -67,7 +76,7 @@ func TestRefusal(t *testing.T) {
 		}
 		a := &Applier{options: Options{MaxPrune: c.most}}
 		a.AskConsent(func(_ context.Context, own node.Source) (reconciler.Consent, error) {
-			if own != want.source() || own.Objects != c.kept {
+			if own != want.source() || own.Objects != c.kept+c.uncreated {
 				t.Errorf("%s: asked with %+v", c.what, own)
 			}
 			return c.consent, c.asking

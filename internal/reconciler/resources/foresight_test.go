@@ -161,6 +161,27 @@ func TestPlanKeepsFailingKinds(t *testing.T) {
 	}
 }
 
+// TestPlanCountsWhatComes: what would be created counts as created where a plan asks whether more
+// than half is lost, although the server is not asked about it, because its namespace comes first.
+func TestPlanCountsWhatComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	namespace := unused("moved")
+	both := configMap("three", "1") + configMap("four", "1")
+	w.write("a.yaml", both)
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	w.write("a.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n---\n"+strings.ReplaceAll(both, "default", namespace))
+	want := []string{
+		"create Namespace " + namespace, "create ConfigMap " + namespace + "/four", "create ConfigMap " + namespace + "/three",
+		"prune ConfigMap default/three", "prune ConfigMap default/four",
+	}
+	changes, diff := a.foreseen("everything moves to a new namespace")
+	if !cmp.Equal(changes, want) || len(diff.Failures) != 0 || diff.Approve != "" {
+		t.Errorf("%s: %+v", cmp.Diff(want, changes), diff)
+	}
+}
+
 // TestPlanIsSilent: a plan signals no pass, and does not change what the next pass knows.
 func TestPlanIsSilent(t *testing.T) {
 	t.Parallel()

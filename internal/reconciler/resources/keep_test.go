@@ -113,7 +113,7 @@ func TestUnreachableIsCounted(t *testing.T) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return away{next, "/secrets"} })
 	a := w.startWith(config, resources.Options{BuiltIn: []*object.Object{}})
 	r, err := a.pass()
-	if err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "3 of the 5 objects that came from manifests are no longer in them, which is more than half") {
+	if err == nil || r.Pruned != 0 || !strings.Contains(fmt.Sprint(r.Failures), "3 of the 5 objects that were created from manifests are no longer in them, which is more than half") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
+	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
 )
@@ -164,6 +165,8 @@ func (l *plan) foresee(ctx context.Context, i *item, whole *unstructured.Unstruc
 	l.p.health[i.Key] = seenHealth{version: after.ResourceVersion, hash: i.Hash(), Verdict: verdict}
 	if !asked {
 		l.p.checked[i.Key] = checkedVersion{version: after.ResourceVersion, hash: i.Hash()}
+		// it counts as created from now on: see refuses
+		l.p.ledger.edit(i.Key, func(entry *inventory.Entry) { entry.UID = cmp.Or(entry.UID, "planned") })
 	}
 	l.p.results.Unlock()
 	l.mu.Lock()
