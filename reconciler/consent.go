@@ -44,7 +44,7 @@ type Approval struct {
 	Digest string `json:"digest"`
 	// By says who, and Reason why, for people.
 	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason"`
 	// At and Until are when, by the clock of who wrote it. The end is a lease of etcd. Where a change
 	// of etcd's own leader has put that off, the approval no longer counts.
 	At    time.Time `json:"at"`
@@ -55,11 +55,13 @@ type Approval struct {
 const MaxApproval = 24 * time.Hour
 
 // Approve stores an approval in place of any other. It ends by itself after the given time. At and
-// Until are filled in.
+// Until are filled in. failure.Invalid for what can be no approval.
 func Approve(ctx context.Context, client *clientv3.Client, layout etcd.Layout, a Approval, length time.Duration) error {
 	switch {
 	case a.Digest == "":
 		return fleet.Errorf(fleet.KindInvalid, "the digest of the manifests must be given: `status` shows it")
+	case a.Reason == "":
+		return fleet.Errorf(fleet.KindInvalid, "the reason of an approval must be given, for whoever comes across it")
 	case length < time.Second || length > MaxApproval:
 		return fleet.Errorf(fleet.KindInvalid, "an approval can hold from a second to %s, not %s", MaxApproval, length)
 	}

@@ -185,13 +185,18 @@ func TestConsent(t *testing.T) {
 	if err := Withdraw(t.Context(), client, layout); fleet.KindOf(err) != fleet.KindNotFound {
 		t.Errorf("withdrawn again: %v", err)
 	}
-	if err := Approve(t.Context(), client, layout, Approval{Digest: "d3"}, time.Second); err != nil {
+	if err := Approve(t.Context(), client, layout, Approval{Digest: "d3", Reason: "why"}, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the word has ended", func() bool { return !ask(node.Source{Digest: "d3"}).Approved })
 	for _, wrong := range []time.Duration{0, 25 * time.Hour} {
-		if err := Approve(t.Context(), client, layout, Approval{Digest: "d3"}, wrong); fleet.KindOf(err) != fleet.KindInvalid {
+		if err := Approve(t.Context(), client, layout, Approval{Digest: "d3", Reason: "why"}, wrong); fleet.KindOf(err) != fleet.KindInvalid {
 			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	for _, wrong := range []Approval{{Digest: "d3"}, {Reason: "why"}} {
+		if err := Approve(t.Context(), client, layout, wrong, time.Hour); fleet.KindOf(err) != fleet.KindInvalid {
+			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
 }

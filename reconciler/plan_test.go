@@ -59,7 +59,7 @@ func TestPlanAsksEtcd(t *testing.T) {
 	if d := plan(); len(d.Changes) != 1 || d.Changes[0].Held != "an incident" || len(d.Failures) != 1 || !strings.Contains(d.Failures[0].Reason, "n2 (d2, 2 objects)") {
 		t.Errorf("%+v", d)
 	}
-	if err := Approve(t.Context(), client, layout, Approval{Digest: "d1"}, time.Hour); err != nil {
+	if err := Approve(t.Context(), client, layout, Approval{Digest: "d1", Reason: "why"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	stored := func() string {

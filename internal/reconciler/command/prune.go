@@ -27,7 +27,7 @@ node's digest, and plan shows what would be deleted. The word holds for that dig
 		Args:    cobra.ExactArgs(1),
 	}
 	length := cmd.Flags().Duration("for", time.Hour, "how long the word holds; at most "+reconciler.MaxApproval.String())
-	reason := cmd.Flags().String("reason", "", "why, for those who look at status")
+	reason := cmd.Flags().String("reason", "", "why, for those who look at status; must be given")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			approval := reconciler.Approval{Digest: args[0], By: c.node, Reason: *reason}
