@@ -38,6 +38,61 @@ func TestApproveOwn(t *testing.T) {
 	p.run(0, "prune", "approve", own.Digest, "--manifests", dir, "--reason", "x")
 }
 
+// TestApproveTellsTheLeader: an approval of manifests that the leader does not have is stored, and
+// said to do nothing; so is that another one ends with it. What this node has counts before its
+// record says so.
+func TestApproveTellsTheLeader(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	record := func(name, source string) {
+		p.put(p.layout().Node(name), `{"roles":["kubernetes-controller"],"release":"v0.1.0","source":`+source+`}`)
+	}
+	record("n1", `{"digest":"d1","objects":7}`)
+	record("n2", `{"digest":"d2","objects":7}`)
+	p.put(p.layout().Election()+"candidates/1", `{"name":"n2"}`)
+	approve := func(digest string, more ...string) string {
+		t.Helper()
+		_, said := p.run(0, append([]string{"prune", "approve", digest, "--reason", "gone for good"}, more...)...)
+		return said
+	}
+	silent := func(what, said string) {
+		t.Helper()
+		if strings.Contains(said, "leader") || strings.Contains(said, "no longer approved") {
+			t.Errorf("%s: %s", what, said)
+		}
+	}
+	said := approve("d1")
+	contains(t, "another leader", said, "the manifests d1 are approved",
+		"by its record the leader n2 has other manifests (d2), and deletes nothing by this approval while it leads with them")
+	if strings.Contains(said, "no longer approved") {
+		t.Errorf("the first one takes the place of another: %s", said)
+	}
+	contains(t, "another approval", approve("d2"), "the manifests d1, which n1 had approved until ", "are no longer approved")
+	silent("the same again", approve("d2"))
+	record("n2", `{"digest":"d2","objects":6,"faults":1}`)
+	contains(t, "a leader that cannot read all", approve("d2"), "the leader n2 cannot read all of its manifests")
+	record("n2", `null`)
+	contains(t, "a leader that has not said", approve("d1"), "the leader n2 has not said which manifests it has")
+
+	p.put(p.layout().Election()+"candidates/1", `{"name":"n1"}`)
+	dir := t.TempDir()
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one, namespace: default}\n"
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := resources.Source(t.Context(), resources.Options{Manifests: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.run(0, "prune", "withdraw")
+	silent("this node leads, and has them", approve(own.Digest, "--manifests", dir, "--node", "n1"))
+	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(": this is not YAML\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	record("n1", `{"digest":"`+own.Digest+`","objects":1,"faults":1}`)
+	contains(t, "this node leads, and cannot read all", approve(own.Digest, "--manifests", dir, "--node", "n1"), "the leader n1 cannot read all of its manifests")
+}
+
 // TestPlanThenApprove goes the way that a person goes when the manifests have lost most of what was
 // in them: the plan shows what is held back and with which command it is approved; after that it
 // shows the same as what would be deleted.

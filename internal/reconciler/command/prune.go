@@ -1,7 +1,7 @@
 package command
 
 import (
-	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -21,8 +21,9 @@ func (a *app) pruneApproveCommand() *cobra.Command {
 		Use:   "approve DIGEST",
 		Short: "Say that what the manifests say is a decision",
 		Long: `Say that the manifests with this digest are what is wanted, so that the leader deletes what is no longer in them: even if that is
-most of what they had, and even if other nodes have other manifests. The leader must have these manifests itself; status shows each
-node's digest, and plan shows what would be deleted. The word holds for that digest alone, and ends by itself.`,
+most of what they had, and even if other nodes have other manifests. The leader must have these manifests itself, and the command says
+so where it has others; status shows each node's digest, and plan shows what would be deleted. The word holds for that digest alone, takes
+the place of any other, and ends by itself.`,
 		Example: `  ironherd-reconciler prune approve 9f86d081884c7d65 --reason "the old ingress is gone for good"`,
 		Args:    cobra.ExactArgs(1),
 	}
@@ -31,13 +32,26 @@ node's digest, and plan shows what would be deleted. The word holds for that dig
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, logger *slog.Logger) error {
 			approval := reconciler.Approval{Digest: args[0], By: c.node, Reason: *reason}
-			if err := a.somebodyHas(cmd.Context(), client, c, logger, args[0]); err != nil {
-				return err
+			o, err := reconciler.Look(cmd.Context(), client, c.layout, c.build, logger)
+			if err != nil {
+				return unreachable(err)
+			}
+			own, err := resources.Source(cmd.Context(), c.options())
+			has := err == nil && own.Digest == approval.Digest
+			if !has && !somebodyHas(o, approval.Digest) {
+				return fleet.Errorf(fleet.KindNotFound, "no node has the manifests %s: status shows which they have", approval.Digest)
 			}
 			if err := reconciler.Approve(cmd.Context(), client, c.layout, approval, *length); err != nil {
 				return unreachable(err)
 			}
-			a.note("the manifests %s are approved for %s", args[0], *length)
+			a.note("the manifests %s are approved for %s", approval.Digest, *length)
+			if before := o.Approval; before != nil && before.Digest != approval.Digest {
+				a.note("the manifests %s, which %s had approved until %s, are no longer approved: there is one approval at a time",
+					clean(before.Digest), clean(before.By), before.Until.Format(time.RFC3339))
+			}
+			if why := unheeded(o, approval.Digest); why != "" && (!has || !own.Whole() || o.Leader.Name != c.node) {
+				a.note("%s", clean(why))
+			}
 			return nil
 		})
 	}
@@ -57,20 +71,33 @@ func (a *app) approval(digest string) string {
 	return command + " --reason WHY"
 }
 
-// somebodyHas returns KindNotFound unless a node has the manifests with a digest. This node has
-// them before its record says so, which the service writes once per full pass.
-func (a *app) somebodyHas(ctx context.Context, client *clientv3.Client, c config, logger *slog.Logger, digest string) error {
-	set, err := node.NewRegistry(client, c.layout, logger).List(ctx)
-	if err != nil {
-		return unreachable(err)
+// somebodyHas reports whether the record of a node has the manifests with a digest. A node has them
+// before its record says so, which the service writes once per full pass.
+func somebodyHas(o reconciler.Overview, digest string) bool {
+	return slices.ContainsFunc(o.Nodes, func(n reconciler.NodeOverview) bool { return n.Source != nil && n.Source.Digest == digest })
+}
+
+// unheeded says why the leader deletes nothing by the approval of manifests, as far as its record
+// tells; empty: it has them, or nobody leads.
+func unheeded(o reconciler.Overview, digest string) string {
+	if o.Leader == nil {
+		return ""
 	}
-	if own, err := resources.Source(ctx, c.options()); err == nil && own.Digest == digest {
-		return nil
+	var source *node.Source
+	for _, n := range o.Nodes {
+		if n.Name == o.Leader.Name {
+			source = n.Source
+		}
 	}
-	if !slices.ContainsFunc(set.Nodes, func(n node.Node) bool { return n.Source != nil && n.Source.Digest == digest }) {
-		return fleet.Errorf(fleet.KindNotFound, "no node has the manifests %s: status shows which they have", digest)
+	switch {
+	case source == nil:
+		return fmt.Sprintf("the leader %s has not said which manifests it has, and deletes nothing by this approval unless it has these", o.Leader.Name)
+	case !source.Whole():
+		return fmt.Sprintf("the leader %s cannot read all of its manifests, and deletes nothing by this approval before it can and has these", o.Leader.Name)
+	case source.Digest != digest:
+		return fmt.Sprintf("by its record the leader %s has other manifests (%s), and deletes nothing by this approval while it leads with them", o.Leader.Name, source.Digest)
 	}
-	return nil
+	return ""
 }
 
 func (a *app) pruneWithdrawCommand() *cobra.Command {
