@@ -200,9 +200,6 @@ func (l *plan) delete(ctx context.Context, kind api.Kind, key object.Key, c plan
 
 // hold keeps what would be deleted if nothing held it back.
 func (l *plan) hold(ctx context.Context, left *leftover) error {
-	if err := l.p.see(ctx, left); err != nil || left.live == nil {
-		return err
-	}
 	err := l.delete(ctx, left.kind, left.Key, plannedChange{Change: reconciler.Change{Held: left.held}, release: left.need() != object.Nobody})
 	if object.NotFound(err) {
 		return nil

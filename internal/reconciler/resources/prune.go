@@ -85,11 +85,15 @@ func (p *pass) prune(ctx context.Context, release bool) error {
 		over = slices.DeleteFunc(over, func(l *leftover) bool { return l.need() == object.Nobody })
 	}
 	found, err := p.locateLeftovers(ctx, over, release)
-	if err == nil && !release {
-		found, err = p.ofManifests(ctx, over, found)
+	if err == nil {
+		err = each(ctx, found, p.see)
 	}
 	if err != nil {
 		return err
+	}
+	found = slices.DeleteFunc(found, func(l *leftover) bool { return l.live == nil })
+	if !release {
+		p.holdLost(ctx, over, found)
 	}
 	var held []*leftover
 	found = slices.DeleteFunc(found, func(l *leftover) bool {
@@ -161,7 +165,7 @@ const mayBeUnread = "it may be in a manifest that cannot be read, or that was wr
 func (p *pass) reportUnread(held []*leftover) {
 	var kept []string
 	for _, l := range held {
-		if l.held == mayBeUnread && l.live != nil && l.ours(l.live) {
+		if l.held == mayBeUnread {
 			kept = append(kept, l.Key.String())
 		}
 	}
@@ -190,7 +194,7 @@ func (p *pass) justGone(l *leftover) bool {
 }
 
 // locateLeftovers finds leftovers in their mirrors. It leaves out those of kinds that cannot be
-// followed now.
+// followed now, and in the second round those of another release, which the first has seen to.
 func (p *pass) locateLeftovers(ctx context.Context, over []*leftover, release bool) ([]*leftover, error) {
 	var found []*leftover
 	for _, l := range over {
@@ -201,7 +205,7 @@ func (p *pass) locateLeftovers(ctx context.Context, over []*leftover, release bo
 		if err != nil {
 			return nil, err
 		}
-		if !known {
+		if !known || !release && l.need() != object.Nobody {
 			continue
 		}
 		m, err := p.mirror(ctx, kind)
@@ -269,15 +273,10 @@ func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (k
 // have.
 const vanishedEvery = 30 * time.Second
 
-// ofManifests returns those that are there, are ours, and may be deleted, of the leftovers that
-// were found in mirrors. It asks the server for those that their mirror does not have, so that what
-// is counted is what there is. What cannot be reached is counted, too: else many objects could go
-// in parts.
-func (p *pass) ofManifests(ctx context.Context, over, found []*leftover) ([]*leftover, error) {
-	if err := each(ctx, found, p.see); err != nil {
-		return nil, err
-	}
-	found = slices.DeleteFunc(found, func(l *leftover) bool { return l.live == nil })
+// holdLost says in held why those that were found may not be deleted, if what is lost from the
+// manifests is refused. What cannot be reached is counted, too: else many objects could go in
+// parts.
+func (p *pass) holdLost(ctx context.Context, over, found []*leftover) {
 	var lost []object.Key
 	for _, l := range over {
 		created := l.live != nil || l.entry.UID != ""
@@ -287,18 +286,15 @@ func (p *pass) ofManifests(ctx context.Context, over, found []*leftover) ([]*lef
 	}
 	refusal := p.a.refuses(ctx, p.want, p.ledger.entries(), lost)
 	if refusal.reason == "" {
-		return found, nil
+		return
 	}
 	p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: noLongerWanted, Reason: refusal.String()})
 	for _, l := range found {
-		if l.need() == object.Nobody {
-			l.held = refusal.reason
-		}
+		l.held = refusal.reason
 	}
 	if p.plan != nil {
 		p.plan.approve = refusal.approve
 	}
-	return found, nil
 }
 
 // see makes sure of one leftover. Its live object is nil afterwards unless it is there, is ours,
@@ -337,11 +333,8 @@ func (p *pass) see(ctx context.Context, l *leftover) error {
 	return nil
 }
 
-// remove deletes one object if we have created it, and removes its entry when it is gone.
+// remove deletes one object, of which see has made sure, and removes its entry when it is gone.
 func (p *pass) remove(ctx context.Context, l *leftover) error {
-	if err := p.see(ctx, l); err != nil || l.live == nil {
-		return err
-	}
 	if !p.dueLeftover(ctx, l) || p.leaveDeletion() {
 		return nil
 	}
