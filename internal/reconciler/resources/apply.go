@@ -134,7 +134,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		if drift {
 			p.repairs.add(i.Key)
 			if p.repairs[i.Key].n == 1 { // who goes on editing has been told
-				p.tellLocked(i.Object, i.live, eventTakenBack, "somebody else has changed fields that the manifest names: change the manifest instead")
+				p.tellLocked(i.Object, i.live, eventTakenBack, takenBack(i.Object))
 			}
 		}
 		p.results.Unlock()
@@ -148,6 +148,14 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		return p.recreate(ctx, i, ours, err)
 	}
 	return fmt.Errorf("apply: %w", err)
+}
+
+// takenBack says that an edit was taken back, and what to do instead.
+func takenBack(o *object.Object) string {
+	if o.Need != object.Nobody {
+		return "somebody else has changed fields that the release names, and no manifest can change: put what it lacks into an object of your own"
+	}
+	return "somebody else has changed fields that the manifest names: change the manifest instead"
 }
 
 // over returns the object as it is to be applied over the live one. If it ignores fields, what they

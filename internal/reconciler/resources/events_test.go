@@ -79,6 +79,30 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestWhatToDoInstead: where an edit is taken back, the event tells how to have one's way: by the
+// manifest, or beside what the release brings.
+func TestWhatToDoInstead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := unused("told")
+	own, err := object.NewBuiltIn(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-own", "namespace": "default"}, "data": map[string]any{"key": "1"},
+	}, "test", object.Optional)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("a.yaml", configMap(name+"-manifest", "1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{own}})
+	a.done()
+	for of, want := range map[string]string{name + "-own": "put what it lacks into an object of your own", name + "-manifest": "change the manifest instead"} {
+		w.patch(configMaps, "default", of, `{"data":{"key":"edited"}}`)
+		a.until("it is taken back", func(r reconciler.Report, err error) bool { return err == nil && r.Updated == 1 })
+		if got := w.told("default", "ConfigMap", of); len(got) != 1 || !strings.HasPrefix(got[0], "TakenBack: ") || !strings.HasSuffix(got[0], want) {
+			t.Errorf("%s: %q", of, got)
+		}
+	}
+}
+
 // TestEventsOfTheCluster: an event on an object that is in no namespace is found where `kubectl
 // describe` looks for it, which asks for events whose object has no namespace either.
 func TestEventsOfTheCluster(t *testing.T) {
