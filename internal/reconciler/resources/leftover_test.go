@@ -1,8 +1,13 @@
 package resources_test
 
 import (
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
@@ -48,4 +53,35 @@ func TestPausedLeftByAnotherRelease(t *testing.T) {
 		t.Error("what is paused was deleted")
 	}
 	w.remove(configMaps, "default", "theirs")
+}
+
+// TestAKindThatIsGoneHidesNoLeftover: that a kind is gone, of which the release only offers an
+// object, does not have API servers told that they may serve before what another release needed is
+// looked at.
+func TestAKindThatIsGoneHidesNoLeftover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	newer := w.start(resources.Options{BuiltIn: []*object.Object{required(t, "left")}})
+	newer.done()
+	newer.stop()
+	offered := slices.DeleteFunc(objects(t), func(o *object.Object) bool { return o.Kind != "RuntimeClass" })
+	config := w.cluster.Config("")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return lacking{next, "/runtimeclasses"} })
+	older := w.startWith(config, resources.Options{BuiltIn: offered})
+	if r, err := older.pass(); err == nil || !r.Ready || r.Pruned != 1 || w.there(configMaps, "default", "left") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// lacking answers as a server that does not serve one resource.
+type lacking struct {
+	http.RoundTripper
+	resource string
+}
+
+func (l lacking) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, l.resource) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
+	}
+	return l.RoundTripper.RoundTrip(r)
 }

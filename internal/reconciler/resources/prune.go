@@ -198,8 +198,13 @@ func (p *pass) justGone(l *leftover) bool {
 func (p *pass) locateLeftovers(ctx context.Context, over []*leftover, release bool) ([]*leftover, error) {
 	var found []*leftover
 	for _, l := range over {
-		if p.kinds == nil {
-			continue
+		if p.kinds == nil { // a wanted kind is gone; API servers may wait for a leftover
+			if !release {
+				continue
+			}
+			if err := p.refreshKinds(ctx); err != nil {
+				return nil, err
+			}
 		}
 		kind, known, err := p.kindOfLeftover(ctx, l, release)
 		if err != nil {
