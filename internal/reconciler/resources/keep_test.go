@@ -133,7 +133,7 @@ func (a away) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestKindIsNotForgotten: while a group cannot be asked for, what was created of it may still be
 // there, and that this is not known is told. A server that does not name the kind at all may only
-// have begun; when it has said so for long enough, everything of the kind is gone with it.
+// have begun; when it has said so for long enough, it is forgotten.
 func TestKindIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -228,9 +228,10 @@ func (p *pass) locateLeftovers(ctx context.Context, over []*leftover, release bo
 }
 
 // kindOfLeftover returns how a leftover is reached. If the server does not have its kind, that is a
-// failure while the group cannot be asked for. Else all objects of the kind are gone with the kind,
-// and the leftover is forgotten, but not before inventory.Settle: a server that starts lacks the
-// groups of definitions and of other servers for a while.
+// failure while the group cannot be asked for. Else nobody can reach an object of the kind, and the
+// leftover is forgotten, but not before Options.Vanished: a server that starts lacks the groups of
+// definitions and of other servers for a while. With a definition its objects are gone. Those of a
+// kind that was only switched off (--runtime-config) come back with it, and are nobody's then.
 func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (kind api.Kind, known bool, err error) {
 	gk := schema.GroupKind{Group: l.Group, Kind: l.Kind}
 	kind, err = p.kinds.Any(l.Key)
@@ -270,7 +271,7 @@ func (p *pass) kindOfLeftover(ctx context.Context, l *leftover, release bool) (k
 		return kind, false, nil
 	}
 	p.ledger.forget(l.Key)
-	p.a.log.InfoContext(ctx, "no longer wanted, and forgotten: its kind is gone, and all objects with it", slog.String("object", l.Key.String()))
+	p.a.log.InfoContext(ctx, "no longer wanted, and forgotten: the API server no longer has its kind", slog.String("object", l.Key.String()))
 	return kind, false, nil
 }
 
