@@ -117,6 +117,34 @@ func TestPauseHoldsForWhatIsThereAgain(t *testing.T) {
 	}
 }
 
+// TestPauseHoldsForWhatComesMeanwhile: a leader finishes the replacement of another one during a
+// pause, and somebody else creates the object just before it does. The pause holds for that.
+func TestPauseHoldsForWhatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start(resources.Options{BuiltIn: small(t, 1)})
+	first.done()
+	first.stop()
+	w.diesAt(true, deletes)
+	version := ""
+	over := &wire{before: pass, after: pass}
+	over.before = func(_ int, r *http.Request) error {
+		if version == "" && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/gvisor") {
+			w.create(runtimes, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: gvisor}\nhandler: other\n")
+			version = w.get(runtimes, "", "gvisor").GetResourceVersion()
+		}
+		return nil
+	}
+	t.Cleanup(func() { w.removeAfter(runtimes, "gvisor") })
+	third := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
+	third.SetOverrides(pauseAll())
+	for range 3 {
+		if r, err := third.pass(); version == "" || w.get(runtimes, "", "gvisor").GetResourceVersion() != version {
+			t.Fatalf("it is changed (it was there at version %q): %+v, %v", version, r, err)
+		}
+	}
+}
+
 // TestPauseHoldsAfterADeath: what the leader before did not delete is not created while it is
 // paused, also where that leader was about to create it, or about to replace it.
 func TestPauseHoldsAfterADeath(t *testing.T) {
