@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,27 +23,28 @@ that the loops act on.`,
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.ExplainMachineResponse, error) {
 		return client.ExplainMachine(ctx, &fleetv1.ExplainMachineRequest{Machine: args[0]})
-	}, explainMachine)
+	}, a.explainMachine)
 }
 
-func explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
+func (a *app) explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
 	w.line("%s is %s. %s", machineName(r.GetMachine()), fleet.State(r.GetMachine().GetState()).Words(), r.GetSummary())
 	if n := r.GetNext(); n.GetWho() != "" {
-		w.line("Next: %s", nextStep(n))
+		w.line("Next: %s", a.nextStep(n))
 	}
 	w.line("")
 	decisionTable(w, r.GetDecisions())
 }
 
-// nextStep says who acts next, by when, and what somebody would type.
-func nextStep(n *fleetv1.NextStep) string {
+// nextStep says who acts next, by when, and what somebody would type. The control plane does not
+// know how it was reached, so its command comes without the flags for that.
+func (a *app) nextStep(n *fleetv1.NextStep) string {
 	s := n.GetWho()
 	if n.GetBy() != nil {
 		s += ", " + due(n.GetBy())
 	}
 	switch {
 	case n.GetCommand() != "":
-		s += ": " + n.GetCommand()
+		s += ": " + a.command(strings.TrimPrefix(n.GetCommand(), "ironherd "))
 	case n.GetWho() == "operator": // there is no command for it
 		s += ": " + n.GetWhat()
 	}
