@@ -48,9 +48,9 @@ const yesUsage = "do not show a plan first: do it"
 // planHelp ends the help of the verbs.
 const planHelp = `
 
-What destroys or interrupts something, undoes what another person has asked for (a quarantine does so at once), or is about several machines, is
-first shown as a plan, and nothing is done: confirm it within ten minutes with ironherd plan confirm, or give --yes to have it made and confirmed in one. Machines that have
-changed meanwhile are skipped.
+What destroys or interrupts something, calls off an operation that another person has asked for (a quarantine does so at once), switches on what
+another person has switched off, or is about several machines, is first shown as a plan, and nothing is done: confirm it within ten minutes with
+ironherd plan confirm, or give --yes to have it made and confirmed in one. Machines that have changed meanwhile are skipped.
 
 Where a selector fits more than the 1,000 machines that one plan can have, --yes makes and confirms plan after plan, and prints each. Without it
 the plan is for the first 1,000: --after then selects those behind its last machine.`

@@ -3994,9 +3994,10 @@ type Plan struct {
 	Verb      string                 `protobuf:"bytes,5,opt,name=verb,proto3" json:"verb,omitempty"`
 	Reason    string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Until     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// It destroys or interrupts something, undoes what another person has asked for, leaves an
-	// install to go on that a person may take for stopped, or is about several machines: a person
-	// should look at it. A quarantine undoes at once.
+	// It destroys or interrupts something, calls off an operation that another person has asked for,
+	// switches on what another person has switched off, leaves an install to go on that a person may
+	// take for stopped, or is about several machines: a person should look at it. A quarantine calls
+	// off at once.
 	NeedsConfirmation bool `protobuf:"varint,8,opt,name=needs_confirmation,json=needsConfirmation,proto3" json:"needs_confirmation,omitempty"`
 	// Absent while it is not.
 	ConfirmedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=confirmed_at,json=confirmedAt,proto3" json:"confirmed_at,omitempty"`
