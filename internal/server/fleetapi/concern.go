@@ -288,6 +288,7 @@ func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.Startable() > 0 && p.OldestDue.Unix() > 0 {
+		delete(s.neverDone, p.Process)
 		return p.OldestDue
 	}
 	if p.Startable() == 0 {
