@@ -13,7 +13,7 @@ import (
 
 const (
 	machineTime = "2006-01-02T15:04:05.000Z"
-	humanTime   = "2006-01-02 15:04:05"
+	humanTime   = "2006-01-02 15:04:05Z" // as the command line writes it
 )
 
 // known says whether an instant was given and means something.
