@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/token"
 )
 
 // TestHealthNoticesThatNothingCanBeWritten: a process whose database can be read, but whose disk
@@ -63,31 +64,38 @@ func TestHealthNoticesThatNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestHealthIsAskedWithGet: whoever may ask for health gets nothing else at its paths.
-func TestHealthIsAskedWithGet(t *testing.T) {
+// TestHealthAndMetricsAreAskedWithGet: whoever may ask for them gets nothing else at their paths.
+func TestHealthAndMetricsAreAskedWithGet(t *testing.T) {
 	t.Parallel()
 	c := settings(t)
 	c.Roles = []fleet.Role{fleet.RoleOperatorAPI}
 	d := open(t, c)
 	stop := start(t, d)
-	stranger := overTLS(t, c, "")
+	stranger, scraper := overTLS(t, c, ""), overTLS(t, c, create(t, c, token.Metrics))
 	defer stranger.CloseIdleConnections()
-	for _, path := range []string{"/healthz", "/readyz"} {
+	defer scraper.CloseIdleConnections()
+	for path, asks := range map[string]struct {
+		client  *http.Client
+		refusal string
+	}{
+		"/healthz": {stranger, "health is asked for with GET or HEAD\n"},
+		"/readyz":  {stranger, "health is asked for with GET or HEAD\n"},
+		"/metrics": {scraper, "metrics are asked for with GET or HEAD\n"},
+	} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodHead} {
 			request, err := http.NewRequestWithContext(t.Context(), method, d.Addresses().OperatorURL+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}
-			response, err := stranger.Do(request)
+			response, err := asks.client.Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}
 			body, err := io.ReadAll(response.Body)
 			// The words tell it from an answer of the page, which refuses methods, too.
-			refused := response.StatusCode == http.StatusMethodNotAllowed && response.Header.Get("Allow") == "GET, HEAD" &&
-				string(body) == "health is asked for with GET or HEAD\n"
+			refused := response.StatusCode == http.StatusMethodNotAllowed && response.Header.Get("Allow") == "GET, HEAD" && string(body) == asks.refusal
 			if err := errors.Join(err, response.Body.Close()); err != nil || refused != (method != http.MethodHead) {
-				t.Errorf("%s %s: %s, Allow %q, %s, %v", method, path, response.Status, response.Header.Get("Allow"), body, err)
+				t.Errorf("%s %s: %s, Allow %q, %.300s, %v", method, path, response.Status, response.Header.Get("Allow"), body, err)
 			}
 		}
 	}

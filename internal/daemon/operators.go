@@ -64,7 +64,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 	fleetService := fleetapi.New(d.db, options)
 	mux := http.NewServeMux()
 	fleetService.Register(mux)
-	mux.Handle("GET /metrics", d.metrics.Handler())
+	mux.Handle("/metrics", readOnly("metrics are asked for with GET or HEAD", d.metrics.Handler()))
 	access := server.NewAccess(tokens)
 	stopped := make(chan struct{})
 	parts.add("web", service.State, func(ctx context.Context) error { // it ends after the listeners
@@ -132,15 +132,22 @@ func (d *Daemon) openOperatorCertificates() (*server.Certificates, error) {
 }
 
 // health serves a question for health. It looks at the tree when it is asked, because the tree is
-// made after the mux. It answers other methods itself: anybody may ask these paths, and the mux
-// would hand what they leave to the page, which only some may see.
+// made after the mux.
 func (d *Daemon) health(of func(*service.Tree) http.Handler) http.Handler {
+	return readOnly("health is asked for with GET or HEAD", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of(d.tree).ServeHTTP(w, r)
+	}))
+}
+
+// readOnly serves GET and HEAD, and answers other methods itself: whoever may ask at this path may
+// not always see the page, to which the mux would hand what the path leaves.
+func readOnly(refusal string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "health is asked for with GET or HEAD", http.StatusMethodNotAllowed)
+			http.Error(w, refusal, http.StatusMethodNotAllowed)
 			return
 		}
-		of(d.tree).ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
