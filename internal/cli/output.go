@@ -215,10 +215,20 @@ func writeJSON(w *bytes.Buffer, n *yaml.Node, indent string) {
 			writeJSON(w, element, inner)
 		}
 		w.WriteString("\n" + indent + "]")
-	case n.ShortTag() == "!!str", n.ShortTag() == "!!timestamp":
-		writeJSONString(w, n.Value)
-	default: // numbers, booleans and null are written alike in both
+	default:
+		writeJSONScalar(w, n)
+	}
+}
+
+func writeJSONScalar(w *bytes.Buffer, n *yaml.Node) {
+	switch n.ShortTag() {
+	case "!!int", "!!float", "!!bool", "!!null": // they are written alike in both
 		w.WriteString(n.Value)
+	case "!!binary": // a string that is no UTF-8, in base64
+		raw, _ := base64.StdEncoding.DecodeString(n.Value) // the package yaml has encoded it
+		writeJSONString(w, string(raw))
+	default:
+		writeJSONString(w, n.Value)
 	}
 }
 
@@ -230,7 +240,8 @@ func writeSeparator(w *bytes.Buffer, more bool, indent string) {
 }
 
 // writeJSONString writes a string, also the control characters in it that JSON allows as they are,
-// by escapes: they could control a terminal.
+// by escapes: they could control a terminal. JSON cannot have bytes that are no UTF-8: U+FFFD
+// stands for each.
 func writeJSONString(w *bytes.Buffer, s string) {
 	var encoded bytes.Buffer
 	encoder := json.NewEncoder(&encoded)
