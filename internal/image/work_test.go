@@ -138,7 +138,7 @@ func TestWhatIsMountedIsTheHosts(t *testing.T) {
 		"a space":         {spaced, "tree/dev"},
 		"a symbolic link": {link, "tree/dev"},
 	} {
-		work, err := os.MkdirTemp(test.beside, workMark)
+		work, err := os.MkdirTemp(test.beside, workMark) //nolint:usetesting // its name is that of a build
 		if err != nil {
 			t.Fatal(err)
 		}
