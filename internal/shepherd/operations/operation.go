@@ -47,6 +47,9 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 		return o.unanswered(fmt.Errorf("ask the provider for the machine: %w", err))
 	}
 	fact := entry.Provided(r.Provided, o.now)
+	if entry.Invalid != "" { // a host is given back all the same; what is missing there says nothing
+		fact = *r.Provided
+	}
 	seen := bmdb.SetProvided(r.ID, r.ProviderID, fact)
 	if o.accepted() {
 		return o.look(fact, seen)
