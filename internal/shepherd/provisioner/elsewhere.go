@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -21,42 +22,67 @@ type elsewhere struct {
 
 // takeTwins takes the entries that are machines of another provider out of those that nobody knows.
 // The provider was renamed, or two providers are one project of one API. Whoever adopted such a
-// machine, or removed it at the provider, would take it from the other one.
+// machine, or removed it at the provider, would take it from the other one. Of those that failed
+// it tells which are none.
 func (p *pass) takeTwins(ctx context.Context) error {
+	twins, err := p.twins(ctx)
+	if err != nil {
+		return err
+	}
+	take := func(entry provider.Entry) bool {
+		why, is := twins[entry.ID]
+		if is {
+			p.survey.elsewhere = append(p.survey.elsewhere, elsewhere{entry: entry, evidence: why, remedy: twinRemedy})
+			p.survey.unusable = append(p.survey.unusable, why)
+		}
+		return is
+	}
+	p.survey.unknown = slices.DeleteFunc(p.survey.unknown, take)
+	p.survey.released = slices.DeleteFunc(p.survey.released, func(seen sighting) bool { return take(seen.entry) })
+	for _, entry := range p.survey.failed {
+		p.survey.unusable = append(p.survey.unusable, cmp.Or(twins[entry.ID], failedHere(entry)))
+	}
+	return nil
+}
+
+// twins returns the entries that are machines of another provider, with that in words.
+func (p *pass) twins(ctx context.Context) (map[fleet.ProviderID]string, error) {
 	if provider.Keeps(p.source.Provider) { // the IDs of a list are its own: see takeElsewhere
-		return nil
+		return nil, nil
 	}
-	sought := make(map[fleet.ProviderID][]fleet.Token)
-	for _, entry := range p.survey.unknown {
-		sought[entry.ID] = entry.Tokens
-	}
+	entries := slices.Concat(p.survey.unknown, p.survey.failed)
 	for _, seen := range p.survey.released { // the other provider may have adopted it since
-		sought[seen.entry.ID] = seen.entry.Tokens
+		entries = append(entries, seen.entry)
 	}
-	if len(sought) == 0 {
-		return nil
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	sought := make(map[fleet.ProviderID][]fleet.Token, len(entries))
+	for _, entry := range entries {
+		sought[entry.ID] = entry.Tokens
 	}
 	found, err := p.db.Elsewhere(ctx, p.source.Name, sought)
 	if err != nil {
-		return fmt.Errorf("look for machines at other providers: %w", err)
+		return nil, fmt.Errorf("look for machines at other providers: %w", err)
 	}
-	take := func(entry provider.Entry) bool {
+	twins := make(map[fleet.ProviderID]string, len(found))
+	for _, entry := range entries {
 		twin, is := found[entry.ID]
-		if !is {
-			return false
-		}
 		how := "is"
 		if twin.ByToken {
 			how = "carries the token of"
 		}
-		why := fmt.Sprintf("%s (%s) %s machine %s of provider %s", entry.ID, entry.Hostname, how, twin.Machine, twin.Provider)
-		p.survey.elsewhere = append(p.survey.elsewhere, elsewhere{entry: entry, evidence: why, remedy: twinRemedy})
-		p.survey.unusable = append(p.survey.unusable, why)
-		return true
+		if is {
+			twins[entry.ID] = fmt.Sprintf("%s (%s) %s machine %s of provider %s", entry.ID, entry.Hostname, how, twin.Machine, twin.Provider)
+		}
 	}
-	p.survey.unknown = slices.DeleteFunc(p.survey.unknown, take)
-	p.survey.released = slices.DeleteFunc(p.survey.released, func(seen sighting) bool { return take(seen.entry) })
-	return nil
+	return twins, nil
+}
+
+// failedHere names a machine that failed and that is no machine of any provider here.
+func failedHere(entry provider.Entry) string {
+	return fmt.Sprintf("%s (%s) failed at the provider, which holds %s for it, and is no machine of this database: delete it at the provider",
+		entry.ID, cmp.Or(entry.Hostname, "no name"), cmp.Or(string(entry.Capacity), "its capacity"))
 }
 
 // twinRemedy tells what to do about a machine that two providers list.

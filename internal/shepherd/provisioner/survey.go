@@ -42,6 +42,9 @@ type survey struct {
 	// of a machine which is another one.
 	unknown   []provider.Entry
 	duplicate []sighting
+	// failed are machines that the provider gave up and that are not known here. Nothing here removes
+	// them, and each holds its capacity until somebody does.
+	failed []provider.Entry
 	// missing are machines that the list should have and does not. gone are machines that are not in
 	// the list, and of which the provider has said that it does not have them. back are those of
 	// which it has said so and that are in the list again.
@@ -247,14 +250,13 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 	return false
 }
 
-// leaveFailed names a machine that the provider gave up and that the BMDB does not know. Nothing
-// here removes it, and it holds its capacity until somebody does. A young one may go by itself.
+// leaveFailed takes in a machine that the provider gave up and that the BMDB does not know as
+// one of its machines. A young one may go by itself.
 func (s *surveyor) leaveFailed(entry provider.Entry) {
 	if entry.Status != fleet.ProviderStatusFailed || provider.Young(entry.CreatedAt, s.view.Now, s.settling) {
 		return
 	}
-	s.unusable = append(s.unusable, fmt.Sprintf("%s (%s) failed at the provider, which holds %s for it, and is no machine of this database: delete it at the provider",
-		entry.ID, cmp.Or(entry.Hostname, "no name"), cmp.Or(string(entry.Capacity), "its capacity")))
+	s.failed = append(s.failed, entry)
 }
 
 // penalize notes the capacity of a machine that the provider gave up.

@@ -88,6 +88,9 @@ func describe(s survey) string {
 	for _, x := range s.duplicate {
 		add("duplicate", string(x.entry.ID))
 	}
+	for _, x := range s.failed {
+		add("left", string(x.ID))
+	}
 	for _, x := range s.missing {
 		add("missing", string(x.ID))
 	}
@@ -194,14 +197,14 @@ func TestSurvey(t *testing.T) {
 		"nobody knows its age":              {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = time.Time{} })}, want: "unknown:d-1"},
 		"it claims to come from the future": {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(time.Hour) })}, want: "unknown:d-1"},
 		"it failed, and holds its capacity": {
-			entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })}, want: "unusable:1",
+			entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })}, want: "left:d-1",
 		},
 		"it failed a moment ago": {
 			entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt, e.Status = now, fleet.ProviderStatusFailed })},
 		},
 		"one that was given back failed, and holds its capacity": {
 			entries: []provider.Entry{with(device("1", "t-9"), func(e *provider.Entry) { e.Status = fleet.ProviderStatusFailed })},
-			closed:  map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9", Released: true}}, want: "unusable:1",
+			closed:  map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9", Released: true}}, want: "left:d-1",
 		},
 
 		"missing":                {machines: []bmdb.ProviderMachine{machine("1", active)}, want: "missing:m-1"},

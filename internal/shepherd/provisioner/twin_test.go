@@ -103,3 +103,63 @@ func TestAnAdoptionThatWasAskedForEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestAFailedMachineOfAnotherProvider is said to be that, and nobody is told to delete it. One that
+// the other provider does not have any more is no machine of this database.
+func TestAFailedMachineOfAnotherProvider(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hook func(b *bench)
+		lost bool
+		says string
+	}{
+		"by its ID": {says: ") is machine "},
+		"by the token of an open intent": {
+			hook: func(b *bench) {
+				b.fake.Hook = once(shepherdtest.Sent, 1, func(fleet.CapacityID) error { return errReplyLost })
+			},
+			says: ") carries the token of machine ",
+		},
+		"the other provider lost it": {lost: true, says: "is no machine of this database: delete it at the provider"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 1)
+				if test.hook != nil {
+					test.hook(b)
+				}
+				b.pass()
+				b.fake.Hook = nil
+				if test.lost {
+					m := b.view().Machines[0]
+					if err := b.claim().Work.Note(t.Context(), bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.fake.Change(b.fake.Devices()[0].ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusFailed; return true })
+				if err := b.db.RegisterProvider(t.Context(), "renamed", b.fake.Kind(), 0); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(b.config.SettlingTime)
+				b.manage(2, provisioner.Source{Name: "renamed", Provider: b.fake, Config: b.config})
+				if _, found := b.machinesOf("renamed"); len(found) != 0 {
+					t.Errorf("discrepancies %+v", found)
+				}
+				rows, err := b.db.Providers(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, row := range rows {
+					left := row.Unusable()
+					if row.Name != "renamed" {
+						continue
+					}
+					if len(left) != 1 || !strings.Contains(left[0], test.says) || strings.Contains(left[0], "delete it") != test.lost {
+						t.Errorf("left alone: %q, want %q", left, test.says)
+					}
+				}
+			})
+		})
+	}
+}
