@@ -200,7 +200,11 @@ func (p *pass) compareHosts(
 		case free && unlisted: // how it was reached is not known any more
 			found[h.Capacity] = elsewhere{h.Entry, says("may be") + ", which does not list it any more", movedRemedy(m.ID), ""}
 		case free:
-			found[h.Capacity] = elsewhere{h.Entry, says("is"), elsewhereRemedy(m.ID), ""}
+			remedy := elsewhereRemedy(m.ID)
+			if !asked { // nobody would carry a release out, perhaps
+				remedy += unservedRemedy(name, m.ID)
+			}
+			found[h.Capacity] = elsewhere{h.Entry, says("is"), remedy, ""}
 		case !unlisted && (!unsaid || p.toldBefore(isTwo)):
 			found[h.Capacity] = elsewhere{h.Entry, isTwo, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
 		}
@@ -306,6 +310,12 @@ func (s *survey) leave(entries []provider.Entry, known map[fleet.CapacityID]else
 func elsewhereRemedy(machine fleet.MachineID) string {
 	return fmt.Sprintf("remove it from this list, or give back the machine of the other provider (`ironherd machine release %s --reason WHY`); "+
 		"where the provider was renamed, give it its old name again", machine)
+}
+
+// unservedRemedy adds what to do where nobody can give that machine back.
+func unservedRemedy(name fleet.ProviderName, machine fleet.MachineID) string {
+	return fmt.Sprintf("; where no control plane serves provider %s any more, and the host is to be managed anew with all that this list configures, "+
+		"`ironherd machine forget %s --reason WHY` removes that machine", name, machine)
 }
 
 // movedRemedy tells what to do about one that has moved from another list.

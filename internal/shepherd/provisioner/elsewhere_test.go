@@ -116,6 +116,27 @@ func TestAHostOfAnotherProviderIsLeftAlone(t *testing.T) {
 				if _, found := b.machinesOf("rack"); len(found) != 0 {
 					t.Errorf("at the other provider: %+v", found)
 				}
+				view, err := b.db.ViewProvider(t.Context(), "rack")
+				if err != nil || len(view.Machines) != 1 {
+					t.Fatalf("%+v, %v", view.Machines, err)
+				}
+				machine := view.Machines[0].ID
+				command := "`ironherd machine forget " + string(machine) + " --reason WHY`"
+				if strings.Contains(found[0].Remedy, command) != test.renamed {
+					t.Errorf("the remedy is %q", found[0].Remedy)
+				}
+				if !test.renamed {
+					return
+				}
+				time.Sleep(2 * time.Minute) // until it counts as served by nobody
+				b.manage(2, sources...)
+				if err := bmdbtest.Forget(t.Context(), b.db, "ada", machine, "the list has another name"); err != nil {
+					t.Fatal(err)
+				}
+				b.manage(2, sources...)
+				if machines, found := b.machinesOf("rack1"); machines == "" || len(found) != 0 {
+					t.Errorf("after that: machines %q, discrepancies %+v", machines, found)
+				}
 			})
 		})
 	}
