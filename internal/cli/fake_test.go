@@ -334,9 +334,11 @@ func (f *fakeFleet) ListHistory(_ context.Context, r *fleetv1.ListHistoryRequest
 }
 
 func (f *fakeFleet) ExplainMachine(_ context.Context, r *fleetv1.ExplainMachineRequest) (*fleetv1.ExplainMachineResponse, error) {
+	command := "ironherd machine unquarantine " + firstID + " --reason WHY"
 	return &fleetv1.ExplainMachineResponse{
-		Machine: machine(), Decisions: decisions(), Summary: "Nothing is wanted of this machine.",
-		Next: &fleetv1.NextStep{Who: "operator", What: "work comes back", Command: "ironherd machine unquarantine " + firstID + " --reason WHY"},
+		Machine: machine(), Decisions: decisions(),
+		Summary: "Nothing is wanted of this machine. It is your turn: `" + command + "` (work comes back).",
+		Next:    &fleetv1.NextStep{Who: "operator", What: "work comes back", Command: command},
 	}, failing(r.GetMachine())
 }
 

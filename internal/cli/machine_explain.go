@@ -27,24 +27,30 @@ that the loops act on.`,
 }
 
 func (a *app) explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
-	w.line("%s is %s. %s", machineName(r.GetMachine()), fleet.State(r.GetMachine().GetState()).Words(), r.GetSummary())
-	if n := r.GetNext(); n.GetWho() != "" {
-		w.line("Next: %s", a.nextStep(n))
+	n, summary := r.GetNext(), r.GetSummary()
+	command := n.GetCommand()
+	if command != "" { // the control plane does not know how it was reached
+		command = a.command(strings.TrimPrefix(command, "ironherd "))
+		summary = strings.ReplaceAll(summary, "`"+n.GetCommand()+"`", "`"+command+"`")
+	}
+	w.line("%s is %s. %s", machineName(r.GetMachine()), fleet.State(r.GetMachine().GetState()).Words(), summary)
+	if n.GetWho() != "" {
+		w.line("Next: %s", nextStep(n, command))
 	}
 	w.line("")
 	decisionTable(w, r.GetDecisions())
 }
 
-// nextStep says who acts next, by when, and what somebody would type. The control plane does not
-// know how it was reached, so its command comes without the flags for that.
-func (a *app) nextStep(n *fleetv1.NextStep) string {
+// nextStep says who acts next, by when, and the command that somebody would type; "": there is
+// none.
+func nextStep(n *fleetv1.NextStep, command string) string {
 	s := n.GetWho()
 	if n.GetBy() != nil {
 		s += ", " + due(n.GetBy())
 	}
 	switch {
-	case n.GetCommand() != "":
-		s += ": " + a.command(strings.TrimPrefix(n.GetCommand(), "ironherd "))
+	case command != "":
+		s += ": " + command
 	case n.GetWho() == "operator": // there is no command for it
 		s += ": " + n.GetWhat()
 	}
