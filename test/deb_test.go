@@ -219,10 +219,20 @@ func buildDeb(t *testing.T, target string) {
 			t.Fatalf("build the agent for %s: %v: %s", arch, err, out)
 		}
 	}
-	nfpm := exec.CommandContext(t.Context(), "go", "tool", "-modfile=tools/nfpm/go.mod", "nfpm", "package",
+	pack(t, root, filepath.Dir(ironherd), target)
+}
+
+// pack makes the package of the programs in bin and of the source in root.
+func pack(t *testing.T, root, bin, target string) {
+	t.Helper()
+	program, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/nfpm/go.mod", "-n", "nfpm").Output()
+	if err != nil {
+		t.Fatalf("build nfpm: %v", err)
+	}
+	nfpm := exec.CommandContext(t.Context(), strings.TrimSpace(string(program)), "package",
 		"--config", "deploy/deb/nfpm.yaml", "--packager", "deb", "--target", target)
 	nfpm.Dir = root
-	nfpm.Env = append(os.Environ(), "BIN="+filepath.Dir(ironherd), "VERSION=1.2.3", "ARCH="+runtime.GOARCH)
+	nfpm.Env = append(os.Environ(), "BIN="+bin, "VERSION=1.2.3", "ARCH="+runtime.GOARCH)
 	if out, err := nfpm.CombinedOutput(); err != nil {
 		t.Fatalf("make the package: %v: %s", err, out)
 	}

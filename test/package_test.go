@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -92,7 +93,7 @@ func TestPackagedPagesLeadToPackagedFiles(t *testing.T) {
 	t.Parallel()
 	var recipe struct {
 		Contents []struct {
-			Src, Dst, Type string
+			Src, Dst string
 		}
 	}
 	if err := yaml.Unmarshal([]byte(read(t, "../deploy/deb/nfpm.yaml")), &recipe); err != nil {
@@ -100,15 +101,16 @@ func TestPackagedPagesLeadToPackagedFiles(t *testing.T) {
 	}
 	packed := map[string]string{} // the file of the source, by its path in the package
 	for _, c := range recipe.Contents {
-		if c.Type != "tree" {
+		if !strings.ContainsRune(c.Src, '*') {
 			packed[c.Dst] = c.Src
 			continue
 		}
-		if err := fs.WalkDir(os.DirFS(".."), c.Src, func(name string, _ fs.DirEntry, err error) error {
-			packed[c.Dst+strings.TrimPrefix(name, c.Src)] = name
-			return err
-		}); err != nil {
+		names, err := fs.Glob(os.DirFS(".."), c.Src)
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, name := range names {
+			packed[path.Join(c.Dst, path.Base(name))] = name
 		}
 	}
 	links := 0
@@ -129,6 +131,70 @@ func TestPackagedPagesLeadToPackagedFiles(t *testing.T) {
 	}
 	if links < 3 {
 		t.Errorf("the pages have %d links to files of deploy", links)
+	}
+}
+
+// TestModesOfPackagedFiles: the source of a builder with the umask 077 makes the package that any
+// other makes, because the service runs as a user of its own, which has to read and start it.
+func TestModesOfPackagedFiles(t *testing.T) {
+	t.Parallel()
+	source := t.TempDir()
+	pages := map[string]bool{} // by their path in the package, whether it has them
+	for _, dir := range []string{"api", "deploy", "docs"} {
+		if err := os.CopyFS(filepath.Join(source, dir), os.DirFS(filepath.Join("..", dir))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"LICENSE", "ironherd", "ironherd-agent", "ironherd-agent-amd64", "ironherd-agent-arm64"} {
+		if err := os.WriteFile(filepath.Join(source, file), []byte("anything"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := filepath.WalkDir(source, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return errors.Join(err, os.Chmod(name, 0o700))
+		}
+		inSource := strings.TrimPrefix(name, source+"/")
+		for _, whole := range []string{"docs/", "deploy/prometheus/", "deploy/kubernetes/"} {
+			if strings.HasPrefix(inSource, whole) {
+				pages["./usr/share/doc/ironherd/"+inSource] = false
+			}
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return os.Chmod(name, info.Mode()&0o700)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	deb := filepath.Join(t.TempDir(), "ironherd.deb")
+	pack(t, source, source, deb)
+	list, err := exec.CommandContext(t.Context(), "dpkg-deb", "--contents", deb).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(list)) {
+		words := strings.Fields(line) // mode, owner, size, day, time, path
+		if len(words) != 6 {
+			t.Fatalf("dpkg-deb said %q", line)
+		}
+		name, want := words[5], "-rw-r--r--"
+		switch {
+		case strings.HasSuffix(name, "/"):
+			want = "drwxr-xr-x"
+		case strings.HasPrefix(name, "./usr/bin/"):
+			want = "-rwxr-xr-x"
+		}
+		if words[0] != want || words[1] != "root/root" {
+			t.Errorf("%s is %s of %s, want %s of root/root", name, words[0], words[1], want)
+		}
+		pages[name] = true
+	}
+	for name, packed := range pages {
+		if !packed {
+			t.Errorf("the package does not have %s", name)
+		}
 	}
 }
 

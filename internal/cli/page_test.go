@@ -93,7 +93,7 @@ func TestDocsAreWhereTheHelpSays(t *testing.T) {
 	t.Parallel()
 	const installed = "/usr/share/doc/ironherd/docs"
 	for file, wants := range map[string]string{
-		"../../deploy/deb/nfpm.yaml":     "  - src: docs\n    dst: " + installed + "\n",
+		"../../deploy/deb/nfpm.yaml":     "  - src: docs/*.md\n    dst: " + installed + "/\n",
 		"../../deploy/ironherd.yaml":     "# " + installed + "/reference/config.md; ",
 		"../../docs/reference/config.md": "# Configuration",
 		"testdata/help.txt":              " " + installed + " ",
