@@ -218,8 +218,10 @@ func (a *app) linkSocket(socket string) (unlink func(), linked bool) {
 	if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
 		return nothing, false // no link of ours
 	}
-	// The link may be that of a demo that was killed, or that still runs: the newest demo has it.
-	_ = os.Remove(link)
+	if _, err := os.Stat(link); err == nil && !leftByDemo(link) {
+		return nothing, false // what the demo there has printed is for that one
+	}
+	_ = os.Remove(link) // that of a demo that was killed
 	if os.Symlink(socket, link) != nil {
 		return nothing, false
 	}
