@@ -409,7 +409,7 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 	out := &interrupting{text: "attempt 1 is under way", cancel: cancel}
 	args := append([]string{"machine", "install", "slow", "--wait", "--server", h.url}, installArgs...)
 	code := cli.Main(ctx, args, cli.Env{Stdout: out, Stderr: out, Version: "v"})
-	if code != 130 || !strings.HasSuffix(out.String(), "slow: the install goes on; see ironherd machine explain slow\nironherd: interrupted\n") {
+	if code != 130 || !strings.HasSuffix(out.String(), "slow: the install goes on; see `ironherd machine explain slow --server "+h.url+"`\nironherd: interrupted\n") {
 		t.Errorf("got %d, %q", code, out.String())
 	}
 }

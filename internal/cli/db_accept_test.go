@@ -95,4 +95,8 @@ func TestWhatGoesOnAfterARestoreIsShown(t *testing.T) {
 	if r := run(t, nil, "db", "accept-restore", "--config", file, "--yes"); r.code != 0 || r.stderr != "" || !strings.Contains(r.stdout, "counts from now on") {
 		t.Errorf("%d, %q, %q", r.code, r.stdout, r.stderr)
 	}
+	copied := run(t, nil, "db", "copy", "--from", "sqlite:"+made, "--to", "sqlite:"+filepath.Join(dir, "copy.db"), "--config", file)
+	if want := "both databases wait for `ironherd db accept-restore --config " + file + "` on the one that counts"; copied.code != 0 || !strings.Contains(copied.stderr, want) {
+		t.Errorf("%d, %q, want %q", copied.code, copied.stderr, want)
+	}
 }

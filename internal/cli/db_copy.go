@@ -59,7 +59,7 @@ put the other one away.`,
 		if replaced > 0 {
 			a.note("%s could not be stored as they were: where they had bytes that are no text, they have U+FFFD now", plural(int(replaced), "text"))
 		}
-		a.note("both databases wait for `ironherd db accept-restore` on the one that counts from now on")
+		a.note("both databases wait for `%s` on the one that counts from now on", a.commandWith("db accept-restore", "config"))
 		return nil
 	}
 	return cmd

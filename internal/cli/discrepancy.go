@@ -26,10 +26,10 @@ named, and after a restore one that none has compared since, until that is accep
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, _ []string) (*fleetv1.ListDiscrepanciesResponse, error) {
 		return client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{})
-	}, discrepancyTable)
+	}, a.discrepancyTable)
 }
 
-func discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesResponse) {
+func (a *app) discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesResponse) {
 	all, uncompared := response.GetDiscrepancies(), response.GetUncompared()
 	switch {
 	case len(all) > 0:
@@ -40,7 +40,7 @@ func discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesResponse) {
 		w.line("Nothing is known to differ.")
 	}
 	for _, u := range uncompared {
-		w.line("Provider %s may differ: %s (`ironherd provider show %[1]s`)", u.GetProvider(), u.GetWhy())
+		w.line("Provider %s may differ: %s (`%s`)", u.GetProvider(), u.GetWhy(), a.command("provider show "+u.GetProvider()))
 	}
 }
 

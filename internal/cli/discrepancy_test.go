@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
@@ -23,10 +24,12 @@ func TestWhatIsNotComparedDoesNotAgree(t *testing.T) {
 	t.Parallel()
 	for want, uncompared := range map[string][]*fleetv1.Uncompared{
 		"Providers and database agree.\n": nil,
-		"Nothing is known to differ.\nProvider rack may differ: it was never compared (`ironherd provider show rack`)\n": {{Provider: "rack", Why: "it was never compared"}},
+		"Nothing is known to differ.\nProvider rack may differ: it was never compared (`ironherd provider show rack --server URL`)\n": {{Provider: "rack", Why: "it was never compared"}},
 	} {
 		f := &agreeing{fakeFleet: &fakeFleet{}, uncompared: uncompared}
-		if r := serveFake(t, f.fakeFleet, f).run(t, "discrepancy", "list"); r.stdout != want || r.code != 0 {
+		h := serveFake(t, f.fakeFleet, f)
+		want = strings.ReplaceAll(want, "URL", h.url)
+		if r := h.run(t, "discrepancy", "list"); r.stdout != want || r.code != 0 {
 			t.Errorf("%d: %q %s, want %q", r.code, r.stdout, r.stderr, want)
 		}
 	}

@@ -271,14 +271,15 @@ func calledOff(r *fleetv1.GetMachineResponse) string {
 // waitEnded tells that the install goes on without somebody who waits. Commands name the machine by
 // its ID, because a host name is foreign text.
 func (a *app) waitEnded(ctx context.Context, id, machine, last string, err error) error {
+	explain := a.command("machine explain " + id)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		a.note("%s: the install goes on; see ironherd machine explain %s", machine, id)
+		a.note("%s: the install goes on; see `%s`", machine, explain)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see ironherd machine explain %s",
-			machine, cmp.Or(last, "not known how far it is"), id)
+		return fleet.Errorf(fleet.KindTimeout, "machine %s was not installed in time; it is %s. The install goes on: see `%s`",
+			machine, cmp.Or(last, "not known how far it is"), explain)
 	case kindOf(err) != fleet.KindNotFound:
-		return fleet.Errorf(kindOf(err), "%s. The install goes on: see ironherd machine explain %s", whileWaiting(err), id)
+		return fleet.Errorf(kindOf(err), "%s. The install goes on: see `%s`", whileWaiting(err), explain)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shell"
 )
 
 func (a *app) providerPauseCommand() *cobra.Command {
@@ -74,7 +75,7 @@ host in again, and it is looked after as every other machine. ironherd provider 
 				return err
 			}
 			if len(capacities) == 0 { // this would be a retry of all
-				return fleet.Errorf(fleet.KindInvalid, "--capacity must name capacity: ironherd provider show %s has what is kept out", args[0])
+				return fleet.Errorf(fleet.KindInvalid, "--capacity must name capacity: `%s` has what is kept out", a.command("provider show "+shell.Word(args[0])))
 			}
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
@@ -117,7 +118,7 @@ a discrepancy until it is adopted. Where a provider was renamed, give it its old
 	return a.withReason(cmd, "why, for history (required)", func(ctx context.Context, client fleetClient, args []string, reason string) (proto.Message, string, error) {
 		request := &fleetv1.ForgetProviderRequest{Provider: args[0], Reason: reason}
 		_, err := client.ForgetProvider(ctx, request)
-		return request, fmt.Sprintf("%s is forgotten; ironherd provider history %s tells what was done there", args[0], args[0]), err
+		return request, fmt.Sprintf("%s is forgotten; `%s` tells what was done there", args[0], a.command("provider history "+shell.Word(args[0]))), err
 	})
 }
 

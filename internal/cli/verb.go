@@ -308,8 +308,8 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 		o := response.GetOperation()
 		switch {
 		case o.GetNumber() > m.GetOperation():
-			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: ironherd machine history %s says what became of operation %d",
-				o.GetOperation(), m.GetName(), o.GetActor(), m.GetMachineId(), m.GetOperation())
+			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: `%s` says what became of operation %d",
+				o.GetOperation(), m.GetName(), o.GetActor(), a.command("machine history "+m.GetMachineId()), m.GetOperation())
 		case o.GetEndedAt() != nil && o.GetOk():
 			return fmt.Sprintf("%s is done: %s", o.GetOperation(), o.GetDetail()), true, nil
 		case o.GetEndedAt() != nil:
@@ -335,15 +335,16 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 
 // operationGoesOn is waitEnded for an operation.
 func (a *app) operationGoesOn(ctx context.Context, m *fleetv1.PlannedMachine, last string, err error) error {
+	explain := a.command("machine explain " + m.GetMachineId())
 	switch ctx.Err() {
 	case context.Canceled:
-		a.note("%s: it goes on; see ironherd machine explain %s", m.GetName(), m.GetMachineId())
+		a.note("%s: it goes on; see `%s`", m.GetName(), explain)
 		return err
 	case context.DeadlineExceeded:
-		return fleet.Errorf(fleet.KindTimeout, "%s was not done in time: %s. It goes on: see ironherd machine explain %s",
-			m.GetName(), cmp.Or(last, "how far it is, is not known"), m.GetMachineId())
+		return fleet.Errorf(fleet.KindTimeout, "%s was not done in time: %s. It goes on: see `%s`",
+			m.GetName(), cmp.Or(last, "how far it is, is not known"), explain)
 	}
-	return fleet.Errorf(kindOf(err), "%s. It goes on: see ironherd machine explain %s", whileWaiting(err), m.GetMachineId())
+	return fleet.Errorf(kindOf(err), "%s. It goes on: see `%s`", whileWaiting(err), explain)
 }
 
 // outagePatience is for how long a command that waits takes it that nothing is answered: longer

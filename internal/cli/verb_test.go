@@ -154,18 +154,20 @@ func TestVerbsWait(t *testing.T) {
 		"machine release x --yes": {0, []string{"x: release is accepted; waiting for its effect\n", "x: it is not here any more\n"}},
 		"machine power cycle x":   {3, []string{"ironherd: x is not here any more, and whether its power-cycle was done is not known\n"}},
 		"machine power off x":     {5, []string{"ironherd: power-off of x failed: no effect within 15m0s\n"}},
-		"machine power on x":      {5, []string{"ironherd: power-on of x was asked for by token ada since: ironherd machine history " + firstID + " says what became of operation 3\n"}},
+		"machine power on x":      {5, []string{"ironherd: power-on of x was asked for by token ada since: `ironherd machine history " + firstID + " --server URL` says what became of operation 3\n"}},
 		"machine reboot slow --timeout 3s": {7, []string{
-			"ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain " + firstID + "\n",
+			"ironherd: slow was not done in time: reboot is asked for. It goes on: see `ironherd machine explain " + firstID + " --server URL`\n",
 		}},
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			r := newFakeServer(t).run(t, append(strings.Fields(command), "--wait", "--reason", "because")...)
+			h := newFakeServer(t)
+			r := h.run(t, append(strings.Fields(command), "--wait", "--reason", "because")...)
 			if r.code != want.code {
 				t.Errorf("got %d, %q", r.code, r.stderr)
 			}
 			for _, told := range want.told {
+				told = strings.ReplaceAll(told, "URL", h.url)
 				if !strings.Contains(r.stderr, told) {
 					t.Errorf("told %q, want %q", r.stderr, told)
 				}
@@ -184,15 +186,17 @@ func TestTheOnlyOneWaitedForFails(t *testing.T) {
 		told string
 	}{
 		"machine power off herd-0001 refused --yes --reason r": {6, "ironherd: power-off of herd-0001 failed: no effect within 15m0s\n"},
-		"machine reboot slow skipped --yes --reason r --timeout 3s": {7, "ironherd: slow was not done in time: reboot is asked for. It goes on: see ironherd machine explain " +
-			firstID + "\n"},
+		"machine reboot slow skipped --yes --reason r --timeout 3s": {7, "ironherd: slow was not done in time: reboot is asked for. It goes on: see `ironherd machine explain " +
+			firstID + " --server URL`\n"},
 		install + " kept not_found": {6, "ironherd: machine kept is not installed: called off by ada: the wrong image\n"},
 		install + " slow not_found --timeout 3s": {7, "ironherd: machine slow was not installed in time; it is installing: attempt 1 is under way. " +
-			"The install goes on: see ironherd machine explain slow\n"},
+			"The install goes on: see `ironherd machine explain slow --server URL`\n"},
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			r := newFakeServer(t).run(t, append(strings.Fields(command), "--wait")...)
+			h := newFakeServer(t)
+			r := h.run(t, append(strings.Fields(command), "--wait")...)
+			want.told = strings.ReplaceAll(want.told, "URL", h.url)
 			if r.code != want.code || !strings.HasSuffix(r.stderr, want.told) || strings.Count(r.stderr, want.told) != 1 {
 				t.Errorf("got %d, %q, want %d, %q", r.code, r.stderr, want.code, want.told)
 			}
@@ -267,13 +271,13 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 	}
 	h := newFakeServer(t)
 	h.lost = []error{failing("permission_denied")}
-	want := "herd-0001: no machine is named \"permission_denied\". It goes on: see ironherd machine explain " + firstID + "\n"
+	want := "herd-0001: no machine is named \"permission_denied\". It goes on: see `ironherd machine explain " + firstID + " --server " + h.url + "`\n"
 	if r := h.run(t, reboot...); r.code != 6 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "herd-0002: reboot is done") {
 		t.Errorf("refused: got %d, %q, want %q", r.code, r.stderr, want)
 	}
 	h = newFakeServer(t)
 	h.lost = []error{failing("permission_denied")}
-	want = "ironherd: no machine is named \"permission_denied\". The install goes on: see ironherd machine explain herd-0001\n"
+	want = "ironherd: no machine is named \"permission_denied\". The install goes on: see `ironherd machine explain herd-0001 --server " + h.url + "`\n"
 	if r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait"}, installArgs...)...); r.code != 4 || !strings.HasSuffix(r.stderr, want) {
 		t.Errorf("refused: got %d, %q, want %q", r.code, r.stderr, want)
 	}
@@ -329,9 +333,12 @@ func TestHolds(t *testing.T) {
 		t.Errorf("told %q, want %q", r.stdout, want)
 	}
 	asked := len(h.holds)
-	for _, args := range [][]string{{"--capacity", "node4"}, {"--capacity", "", "--reason", "ours again"}} {
-		if r := h.run(t, append([]string{"provider", "retry", "rack"}, args...)...); r.code != 2 || len(h.holds) != asked {
-			t.Errorf("%q: %d, %q", args, r.code, r.stderr)
+	for want, args := range map[string][]string{
+		"--reason": {"--capacity", "node4"},
+		"`ironherd provider show rack --server " + h.url + "` has what is kept out": {"--capacity", "", "--reason", "ours again"},
+	} {
+		if r := h.run(t, append([]string{"provider", "retry", "rack"}, args...)...); r.code != 2 || len(h.holds) != asked || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %d, %q, want %q", args, r.code, r.stderr, want)
 		}
 	}
 	if r := run(t, nil, "__complete", "--server", h.url, "provider", "retry", "rack", "--capacity", "node4"); !strings.HasPrefix(r.stdout, "node4\trelease") || strings.Contains(r.stdout, "node5") {
