@@ -18,7 +18,7 @@ import (
 func TestAnswered(t *testing.T) {
 	t.Parallel()
 	dial := func(errno syscall.Errno) error {
-		return fleet.Errorf(fleet.KindTemporary, "connect: %w",
+		return fleet.Errorf(fleet.KindTemporary, "192.0.2.1:22: %w",
 			&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)})
 	}
 	for name, c := range map[string]struct {
@@ -61,7 +61,8 @@ func TestFaultsOfOurOwnHost(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", errno)}
 		}})
 		_, err := dialer.Dial(t.Context(), target)
-		if got := Answered(err); got != fleet.AnswerUnknown || fleet.KindOf(err) != fleet.KindTemporary || !strings.Contains(err.Error(), "of this host") {
+		words := "192.0.2.1:22: " + errno.Error() + " (the fault is of this host: "
+		if got := Answered(err); got != fleet.AnswerUnknown || fleet.KindOf(err) != fleet.KindTemporary || !strings.HasPrefix(err.Error(), words) {
 			t.Errorf("%v: %d, %s: %v", errno, got, fleet.KindOf(err), err)
 		}
 	}
@@ -95,7 +96,8 @@ func TestARouterOnTheWayAnswersForTheHost(t *testing.T) {
 		dialer.route = func(context.Context, string) error { return c.route }
 		_, err := dialer.Probe(t.Context(), Target{Address: netip.MustParseAddrPort(c.address), User: "root", Trust: Trust{FirstUse: true}})
 		ours := strings.Contains(err.Error(), "of this host")
-		if got := Answered(err); got != c.want || ours != (c.want == fleet.AnswerUnknown) || fleet.KindOf(err) != fleet.KindTemporary || !errors.Is(err, c.errno) {
+		if got := Answered(err); got != c.want || ours != (c.want == fleet.AnswerUnknown) || fleet.KindOf(err) != fleet.KindTemporary || !errors.Is(err, c.errno) ||
+			!strings.HasPrefix(err.Error(), c.address+": "+c.errno.Error()) {
 			t.Errorf("%s: %d, want %d: %v", name, got, c.want, err)
 		}
 	}

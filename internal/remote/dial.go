@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -130,13 +131,27 @@ func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
 	case connecting.Err() != nil, isTimeout(err) && !errors.Is(err, syscall.EAGAIN): // which is ours
 		return nil, fleet.Errorf(fleet.KindTimeout, "%s did not accept a connection within %s", target.Address, d.options.ConnectTimeout)
 	}
-	if d.fromTheWay(ctx, target.Address, err) {
-		return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w (a router on the way says so, or a packet filter)", &wayError{err})
+	cause := causeOf(err)
+	if d.fromTheWay(ctx, target.Address, cause) {
+		return nil, fleet.Errorf(fleet.KindTemporary, "%s: %w (a router on the way says so, or a packet filter)", target.Address, &wayError{cause})
 	}
-	if Answered(err) == fleet.AnswerUnknown {
-		return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w (the fault is of this host: look at its packet filter, its routes and its limits)", err)
+	if Answered(cause) == fleet.AnswerUnknown {
+		return nil, fleet.Errorf(fleet.KindTemporary, "%s: %w (the fault is of this host: look at its packet filter, its routes and its limits)",
+			target.Address, cause)
 	}
-	return nil, fleet.Errorf(fleet.KindTemporary, "connect: %w", err)
+	return nil, fleet.Errorf(fleet.KindTemporary, "%s: %w", target.Address, cause)
+}
+
+// causeOf returns what the system said of a connection, without the words of package net around it:
+// they repeat the call and the address.
+func causeOf(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = call.Err
+	}
+	return err
 }
 
 // Answered returns what an error of Dial says of the host. One that refuses a connection has

@@ -29,7 +29,7 @@ func TestAFaultOfTheJumpHostSaysNothingOfTheHost(t *testing.T) {
 		want        fleet.Answer
 		words       string
 	}{
-		"it is down":                     {s.target(), down, s.key, fleet.AnswerUnknown, "jump host: connect: "},
+		"it is down":                     {s.target(), down, s.key, fleet.AnswerUnknown, "jump host: " + down.Address.String() + ": connection refused"},
 		"it hangs":                       {s.target(), Target{Address: hung, User: "root", Trust: Trust{FirstUse: true}}, s.key, fleet.AnswerUnknown, "jump host: " + hung.String()},
 		"it is another":                  {s.target(), another, s.key, fleet.AnswerUnknown, "put it into the list of hosts"},
 		"it refuses us":                  {s.target(), s.target(), newTestKey(t), fleet.AnswerUnknown, "refuses the key"},

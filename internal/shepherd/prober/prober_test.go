@@ -215,7 +215,7 @@ func TestSeenBySSHAndWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, watched)
 		s.run(time.Minute)
-		s.wantState(fleet.StateBooting, "to answer SSH: connect: dial tcp: connection refused")
+		s.wantState(fleet.StateBooting, "to answer SSH: 127.0.0.1:2222: connection refused")
 
 		var logins atomic.Int32
 		s.answers(sshd(t, s.order.HostKey, &logins))

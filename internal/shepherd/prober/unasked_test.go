@@ -68,7 +68,7 @@ func TestAJumpHostThatIsDown(t *testing.T) {
 		if since := summary.At.Sub(summary.UnaskedSince); summary.Unasked != 1 || summary.FirstUnasked != s.machine || since < time.Hour || since > 65*time.Minute {
 			t.Errorf("%d systems are not asked, %s since %s", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince)
 		}
-		s.wantState(fleet.StateInstalled, "; it cannot be asked since "+fleet.Instant(summary.UnaskedSince)+": the probe could not be made: jump host: connect: ")
+		s.wantState(fleet.StateInstalled, "; it cannot be asked since "+fleet.Instant(summary.UnaskedSince)+": the probe could not be made: jump host: 192.0.2.1:22: connection refused")
 		s.wantState(fleet.StateInstalled, "it last answered SSH at ")
 		if rows, lines := s.count(fleet.EventFailed), strings.Count(log.String(), `"work failed"`); rows != 1 || lines != 1 {
 			t.Errorf("%d rows of history and %d lines of the log:\n%s", rows, lines, log.String())

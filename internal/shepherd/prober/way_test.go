@@ -60,9 +60,9 @@ func TestTheWaySaysNothingOfTheMachine(t *testing.T) {
 		serve  func(net.Conn)
 		words  string
 	}{
-		"the jump host is down":              {watched, jump, nil, "jump host: connect: "},
+		"the jump host is down":              {watched, jump, nil, "jump host: 192.0.2.1:22: connection refused"},
 		"it hangs":                           {watched, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
-		"the jump host of a web page":        {http, jump, nil, "jump host: connect: "},
+		"the jump host of a web page":        {http, jump, nil, "jump host: 192.0.2.1:22: connection refused"},
 		"the one of a web page, which hangs": {http, jump, hangs, "jump host: 192.0.2.1:22 did not finish"},
 		"it breaks when it has led to the web page": {
 			http, jump, letsIn(hostKey, func(host *ssh.ServerConn) { _ = host.Close() }),
