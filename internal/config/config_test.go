@@ -97,6 +97,11 @@ func TestFaults(t *testing.T) {
 			"ironherd.yaml:4: database: a section with path, url, password_file, isolation, connections and notify is expected, not a single value",
 		},
 		"a secret with a star": {"database: *hunter2\n", nil, "ironherd.yaml: this is not valid YAML: a value that begins with * must be in quotes"},
+		"a tab":                {minimal + "log:\n\tlevel: debug\n", nil, "ironherd.yaml:5: this is not valid YAML: indent with spaces, not tabs"},
+		"a tab behind blanks":  {minimal + "log:\n  \tlevel: debug\n", nil, "ironherd.yaml:5: this is not valid YAML: indent with spaces, not tabs"},
+		"a tab at once":        {"\tdir: /x\n", nil, "ironherd.yaml:1: this is not valid YAML: indent with spaces, not tabs"},
+		"a tab below a value":  {minimal + "log:\n  level: info\n\tformat: text\n", nil, "ironherd.yaml:6: this is not valid YAML: indent with spaces, not tabs"},
+		"a tab in the middle":  {minimal + "log:\n  level: @\tx\n", nil, "ironherd.yaml:5: this is not valid YAML: found character that cannot start any token"},
 		"not a mapping":        {"- a\n", nil, `ironherd.yaml:1: the file must hold keys and values, such as "dir: /var/lib/ironherd", not a list`},
 		"two documents": {
 			minimal + "---\ndir: /b\n", nil,

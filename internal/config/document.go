@@ -65,7 +65,7 @@ func (d *document) parse(content []byte) (first yaml.Node) {
 		case errors.Is(err, io.EOF):
 			return first
 		case err != nil:
-			d.syntaxFault(err)
+			d.syntaxFault(content, err)
 			return first
 		case n > 0 && !isEmpty(into):
 			d.fault(into, "", "another YAML document begins here, of which nothing would count: move its keys into the first one, and remove the line ---")
@@ -83,16 +83,33 @@ func isEmpty(document *yaml.Node) bool {
 var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntaxFault takes the line out of the parser's message, because the library has no type for it.
-func (d *document) syntaxFault(err error) {
+func (d *document) syntaxFault(content []byte, err error) {
 	fault := Fault{Source: d.file, Problem: "this is not valid YAML: " + err.Error()}
 	if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
 		fault.Line, _ = strconv.Atoi(m[1])
 		fault.Problem = "this is not valid YAML: " + m[2]
 	}
-	if strings.Contains(fault.Problem, "unknown anchor") { // the parser quotes the value
+	switch {
+	case strings.Contains(fault.Problem, "unknown anchor"): // the parser quotes the value
 		fault.Problem = "this is not valid YAML: a value that begins with * must be in quotes"
+	case strings.Contains(fault.Problem, "cannot start any token") && tabFrom(content, fault.Line) == max(fault.Line, 1),
+		strings.Contains(fault.Problem, "found a tab character"): // in the line that is named, or below
+		fault.Line = tabFrom(content, fault.Line)
+		fault.Problem = "this is not valid YAML: indent with spaces, not tabs"
 	}
 	d.faults = append(d.faults, fault)
+}
+
+// tabFrom returns the first line from that one on whose indentation has a tab, or 0. The first line
+// of all has number 1; the parser has none for it.
+func tabFrom(content []byte, line int) int {
+	for n, text := range bytes.Split(content, []byte("\n")) {
+		indentation := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+		if n+1 >= line && bytes.ContainsRune(indentation, '\t') {
+			return n + 1
+		}
+	}
+	return 0
 }
 
 func (d *document) placeOf(n *yaml.Node) place {
