@@ -137,17 +137,17 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			return nil, failed.once()
 		}
 		if attempt == t.limits.Attempts {
-			return nil, failed.exhausted(attempt, "after %d attempts")
+			return nil, failed.exhausted(attempt, "")
 		}
 		if !t.budget.spend() {
-			return nil, failed.exhausted(attempt, "after %d attempts: too many calls fail for more")
+			return nil, failed.exhausted(attempt, ": too many calls fail for more")
 		}
 		err = t.backOff(ctx, request, attempt, failed)
 		if ctx.Err() != nil {
 			return nil, givenUp(ctx)
 		}
 		if err != nil {
-			return nil, failed.exhausted(attempt, "after %d attempts: no time is left for more")
+			return nil, failed.exhausted(attempt, ": no time is left for more")
 		}
 	}
 }
@@ -329,9 +329,13 @@ func first(attempt int, err error, marks ...error) error {
 	return mark(err, marks...)
 }
 
-// exhausted is the error of a call that is not tried again.
+// exhausted is the error of a call that is not tried again. why continues the sentence.
 func (f *failure) exhausted(attempts int, why string) error {
-	err := &fleet.Error{Kind: fleet.KindTimeout, Message: "given up " + fmt.Sprintf(why, attempts), Err: f}
+	often := "one attempt"
+	if attempts > 1 {
+		often = fmt.Sprintf("%d attempts", attempts)
+	}
+	err := &fleet.Error{Kind: fleet.KindTimeout, Message: "given up after " + often + why, Err: f}
 	if f.status == http.StatusTooManyRequests {
 		err.Kind, err.RetryAfter, err.Err = fleet.KindThrottled, f.retryAfter, &throttled{f}
 	}

@@ -183,8 +183,17 @@ func TestOutOfRetriesIsADeadlineError(t *testing.T) {
 			if strings.Contains(err.Error(), "secret") {
 				t.Errorf("the error shows the URL: %v", err)
 			}
+			if !strings.Contains(err.Error(), "given up after 3 attempts: ") {
+				t.Errorf("the error does not say how often it was tried: %v", err)
+			}
 		})
 	}
+	synctest.Test(t, func(t *testing.T) {
+		_, err := call(t.Context(), t, newTestTransport(failing(500), Limits{Attempts: 1}, nil), http.MethodGet, "")
+		if err == nil || !strings.Contains(err.Error(), "given up after one attempt: ") {
+			t.Errorf("of one attempt: %v", err)
+		}
+	})
 }
 
 func TestPacesAllCallers(t *testing.T) {
