@@ -64,7 +64,7 @@ func operable(r fleet.Record, o fleet.Operation) error {
 	case r.Provided == nil || r.ProviderID == "":
 		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet", r.Name())
 	case !slices.Contains(r.Levers, o.Lever()):
-		return fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines", r.Provider, o)
+		return fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s", r.Provider, o.Of("machines"))
 	case lifecycle.SwitchedOff(r) != "" && (o == fleet.OperationReboot || o == fleet.OperationPowerCycle):
 		// A newer operation takes the place of this one, and nothing but it says that the machine is to
 		// stay off.

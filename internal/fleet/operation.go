@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"strings"
 	"time"
 )
 
@@ -58,6 +59,16 @@ func ResumableStop(cause StopCause, actor string, suspects int) bool {
 		return actor != ActorPolicy && (actor != ActorBMDB || suspects > 0)
 	}
 	return cause != StopBudget
+}
+
+// Of returns the operation as what is done to something, such as "power machines off".
+func (o Operation) Of(what string) string {
+	switch o {
+	case OperationPowerOn, OperationPowerOff:
+		verb, way, _ := strings.Cut(string(o), "-")
+		return verb + " " + what + " " + way
+	}
+	return string(o) + " " + what
 }
 
 // Lever returns what the provider must be able to do for the operation.

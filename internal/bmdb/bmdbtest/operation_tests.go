@@ -177,6 +177,10 @@ var operationTests = []test{
 			w.wantKind(err, want)
 		}
 		refused(fleet.OperationRelease, fleet.KindUnsupported)
+		_, err := Operate(w.ctx, w.db, actor, a.Machine, fleet.OperationPowerOff, "because")
+		if w.wantKind(err, fleet.KindUnsupported); !strings.HasSuffix(err.Error(), " cannot power machines off") {
+			w.Errorf("to switch off: %v", err)
+		}
 		w.must(BeginMaintenance(w.ctx, w.db, actor, a.Machine, nil, "a new fan"))
 		refused(fleet.OperationReboot, fleet.KindConflict)
 		w.must(EndMaintenance(w.ctx, w.db, actor, a.Machine, "done"))
@@ -187,7 +191,7 @@ var operationTests = []test{
 		w.ask(a, fleet.OperationRelease)
 		refused(fleet.OperationReboot, fleet.KindConflict)
 		w.has(fleet.RoleOperations)
-		err := Forget(w.ctx, w.db, actor, a.Machine, "why not")
+		err = Forget(w.ctx, w.db, actor, a.Machine, "why not")
 		w.wantKind(err, fleet.KindConflict)
 		if !strings.Contains(err.Error(), "its release is under way") {
 			w.Errorf("forget says %v", err)

@@ -178,7 +178,7 @@ func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begi
 		return call, nil
 	}
 	// The database knows better levers than this process: another one may have them.
-	return nil, o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s machines in this process", o.source.Name, o.request.Operation))
+	return nil, o.again(fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s in this process", o.source.Name, o.request.Operation.Of("machines")))
 }
 
 // judge returns what the answer to a call means: what was done, where it says so, or its error.
