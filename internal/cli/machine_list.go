@@ -42,7 +42,7 @@ func (a *app) machineListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(*output, nil, func(w *screen) { machineTable(w, all) })
+			return a.print(*output, nil, func(w *screen) { machineTable(w, all, which.narrows() || which.after != "") })
 		})
 	}
 	return cmd
@@ -85,8 +85,13 @@ func (a *app) listPages(ctx context.Context, client fleetClient, f format, which
 	return a.write(empty.Bytes())
 }
 
-func machineTable(w *screen, machines []*fleetv1.Machine) {
-	if len(machines) == 0 {
+// machineTable prints machines. Of none it says whether they were selected.
+func machineTable(w *screen, machines []*fleetv1.Machine, selected bool) {
+	switch {
+	case len(machines) == 0 && selected:
+		w.line("No machine fits.")
+		return
+	case len(machines) == 0:
 		w.line("No machines.")
 		return
 	}

@@ -47,6 +47,23 @@ func (f *pagedFleet) ListMachines(_ context.Context, r *fleetv1.ListMachinesRequ
 
 func nothing(int) error { return nil }
 
+// TestAnEmptyListSaysOfWhat: a selection that nothing fits is not a fleet without machines.
+func TestAnEmptyListSaysOfWhat(t *testing.T) {
+	t.Parallel()
+	f := &pagedFleet{fakeFleet: &fakeFleet{}, page: nothing}
+	h := serveFake(t, f.fakeFleet, f)
+	for command, want := range map[string]string{
+		"machine list":                      "No machines.\n",
+		"machine list --limit 1":            "No machines.\n",
+		"machine list --state silent":       "No machine fits.\n",
+		"machine list --after " + manyID(1): "No machine fits.\n",
+	} {
+		if r := h.run(t, strings.Fields(command)...); r.code != 0 || r.stdout != want {
+			t.Errorf("%s: %d, %q, %s", command, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
 // TestAListOfPagesReadsAsOne: JSON and YAML do not show where a page ended.
 func TestAListOfPagesReadsAsOne(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,8 @@ func (s *Service) AcceptHostKey(ctx context.Context, req *fleetv1.AcceptHostKeyR
 			return &fleetv1.AcceptHostKeyResponse{}, nil // the answer was lost
 		}
 		if keys.Refused == "" || remote.Fingerprint(keys.Refused) != req.GetFingerprint() {
-			return nil, fleet.Errorf(fleet.KindConflict, "machine %s has not shown a host key with the fingerprint %q", id, req.GetFingerprint())
+			return nil, fleet.Errorf(fleet.KindConflict, "machine %s has not shown a host key with the fingerprint %q: "+
+				"`ironherd machine host-key show %s` shows which are known", id, req.GetFingerprint(), id)
 		}
 		return &fleetv1.AcceptHostKeyResponse{}, s.db.AcceptHostKey(ctx, actor, id, keys.Refused, req.GetFingerprint(), reason)
 	})

@@ -211,7 +211,7 @@ func TestBadPlans(t *testing.T) {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.States = nil, []string{"silent"} }, connect.CodeNotFound, "fits no machine",
 		},
 		"provider": {
-			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider = nil, "nowhere" }, connect.CodeNotFound, "there are lab",
+			func(r *fleetv1.CreatePlanRequest) { r.Machines, r.Provider = nil, "nowhere" }, connect.CodeNotFound, "use one of lab",
 		},
 		"unknown": {
 			func(r *fleetv1.CreatePlanRequest) { r.Machines = []string{"host-8", "host-0", "host-9"} }, connect.CodeNotFound, "host-8",

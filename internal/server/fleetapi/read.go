@@ -101,7 +101,7 @@ func (s *Service) mustExist(ctx context.Context, name fleet.ProviderName) error 
 	case len(names) == 0:
 		return fleet.Errorf(fleet.KindNotFound, "no provider is named %q: there are none", name)
 	}
-	return fleet.Errorf(fleet.KindNotFound, "no provider is named %q: there are %s", name, strings.Join(names, ", "))
+	return fleet.Errorf(fleet.KindNotFound, "no provider is named %q: use one of %s", name, strings.Join(names, ", "))
 }
 
 func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {

@@ -392,7 +392,7 @@ func TestUnknownProviderIsNamed(t *testing.T) {
 	o := newFixture(t)
 	o.machines(1)
 	_, err := o.client(token.Operator).ListMachines(t.Context(), &fleetv1.ListMachinesRequest{Provider: "mettal"})
-	if code(err) != connect.CodeNotFound || !strings.Contains(err.Error(), `no provider is named "mettal": there are `) {
+	if code(err) != connect.CodeNotFound || !strings.Contains(err.Error(), `no provider is named "mettal": use one of `) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -281,7 +281,8 @@ func TestHostKeyIsAccepted(t *testing.T) {
 		_, err := client.AcceptHostKey(t.Context(), &fleetv1.AcceptHostKeyRequest{Machine: "host-0", Fingerprint: fingerprint, Reason: reason})
 		return err
 	}
-	if err := accept(keys.GetKnown()[0].GetFingerprint(), "because"); code(err) != connect.CodeFailedPrecondition {
+	if err := accept(keys.GetKnown()[0].GetFingerprint(), "because"); code(err) != connect.CodeFailedPrecondition ||
+		!strings.Contains(err.Error(), "`ironherd machine host-key show ") {
 		t.Errorf("a key that was not refused: %v", err)
 	}
 	if err := accept(keys.GetRefused().GetFingerprint(), " "); code(err) != connect.CodeInvalidArgument {
