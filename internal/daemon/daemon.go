@@ -119,18 +119,26 @@ func (d *Daemon) listen(ctx context.Context) error {
 		}
 		if c.OperatorAPI.Listen != "" {
 			if d.operators, err = server.Listen(ctx, c.OperatorAPI.Listen); err != nil {
-				return fmt.Errorf("operator API: %w", err)
+				return notListening("operator API", "operator_api.listen", err)
 			}
 		}
 	}
 	if c.Has(fleet.RoleAgentAPI) {
 		if d.agents, err = server.Listen(ctx, c.AgentAPI.Listen); err != nil {
-			return fmt.Errorf("agent API: %w", err)
+			return notListening("agent API", "agent_api.listen", err)
 		}
 		d.config.AgentAPI.Endpoint = withPort(c.AgentAPI.Endpoint, d.agents.Address())
 		d.config.Initializer.Endpoint = withPort(c.Initializer.Endpoint, d.agents.Address())
 	}
 	return nil
+}
+
+// notListening is the error of an address that the key gives to a part of the control plane.
+func notListening(part, key string, err error) error {
+	if fleet.KindOf(err) == fleet.KindInUse {
+		return fmt.Errorf("%s: %w: stop that process, or set %s to another address", part, err, key)
+	}
+	return fmt.Errorf("%s: %w", part, err)
 }
 
 // withPort replaces the port 0 of an endpoint by that of the address.

@@ -361,11 +361,15 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"port in use": {
 			func(c *config.Config) { c.AgentAPI.Listen = d.Addresses().AgentAPI },
-			fleet.KindInUse, "agent API: address " + d.Addresses().AgentAPI + " is in use by another process",
+			fleet.KindInUse, "agent API: address " + d.Addresses().AgentAPI + " is in use by another process: stop that process, or set agent_api.listen to another address",
+		},
+		"port of operators in use": {
+			func(c *config.Config) { c.OperatorAPI.Listen = d.Addresses().AgentAPI },
+			fleet.KindInUse, "operator API: address " + d.Addresses().AgentAPI + " is in use by another process: stop that process, or set operator_api.listen to another address",
 		},
 		"socket in use": {
 			func(c *config.Config) { c.OperatorAPI.Socket = first.OperatorAPI.Socket },
-			fleet.KindInUse, "is in use by another process",
+			fleet.KindInUse, "is in use by another process: stop that process first",
 		},
 		"database in use": {
 			func(c *config.Config) { c.Database.Path = first.Database.Path },

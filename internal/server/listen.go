@@ -113,7 +113,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, fleet.Errorf(fleet.KindInvalid, "%s exists and is not a socket", path)
 		}
 		if answers(ctx, path) {
-			return nil, fleet.Errorf(fleet.KindInUse, "socket %s is in use by another process", path)
+			return nil, fleet.Errorf(fleet.KindInUse, "socket %s is in use by another process: stop that process first", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, explain(path, fmt.Errorf("remove stale socket: %w", err))
