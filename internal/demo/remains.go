@@ -3,11 +3,14 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 const (
@@ -21,6 +24,9 @@ const (
 // makeOwn makes a directory in that one, and holds its lock until the file is closed.
 func makeOwn(parent string) (dir string, lock *os.File, err error) {
 	if dir, err = os.MkdirTemp(parent, ownPrefix); err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return "", nil, fleet.Errorf(fleet.KindInvalid, "make a directory: %w: set TMPDIR to a directory of yours, or name one with --dir", err)
+		}
 		return "", nil, fmt.Errorf("make a directory: %w", err)
 	}
 	// It has its name once it is locked: whoever finds it before would take it for nobody's.

@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 // TestRemainsAreRemoved, and nothing else that is in the temporary directory.
@@ -127,4 +130,15 @@ func TestNoLockIsFreeBeforeItIsTaken(t *testing.T) {
 	}
 	close(begun)
 	sweepers.Wait()
+}
+
+// TestNoTemporaryDirectory: without --dir, the environment names where a demo keeps its own.
+func TestNoTemporaryDirectory(t *testing.T) {
+	t.Parallel()
+	parent := filepath.Join(t.TempDir(), "none")
+	_, _, err := makeOwn(parent)
+	if text := err.Error(); fleet.KindOf(err) != fleet.KindInvalid || !strings.HasPrefix(text, "make a directory: ") || !strings.Contains(text, parent) ||
+		!strings.HasSuffix(text, ": set TMPDIR to a directory of yours, or name one with --dir") {
+		t.Error(err)
+	}
 }

@@ -140,7 +140,7 @@ func told(err error) error {
 // closing that would take it from them. An error is of kind Invalid.
 func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return fleet.Errorf(fleet.KindInvalid, "make directory: %w", told(err))
+		return barred(fleet.Errorf(fleet.KindInvalid, "make directory: %w", told(err)))
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -149,7 +149,15 @@ func MakeDir(path string) error {
 	if Shared(path, info) {
 		return fleet.Errorf(fleet.KindInvalid, "%s is a directory that all share: name one of its own in it", path)
 	}
-	return closeTo(path, info, 0o700, func(mode fs.FileMode) error { return os.Chmod(path, mode) })
+	return barred(closeTo(path, info, 0o700, func(mode fs.FileMode) error { return os.Chmod(path, mode) }))
+}
+
+// barred adds the remedy where the system does not let us make or close a directory.
+func barred(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fleet.Errorf(fleet.KindInvalid, "%w: name a directory that %s may make, or owns", err, nameOf(os.Geteuid()))
+	}
+	return err
 }
 
 // Shared reports whether a directory is meant for everybody: the root, one in which all may write,

@@ -173,6 +173,16 @@ func TestMakeDirAndClose(t *testing.T) {
 	}
 }
 
+// TestADirectoryThatIsNotOursToMake: the system lets nobody make one there, not even root.
+func TestADirectoryThatIsNotOursToMake(t *testing.T) {
+	t.Parallel()
+	err := secret.MakeDir("/sys/herd/data")
+	if fleet.KindOf(err) != fleet.KindInvalid || !strings.HasPrefix(err.Error(), "make directory: mkdir /sys/herd: ") ||
+		!strings.Contains(err.Error(), ": name a directory that ") {
+		t.Error(err)
+	}
+}
+
 // TestOwned: what is none of ours to change is neither opened, closed nor found to be in order.
 func TestOwned(t *testing.T) {
 	t.Parallel()

@@ -137,7 +137,7 @@ func Open(ctx context.Context, cfg Config) (_ *World, err error) {
 // lockDir locks the directory, so that no other process uses it.
 func (w *World) lockDir() error {
 	if err := os.MkdirAll(w.cfg.Dir, 0o755); err != nil {
-		return fmt.Errorf("directory of the world: %w", err)
+		return fmt.Errorf("directory of the world: %w: name one that can be made", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(w.cfg.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

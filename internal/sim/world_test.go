@@ -239,6 +239,15 @@ func TestARestartKeepsEverything(t *testing.T) {
 	}
 }
 
+// TestADirectoryThatIsNotOursToMake: the system lets nobody make this one, not even root.
+func TestADirectoryThatIsNotOursToMake(t *testing.T) {
+	t.Parallel()
+	_, err := sim.Open(t.Context(), sim.Config{Dir: "/sys/herd/world", Machines: 1, RealAgents: 1})
+	if err == nil || !strings.HasPrefix(err.Error(), "directory of the world: mkdir /sys/herd: ") || !strings.HasSuffix(err.Error(), ": name one that can be made") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFaultsFireAndAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *sim.Config) {
