@@ -262,6 +262,13 @@ func quarantineSome(ctx context.Context, db *bmdb.DB) error {
 	if err != nil {
 		return err
 	}
-	_, err = db.ConfirmPlan(ctx, "operator", p.ID)
-	return err
+	if p, err = db.ConfirmPlan(ctx, "operator", p.ID); err != nil {
+		return err
+	}
+	for _, o := range p.Outcomes {
+		if o.Outcome != bmdb.OutcomeDone {
+			return fmt.Errorf("quarantine a machine: %s: %s", o.Outcome, o.Detail)
+		}
+	}
+	return nil
 }
