@@ -104,7 +104,8 @@ func (p *party) sound() {
 type pausing struct {
 	bmdb.Engine
 	mu sync.Mutex
-	// armed stops the next transaction, and locked the one that has locked machines.
+	// armed stops the next transaction, and locked the one that has locked machines, with those that
+	// end while it waits.
 	armed, locked *pause
 	hook          func()
 	limit         func()

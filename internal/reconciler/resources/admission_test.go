@@ -32,9 +32,7 @@ spec: {policyName: no-gvisor, validationActions: [Deny]}
 func TestReplacementIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	uid := w.get(runtimes, "", "gvisor").GetUID()
 	admission := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}

@@ -92,6 +92,14 @@ func small(t *testing.T, release int) []*object.Object {
 	return set
 }
 
+// firstRelease brings the first release up, and ends it.
+func (w *world) firstRelease() {
+	w.Helper()
+	first := w.start(resources.Options{BuiltIn: small(w.T, 1)})
+	first.done()
+	first.stop()
+}
+
 // TestDeathAtEachStep: the process dies before or after each request that writes, on the way from
 // one release to the next and on the way to nothing. The next process brings everything right;
 // nothing of ours is left over, and nothing of others is touched.
@@ -109,9 +117,7 @@ func TestDeathAtEachStep(t *testing.T) {
 			name := fmt.Sprintf("step %d, answer lost: %t", step, lost)
 			w.clean()
 			w.write("a.yaml", configMap("changed", "1")+configMap("dropped", "1"))
-			first := w.start(resources.Options{BuiltIn: small(t, 1)})
-			first.done()
-			first.stop()
+			w.firstRelease()
 
 			w.write("a.yaml", configMap("changed", "2")+configMap("added", "1"))
 			last = w.dies(step, lost, resources.Options{BuiltIn: small(t, 2)})
@@ -257,9 +263,7 @@ func TestLateRequest(t *testing.T) {
 	} {
 		w.clean()
 		w.write("a.yaml", configMap("changed", "1")+configMap("dropped", "1"))
-		first := w.start(resources.Options{BuiltIn: small(t, 1)})
-		first.done()
-		first.stop()
+		w.firstRelease()
 		w.write("a.yaml", configMap("changed", "2")+configMap("added", "1"))
 		successor := w.start(resources.Options{BuiltIn: small(t, 1), Manifests: t.TempDir()})
 
@@ -309,9 +313,7 @@ func TestPauseAfterTheDelete(t *testing.T) {
 	w := newWorld(t)
 	for _, lost := range []bool{false, true} {
 		w.clean()
-		first := w.start(resources.Options{BuiltIn: small(t, 1)})
-		first.done()
-		first.stop()
+		w.firstRelease()
 		over := &wire{before: pass, after: pass}
 		second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
 		ctx, breakOff := context.WithCancel(t.Context())

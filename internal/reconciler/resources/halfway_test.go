@@ -74,9 +74,7 @@ func deletes(r *http.Request) bool { return r.Method == http.MethodDelete }
 func TestDeathBeforeAPause(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	w.diesAt(true, deletes)
 	if w.there(runtimes, "", "gvisor") {
 		t.Fatal("it was not deleted")
@@ -101,9 +99,7 @@ func TestDeathBeforeAPause(t *testing.T) {
 func TestPauseHoldsForWhatIsThereAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	w.diesAt(true, deletes)
 	w.create(runtimes, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: gvisor, labels: {whose: theirs}}\nhandler: runsc\n")
 	t.Cleanup(func() { w.removeAfter(runtimes, "gvisor") })
@@ -122,9 +118,7 @@ func TestPauseHoldsForWhatIsThereAgain(t *testing.T) {
 func TestPauseHoldsForWhatComesMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	w.diesAt(true, deletes)
 	version := ""
 	over := &wire{before: pass, after: pass}
@@ -152,9 +146,7 @@ func TestPauseHoldsAfterADeath(t *testing.T) {
 	w := newWorld(t)
 	for _, replaced := range []bool{false, true} {
 		w.clean()
-		first := w.start(resources.Options{BuiltIn: small(t, 1)})
-		first.done()
-		first.stop()
+		w.firstRelease()
 		if !replaced {
 			w.remove(runtimes, "", "gvisor")
 		}
@@ -193,9 +185,7 @@ func TestPauseHoldsAfterADeath(t *testing.T) {
 func TestInventoryOfAnOlderRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	w.record(fmt.Sprintf("%%s mark=OLDER at=%d", time.Now().Unix()))
 	if e := w.inventory().Entries[gvisor]; e.Mark != "OLDER" || e.UID == "" {
 		t.Fatalf("%+v", e)
@@ -218,9 +208,7 @@ func TestInventoryOfAnOlderRelease(t *testing.T) {
 func TestPauseAfterADeleteWithoutEffect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	over := &wire{before: pass, after: pass}
 	over.before = func(_ int, r *http.Request) error {
 		if deletes(r) {
@@ -258,9 +246,7 @@ func TestLateDeleteUnderAPause(t *testing.T) {
 	w := newWorld(t)
 	for _, next := range []bool{false, true} {
 		w.clean()
-		first := w.start(resources.Options{BuiltIn: small(t, 1)})
-		first.done()
-		first.stop()
+		w.firstRelease()
 		over := &wire{before: pass, after: pass}
 		over.before = func(_ int, r *http.Request) error {
 			if deletes(r) {
@@ -308,9 +294,7 @@ func TestPauseAfterADeleteAndAFault(t *testing.T) {
 		"unavailable":    apierrors.NewServiceUnavailable("etcd has no leader"),
 	} {
 		w.clean()
-		first := w.start(resources.Options{BuiltIn: small(t, 1)})
-		first.done()
-		first.stop()
+		w.firstRelease()
 		over := &wire{before: pass, after: pass}
 		second := w.startWith(w.wired(over), resources.Options{BuiltIn: small(t, 2)})
 		over.after = func(_ int, r *http.Request) error {
@@ -359,9 +343,7 @@ func TestLateRequestsOfWhatNobodyWants(t *testing.T) {
 		"create":                        {creates, "mark=NONE at=%.0s1700000000"},
 	} {
 		w.clean()
-		first := w.start(resources.Options{BuiltIn: small(t, 1)})
-		first.done()
-		first.stop()
+		w.firstRelease()
 		if c.record != "" {
 			w.record(c.record)
 		}
@@ -409,9 +391,7 @@ func TestLateRequestsOfWhatNobodyWants(t *testing.T) {
 func TestDeleteRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(resources.Options{BuiltIn: small(t, 1)})
-	first.done()
-	first.stop()
+	w.firstRelease()
 	before := w.inventory().Entries[gvisor]
 	over := &wire{before: pass, after: pass}
 	over.before = func(_ int, r *http.Request) error {
