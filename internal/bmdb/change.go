@@ -170,9 +170,23 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.
 	if was == nil || was.Status != p.Status {
 		c.record(t, machine, fleet.EventProviderStatus, p.Says())
 	}
-	// An agent start waits long where the provider does not have the machine, or says that it is off.
-	if was != nil && was.Status != p.Status && (was.Status == fleet.ProviderStatusGone || p.Status == fleet.ProviderStatusActive) {
+	if was != nil {
+		return t.endStartWait(ctx, machine, *was, p)
+	}
+	return nil
+}
+
+// endStartWait ends the wait of a machine's agent start where the provider says what it waited for.
+// It waits long where the provider does not have the machine, says that it is off, or has no
+// address for it, and where nobody answers at the address.
+func (t *transaction) endStartWait(ctx context.Context, machine fleet.MachineID, was, is fleet.Provided) error {
+	switch {
+	case was.Status != is.Status && (was.Status == fleet.ProviderStatusGone || is.Status == fleet.ProviderStatusActive):
 		t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+	case is.Address.IsValid() && was.Address != is.Address:
+		return t.q.EndWait(ctx, statement.EndWaitParams{
+			Now: micros(t.Now()), Subject: machineSubject(machine), Process: string(fleet.ProcessAgentStart),
+		})
 	}
 	return nil
 }

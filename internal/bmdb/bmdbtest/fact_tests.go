@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -41,6 +42,37 @@ var factTests = []test{
 		if n := len(slices.DeleteFunc(w.events(a.Machine), func(e string) bool { return e != "install failed" })); n != 1 {
 			w.Fatalf("%d failures in history", n)
 		}
+	}},
+	{"another address ends the wait of an agent start, and keeps what is known of the host", func(w *world) {
+		id := w.machine("c1")
+		update := w.claimOne(w.lasting("updater"), fleet.ProcessUpdate)
+		at := func(address netip.Addr) bmdb.Change {
+			is := providedAs(fleet.ProviderStatusActive, "c1")
+			is.Address = address
+			return bmdb.SetProvided(id, "", is)
+		}
+		here := w.record(id).Provided.Address
+		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Fail(w.ctx,
+			bmdb.Failure{Cause: "its key is another", Backoff: hours, Answer: fleet.AnswerOtherKey}))
+		failed := w.record(id).Backoffs[fleet.ProcessAgentStart]
+		for _, same := range []netip.Addr{here, {}} {
+			w.must(update.Note(w.ctx, at(same)))
+			if is := w.record(id).Backoffs[fleet.ProcessAgentStart]; is != failed {
+				w.Fatalf("at %s the backoff is %+v, want it to stay %+v", same, is, failed)
+			}
+		}
+		w.must(update.Note(w.ctx, at(here)))
+		over := w.record(id).Backoffs[fleet.ProcessAgentStart]
+		failed.NotBefore, failed.Interval = over.NotBefore, 0
+		if over != failed || over.NotBefore.After(w.now()) {
+			w.Fatalf("the backoff is %+v, want %+v", over, failed)
+		}
+		w.shift.Advance(time.Minute)
+		w.must(update.Note(w.ctx, at(here.Next())))
+		if is := w.record(id).Backoffs[fleet.ProcessAgentStart]; is != over {
+			w.Fatalf("the wait had been over, and the backoff is %+v", is)
+		}
+		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Finish(w.ctx))
 	}},
 	// rule 7: of two agents the one of the newer takeover generation is in charge.
 	{"what an older takeover says counts no more", func(w *world) {

@@ -398,6 +398,23 @@ func (q *Queries) DeleteState(ctx context.Context, machine string) error {
 	return err
 }
 
+const endWait = `-- name: EndWait :exec
+UPDATE backoff SET not_before = $1, lasts = 0
+WHERE subject = $2 AND process = $3 AND not_before > $1
+`
+
+type EndWaitParams struct {
+	Now     int64
+	Subject string
+	Process string
+}
+
+// The wait is over, and the next one is short again. What is known of the host stays.
+func (q *Queries) EndWait(ctx context.Context, arg EndWaitParams) error {
+	_, err := q.db.ExecContext(ctx, endWait, arg.Now, arg.Subject, arg.Process)
+	return err
+}
+
 const getBackoffs = `-- name: GetBackoffs :many
 SELECT subject, process, not_before, lasts, cause, failures, unanswered_since, answered, since, unanswered_at FROM backoff WHERE subject = $1 ORDER BY process
 `

@@ -84,8 +84,8 @@ type Config struct {
 	// the machine into the system that was there before. It is for takeovers by kexec.
 	ContactLimit time.Duration `yaml:"contact_limit"`
 	// ProviderBackoff is for a provider that cannot be asked, StartBackoff for a start that failed,
-	// or a machine that is off, and IDBackoff for a machine whose ID the provider does not know. Where
-	// a list of hosts does not have the machine, ProviderBackoff counts.
+	// or a machine that is off or has no address, and IDBackoff for a machine whose ID the provider
+	// does not know. Where a list of hosts does not have the machine, ProviderBackoff counts.
 	ProviderBackoff fleet.Backoff `yaml:"provider_backoff"`
 	StartBackoff    fleet.Backoff `yaml:"start_backoff"`
 	IDBackoff       fleet.Backoff `yaml:"id_backoff"`

@@ -194,7 +194,8 @@ func refusal(machine fleet.MachineID, err error) ([]bmdb.Change, error) {
 }
 
 // ask asks the provider for the machine. An error comes with the backoff that it asks for. One that
-// is recorded as not on is asked for seldom: when that changes, the backoff ends.
+// is recorded as not on, or without an address, is asked for ever more seldom: the backoff ends
+// when another status or an address is recorded.
 func (i *Initializer) ask(ctx context.Context, source Source, r fleet.Record) (provider.Entry, fleet.Backoff, error) {
 	id := r.ProviderID
 	entry, err := source.Ask(ctx, id)
@@ -210,12 +211,17 @@ func (i *Initializer) ask(ctx context.Context, source Source, r fleet.Record) (p
 	}
 	if fault := unreachable(entry); fault != "" {
 		backoff := i.config.ProviderBackoff
-		if r.Provided != nil && r.Provided.Status != fleet.ProviderStatusActive {
+		if p := r.Provided; p != nil && (p.Status != fleet.ProviderStatusActive || !p.Address.IsValid() && addressless(entry)) {
 			backoff = i.config.StartBackoff
 		}
 		return entry, backoff, fleet.Errorf(fleet.KindTemporary, "%s", fault)
 	}
 	return entry, fleet.Backoff{}, nil
+}
+
+// addressless says whether a machine is on, and its provider has no address for it.
+func addressless(entry provider.Entry) bool {
+	return entry.Invalid == "" && entry.Status == fleet.ProviderStatusActive && !entry.Address.IsValid()
 }
 
 // unreachable says why a machine cannot be reached, as far as its provider knows; "" when it can.

@@ -113,6 +113,11 @@ SELECT count(*) FROM installed WHERE at >= sqlc.arg(since);
 -- name: DeleteBackoff :exec
 DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process);
 
+-- The wait is over, and the next one is short again. What is known of the host stays.
+-- name: EndWait :exec
+UPDATE backoff SET not_before = sqlc.arg(now), lasts = 0
+WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process) AND not_before > sqlc.arg(now);
+
 -- What is due of a process, and since when the first entry is, without what is due at the providers
 -- that without names, each as ⟨provider│⟩, and in the locations that locations names, each as
 -- ⟨provider│location⟩. It counts among as many entries as the limit says.
