@@ -75,12 +75,28 @@ func TestWhatLastsEndsByTheClockOfTheDatabase(t *testing.T) {
 	}
 	_, err = client.ResumeRecovery(t.Context(), &fleetv1.ResumeRecoveryRequest{})
 	o.must(err)
-	pause.Until = timestamppb.New(ahead{}.Now().Add(time.Hour))
+	pause.Until, plan.Until, plan.Lasts = timestamppb.New(ahead{}.Now().Add(time.Hour)), timestamppb.New(ahead{}.Now().Add(time.Hour)), nil
+	_, err = client.PauseRecovery(t.Context(), pause)
+	_, planErr := client.CreatePlan(t.Context(), plan)
+	for _, err := range []error{err, planErr} {
+		if code(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "give a duration (--for) in place of an instant") {
+			t.Errorf("until an instant, by clocks that differ: %v", err)
+		}
+	}
+}
+
+// TestAnotherStopIsTold: who pauses or resumes recovery is told of the stop of somebody else.
+func TestAnotherStopIsTold(t *testing.T) {
+	t.Parallel()
+	o := newFixture(t)
+	client := o.client(token.Operator)
+	in := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(d)) }
+	pause := &fleetv1.PauseRecoveryRequest{Reason: "the switch", Until: in(time.Hour)}
 	if response, err := client.PauseRecovery(t.Context(), pause); err != nil || !response.GetUntil().AsTime().Equal(pause.GetUntil().AsTime()) {
 		t.Errorf("until an instant: %v, %v", response, err)
 	}
-	longer := &fleetv1.PauseRecoveryRequest{Reason: "the power", Until: timestamppb.New(ahead{}.Now().Add(2 * time.Hour))}
-	response, err = o.client(token.Admin).PauseRecovery(t.Context(), longer)
+	longer := &fleetv1.PauseRecoveryRequest{Reason: "the power", Until: in(2 * time.Hour)}
+	response, err := o.client(token.Admin).PauseRecovery(t.Context(), longer)
 	o.must(err)
 	if want := "the power; also stopped by token operator until " + fleet.Instant(pause.GetUntil().AsTime()) + ": the switch"; response.GetReason() != want {
 		t.Errorf("another's stop: %q, want %q", response.GetReason(), want)

@@ -270,8 +270,13 @@ func instantOf(field string, at interface {
 	return at.AsTime(), nil
 }
 
+// clocksAgree is how far apart the clocks of the database and of this host may be for an instant
+// that a person names.
+const clocksAgree = time.Minute
+
 // endOf returns when something ends by itself; nil: it does not. What lasts ends by the clock of
-// the database, by which it is ended: whoever asks may have another.
+// the database, by which it is ended: whoever asks may have another. An instant is refused where
+// that clock is known to differ, since it would come too early or too late.
 func (s *Service) endOf(ctx context.Context, req interface {
 	GetUntil() *timestamppb.Timestamp
 	GetLasts() *durationpb.Duration
@@ -292,6 +297,14 @@ func (s *Service) endOf(ctx context.Context, req interface {
 		var err error
 		if at, err = instantOf("until", until); err != nil {
 			return nil, err
+		}
+		now, err := s.db.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if here := time.Now(); now.Sub(here).Abs() > clocksAgree {
+			return nil, fleet.Errorf(fleet.KindConflict, "by the clock of the database, which would end this, it is %s, and by that of the control plane's host %s: "+
+				"give a duration (--for) in place of an instant", fleet.Instant(now), fleet.Instant(here))
 		}
 	default:
 		return nil, nil
