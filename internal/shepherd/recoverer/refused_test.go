@@ -17,16 +17,18 @@ import (
 func TestASpentBudgetIsNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		herd, handler := newHerd(t, 6, func(p *fleet.Policy) { p.SuspectShare, p.RecoveryPerHour = 0, 1 })
+		herd, handler := newHerd(t, 20, func(p *fleet.Policy) { p.SuspectShare, p.RecoveryPerHour = 0, 1 })
 		defer herd.Start(handler)()
 		time.Sleep(5 * time.Minute)
-		for _, id := range herd.Machines()[:4] {
+		for _, id := range herd.Machines()[:16] {
 			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
 		}
+		// Whether one is tried between the last restart and the stop of the line is left to chance, each
+		// hour anew.
 		waits := 0
-		for range 80 {
+		for minute := 0; waits < 10 && minute < 10*60; minute++ {
 			time.Sleep(time.Minute)
-			for _, id := range herd.Machines()[:4] {
+			for _, id := range herd.Machines()[:16] {
 				b, ok := herd.Record(id).Backoffs[fleet.ProcessRecovery]
 				if ok && strings.Contains(b.Cause, "recovery_per_hour") {
 					if waits++; !b.Since.IsZero() {
