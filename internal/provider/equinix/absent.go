@@ -28,7 +28,8 @@ const projectListWait = 10 * time.Second
 // projectListTells is how long such a list is evidence after its end. It answers all who ask
 // about a device in that time: if the first answer used it up, whoever asks most often would have
 // every list, and nobody else an answer. It is longer than the updater takes to ask about the same
-// device again, where many are missing and several processes take turns.
+// device again, where many are missing and several processes take turns. Where it is known since
+// when the question has been asked (provider.AskedSince), a list from before is no evidence at all.
 const projectListTells = 24 * time.Hour
 
 // refusalKept is how long a refusal is remembered that nobody has met again.
@@ -42,15 +43,16 @@ type absentMemo struct {
 	// show, and not shown since.
 	lists   int
 	refused map[string]hidden
-	// listing: a list is under way. done is closed when the newest one has ended, which was at ended.
-	listing bool
-	done    chan struct{}
-	ended   time.Time
-	// devices are those that the newest whole list has, which was the one of that number, and had
-	// ended at wholeEnded.
-	devices    map[string]bool
-	whole      int
-	wholeEnded time.Time
+	// listing: a list is under way. The newest one was begun at began. done is closed when it has
+	// ended, which was at ended.
+	listing      bool
+	done         chan struct{}
+	began, ended time.Time
+	// devices are those that the newest whole list has, which was the one of that number, was begun
+	// at wholeBegan and had ended at wholeEnded.
+	devices                map[string]bool
+	whole                  int
+	wholeBegan, wholeEnded time.Time
 }
 
 // hidden is a device that the API refuses to show: how many lists had been begun when it first
@@ -96,19 +98,20 @@ func (m *absentMemo) listed(devices []deviceRow) {
 }
 
 // list returns what is closed when the newest list has ended; nil where that is under way and was
-// begun before the refusal, about which it says nothing. It begins one unless one is under way or
-// young. The list is everybody's, so it goes on when the question ends that it is begun for.
+// begun before the refusal, or before anybody asked: it says nothing about that. It begins one
+// unless one is under way or young. The list is everybody's, so it goes on when the question ends
+// that it is begun for.
 func (m *absentMemo) list(ctx context.Context, since int, read func(context.Context) map[string]bool) (done <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.listing && m.lists <= since:
+	case m.listing && (m.lists <= since || m.began.Before(provider.AskedSince(ctx))):
 		return nil
 	case m.listing, !m.ended.IsZero() && time.Since(m.ended) < projectListAge:
 		return m.done
 	}
 	m.lists++
-	m.listing, m.done = true, make(chan struct{})
+	m.listing, m.done, m.began = true, make(chan struct{}), time.Now()
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), projectListLimit)
 		defer cancel()
@@ -124,34 +127,39 @@ func (m *absentMemo) end(devices map[string]bool) {
 	defer m.mu.Unlock()
 	m.listing, m.ended = false, time.Now()
 	if devices != nil {
-		m.devices, m.whole, m.wholeEnded = devices, m.lists, m.ended
+		m.devices, m.whole, m.wholeBegan, m.wholeEnded = devices, m.lists, m.began, m.ended
 	}
 	maps.DeleteFunc(m.refused, func(_ string, r hidden) bool { return time.Since(r.last) > refusalKept })
 	close(m.done)
 }
 
-// lacks reports whether the newest whole list was begun later than so many others, is not too old
-// to tell, and does not have the device.
-func (m *absentMemo) lacks(id string, since int) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.whole > since && time.Since(m.wholeEnded) < projectListTells && !m.devices[id]
+// tells reports whether the newest whole list was begun later than so many others, and not before
+// anybody asked.
+func (m *absentMemo) tells(asked time.Time, since int) bool {
+	return m.whole > since && !m.wholeBegan.Before(asked)
 }
 
-// has reports whether the API refuses to show a device that the newest whole list has, which was
-// begun after the refusal.
-func (m *absentMemo) has(id string) bool {
+// lacks reports whether the newest whole list tells, is not too old to, and does not have the
+// device.
+func (m *absentMemo) lacks(id string, asked time.Time, since int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tells(asked, since) && time.Since(m.wholeEnded) < projectListTells && !m.devices[id]
+}
+
+// has reports whether the API refuses to show a device that the newest whole list has, which tells.
+func (m *absentMemo) has(id string, asked time.Time) bool {
 	id = strings.ToLower(id)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, refused := m.refused[id]
-	return refused && m.whole > r.since && m.devices[id]
+	return refused && m.tells(asked, r.since) && m.devices[id]
 }
 
 // judge returns what the failure of a question about a device means. The API refuses to show a
 // device that is not the project's any more, as it refuses to show one that is. A whole list of the
-// project's devices, made with the same token after the refusal, tells which. Without such a list,
-// the refusal stays one.
+// project's devices, made with the same token after the refusal, and not before anybody asked,
+// tells which. Without such a list, the refusal stays one.
 func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 	id = strings.ToLower(id)
 	answer, is := errors.AsType[*answerError](failure)
@@ -161,8 +169,8 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 		}
 		return failure
 	}
-	since := p.absent.refuses(id)
-	if !p.absent.lacks(id, since) {
+	since, asked := p.absent.refuses(id), provider.AskedSince(ctx)
+	if !p.absent.lacks(id, asked, since) {
 		if done := p.absent.list(ctx, since, p.projectHas); done != nil {
 			select {
 			case <-done:
@@ -170,7 +178,7 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 			case <-ctx.Done():
 			}
 		}
-		if !p.absent.lacks(id, since) {
+		if !p.absent.lacks(id, asked, since) {
 			return failure
 		}
 	}

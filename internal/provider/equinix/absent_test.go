@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -340,4 +341,105 @@ func TestFindByTokenGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// returning is an API that refuses to show the device. It lists the device while that is there, and
+// takes so long for a list.
+type returning struct {
+	mu    sync.Mutex
+	there bool
+	takes time.Duration
+	lists int
+}
+
+// is sets whether the device is there, and how long a list takes.
+func (r *returning) is(there bool, takes time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.there, r.takes = there, takes
+}
+
+func (r *returning) list() (body string, takes time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lists++; r.there {
+		return rows("devices", 1, 1, 1, deviceJSON(nil)).body, r.takes
+	}
+	return rows("devices", 1, 1, 0).body, r.takes
+}
+
+func (r *returning) listed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lists
+}
+
+func (r *returning) RoundTrip(request *http.Request) (*http.Response, error) {
+	status, body := http.StatusForbidden, errorsBody("You are not authorized to view this device")
+	if strings.HasSuffix(request.URL.Path, "/projects/"+projectID+"/devices") {
+		var takes time.Duration
+		status = http.StatusOK
+		body, takes = r.list()
+		time.Sleep(takes)
+	}
+	return &http.Response{
+		StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: request,
+		Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"request"}},
+	}, nil
+}
+
+// TestNoListIsOlderThanTheQuestion: neither one that lacks a device which has come back, nor one
+// that has a device which is gone by now. A list that takes long answers who goes on asking.
+func TestNoListIsOlderThanTheQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := new(returning)
+		p, err := New(testConfig(t, "http://api.localhost/metal/v1"), provider.Options{HTTP: api, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const given = fleet.KindUnknown // no error
+		asked := time.Now()
+		want := func(got, release fleet.Kind, lists int) {
+			t.Helper()
+			ctx := provider.WithAskedFor(t.Context(), time.Since(asked))
+			if _, err := p.Get(ctx, device1); fleet.KindOf(err) != got {
+				t.Errorf("it is asked for: %v (%s), want %s", err, fleet.KindOf(err), got)
+			}
+			if err := p.Release(ctx, device1); (err == nil) != (release == given) || err != nil && fleet.KindOf(err) != release {
+				t.Errorf("it is given back: %v (%s), want %s", err, fleet.KindOf(err), release)
+			}
+			if got := api.listed(); got != lists {
+				t.Errorf("%d lists were read, want %d", got, lists)
+			}
+		}
+		want(fleet.KindNotFound, given, 1)
+		time.Sleep(time.Hour)
+		want(fleet.KindNotFound, given, 1) // the question is that of an hour ago
+
+		api.is(true, 0) // it has come back, and can be seen as little as before
+		asked = time.Now()
+		want(fleet.KindForbidden, fleet.KindForbidden, 2)
+		time.Sleep(time.Hour)
+
+		api.is(false, 3*projectListWait)
+		asked = time.Now()
+		want(fleet.KindForbidden, fleet.KindTemporary, 3)
+		time.Sleep(time.Hour)
+		want(fleet.KindNotFound, given, 3)
+
+		// A list that is under way was begun before a question that is asked anew.
+		api.is(false, 10*projectListWait)
+		asked = time.Now()
+		want(fleet.KindForbidden, fleet.KindTemporary, 4)
+		api.is(true, 10*projectListWait)
+		asked = time.Now()
+		want(fleet.KindForbidden, fleet.KindTemporary, 4)
+		time.Sleep(10 * projectListWait)
+		want(fleet.KindForbidden, fleet.KindTemporary, 4) // it has just ended: no other yet
+		time.Sleep(projectListAge)
+		want(fleet.KindForbidden, fleet.KindTemporary, 5)
+		time.Sleep(10 * projectListWait)
+		want(fleet.KindForbidden, fleet.KindForbidden, 5)
+	})
 }

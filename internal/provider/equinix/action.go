@@ -177,7 +177,7 @@ func (p *Provider) notDeleted(ctx context.Context, id string, refusal error) err
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w; it is %s", refusal, printable(device.State))
-	case p.absent.has(id):
+	case p.absent.has(id, provider.AskedSince(ctx)):
 		return refusal
 	}
 	return &fleet.Error{

@@ -25,9 +25,10 @@
 //     be repeated by the transport: after a refusal, Release asks whether the device is gone.
 //   - A refusal (403) to show a device may mean that the project does not have it any more. So may
 //     one to act on it; then the device is asked for. A whole list of the project's devices, begun
-//     after the refusal to show it, tells; without one, it stays Forbidden, or, of a release,
-//     Temporary. Such a list is made for all devices together, with a minute between two; one that
-//     takes longer than the question answers the next one.
+//     after the refusal to show it, and not before the question was asked first
+//     (provider.WithAskedFor), tells; without one, it stays Forbidden, or, of a release, Temporary.
+//     Such a list is made for all devices together, with a minute between two; one that takes
+//     longer than the question answers a later try.
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //

@@ -110,7 +110,7 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 	r := work.Record
 	request := r.Operation
 	if request == nil || r.OperationReport != nil && r.OperationReport.Number == request.Number {
-		return o.unasked(ctx, source, r)
+		return o.unasked(ctx, source, work)
 	}
 	env, err := o.db.Environment(ctx)
 	if err != nil {
@@ -127,16 +127,22 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 	if a := r.OperationAttempt; a != nil && a.Number == request.Number {
 		run.attempt = a
 	}
-	return run.advance(ctx)
+	// The machine may have come back since the provider had learned last that it was gone.
+	return run.advance(provider.WithAskedFor(ctx, now.Sub(request.At)))
 }
 
 // unasked is what is done without anybody's request. The policy has a machine replaced only if its
 // provider, asked once more, gives it up still: what is recorded may be older than its repair.
-func (o *Operations) unasked(ctx context.Context, source Source, r fleet.Record) shepherd.Outcome {
+func (o *Operations) unasked(ctx context.Context, source Source, work *bmdb.Work) shepherd.Outcome {
+	r := work.Record
 	if m := r.Maintenance; m != nil && m.Until != nil && !m.Over {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.MaintenanceOver()}}
 	}
-	entry, err := source.Ask(ctx, r.ProviderID)
+	asking, err := shepherd.Asking(ctx, o.db, work)
+	if err != nil {
+		return shepherd.Fail{Err: err}
+	}
+	entry, err := source.Ask(asking, r.ProviderID)
 	if err == nil && entry.Invalid != "" {
 		err = fleet.Errorf(fleet.KindUnknown, "the provider's answer cannot be used: %s", entry.Invalid)
 	}

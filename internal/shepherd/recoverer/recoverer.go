@@ -126,6 +126,10 @@ type step struct {
 
 func (s *step) take(ctx context.Context) (shepherd.Outcome, Result) {
 	r := s.work.Record
+	ctx, err := shepherd.Asking(ctx, s.db, s.work)
+	if err != nil {
+		return shepherd.Fail{Err: err}, ResultFailed
+	}
 	entry, err := s.source.Ask(ctx, r.ProviderID)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
