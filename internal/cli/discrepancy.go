@@ -33,7 +33,7 @@ func (a *app) discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesRes
 	all, uncompared := response.GetDiscrepancies(), response.GetUncompared()
 	switch {
 	case len(all) > 0:
-		discrepancyRows(w, all)
+		a.discrepancyRows(w, all)
 	case len(uncompared) == 0:
 		w.line("Providers and database agree.")
 	default:
@@ -44,11 +44,11 @@ func (a *app) discrepancyTable(w *screen, response *fleetv1.ListDiscrepanciesRes
 	}
 }
 
-func discrepancyRows(w *screen, all []*fleetv1.Discrepancy) {
+func (a *app) discrepancyRows(w *screen, all []*fleetv1.Discrepancy) {
 	rows := make([][]string, len(all))
 	for i, d := range all {
 		rows[i] = []string{
-			d.GetProvider(), d.GetKind(), d.GetProviderId(), d.GetMachineId(), age(d.GetSince()), d.GetEvidence(), d.GetRemedy(),
+			d.GetProvider(), d.GetKind(), d.GetProviderId(), d.GetMachineId(), age(d.GetSince()), d.GetEvidence(), a.asked(d.GetRemedy()),
 		}
 	}
 	w.table([]string{"PROVIDER", "KIND", "PROVIDER ID", "MACHINE", "SINCE", "EVIDENCE", "REMEDY"}, rows)

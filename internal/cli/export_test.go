@@ -63,3 +63,6 @@ func ListJSON(ctx context.Context, client fleetClient, out io.Writer, args ...st
 	defer cancel()
 	return a.listPages(ctx, client, formatJSON, selector{}, each)
 }
+
+// Asked is what a command that was given this --config shows of a sentence of the control plane.
+func Asked(config, sentence string) string { return (&app{configFile: config}).asked(sentence) }

@@ -77,7 +77,7 @@ func machine() *fleetv1.Machine {
 
 func decisions() []*fleetv1.Decision {
 	return []*fleetv1.Decision{
-		{Process: "provision", Verdict: "not-wanted", Reason: "the provider has created the machine"},
+		{Process: "provision", Verdict: "waiting", Reason: "paused by anna: the bill; `ironherd provider resume metal --reason WHY` ends it"},
 		{Process: "agent-start", Verdict: "later", Reason: "in backoff after 2 failures: dial: refused", DueAt: timestamppb.New(time.Now().Add(5*time.Hour + 2*time.Minute)), BackoffCause: "dial: refused"},
 		{Process: "update", Verdict: "running", Reason: "held by session s1 (update on host, epoch 4)", DueAt: at(9, 31), Session: "s1", Epoch: 4},
 	}
@@ -290,7 +290,9 @@ func (f *fakeFleet) GetSummary(context.Context, *fleetv1.GetSummaryRequest) (*fl
 	return &fleetv1.GetSummaryResponse{
 		Machines: 1000, States: []*fleetv1.StateCount{{State: "silent", Machines: 900}, {State: "installed", Machines: 100}},
 		Processes: []*fleetv1.ProcessCount{{Process: "recovery", Due: 7, NoRoom: 4}},
-		Concerns:  []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}},
+		Concerns: []*fleetv1.Concern{{Kind: "state", Subject: "silent", Count: 900, Text: "900 silent"}, {
+			Kind: "host-key", Subject: firstID, Count: 1, Text: "a machine shows a host key that is not the known one: `ironherd machine explain " + firstID + "` tells what accepts it",
+		}},
 		RecoveryHold: &fleetv1.RecoveryHold{
 			At: at(10, 0), Until: at(11, 0), Actor: fleet.ActorBMDB, Cause: string(fleet.StopSilence), Reason: "900 of 1000 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)",
 			Suspects: []string{

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,44 +26,37 @@ that the loops act on.`,
 }
 
 func (a *app) explainMachine(w *screen, r *fleetv1.ExplainMachineResponse) {
-	n, summary := r.GetNext(), r.GetSummary()
-	command := n.GetCommand()
-	if command != "" { // the control plane does not know how it was reached
-		command = a.command(strings.TrimPrefix(command, "ironherd "))
-		summary = strings.ReplaceAll(summary, "`"+n.GetCommand()+"`", "`"+command+"`")
-	}
-	w.line("%s is %s. %s", machineName(r.GetMachine()), fleet.State(r.GetMachine().GetState()).Words(), summary)
-	if n.GetWho() != "" {
-		w.line("Next: %s", nextStep(n, command))
+	w.line("%s is %s. %s", machineName(r.GetMachine()), fleet.State(r.GetMachine().GetState()).Words(), a.asked(r.GetSummary()))
+	if n := r.GetNext(); n.GetWho() != "" {
+		w.line("Next: %s", a.nextStep(n))
 	}
 	w.line("")
-	decisionTable(w, r.GetDecisions())
+	a.decisionTable(w, r.GetDecisions())
 }
 
-// nextStep says who acts next, by when, and the command that somebody would type; "": there is
-// none.
-func nextStep(n *fleetv1.NextStep, command string) string {
+// nextStep says who acts next, by when, and what somebody would type.
+func (a *app) nextStep(n *fleetv1.NextStep) string {
 	s := n.GetWho()
 	if n.GetBy() != nil {
 		s += ", " + due(n.GetBy())
 	}
 	switch {
-	case command != "":
-		s += ": " + command
+	case n.GetCommand() != "":
+		s += ": " + a.told(n.GetCommand())
 	case n.GetWho() == "operator": // there is no command for it
-		s += ": " + n.GetWhat()
+		s += ": " + a.asked(n.GetWhat())
 	}
 	return s
 }
 
-func decisionTable(w *screen, decisions []*fleetv1.Decision) {
+func (a *app) decisionTable(w *screen, decisions []*fleetv1.Decision) {
 	rows := make([][]string, len(decisions))
 	for i, d := range decisions {
 		when := due(d.GetDueAt())
 		if d.GetSession() != "" {
 			when = fmt.Sprintf("until %s", instant(d.GetDueAt()))
 		}
-		rows[i] = []string{d.GetProcess(), d.GetVerdict(), when, d.GetReason()}
+		rows[i] = []string{d.GetProcess(), d.GetVerdict(), when, a.asked(d.GetReason())}
 	}
 	w.table([]string{"PROCESS", "VERDICT", "WHEN", "WHY"}, rows)
 }

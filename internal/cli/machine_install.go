@@ -240,7 +240,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 		if p := response.GetInstallProgress(); p != nil {
 			now += ", " + progress(p)
 		} else if m.GetReason() != "" {
-			now += ": " + m.GetReason()
+			now += ": " + a.asked(m.GetReason())
 		}
 		if response.GetInstalledGeneration() >= generation {
 			return now, true, nil // it has come up, whatever was done to it since
@@ -248,10 +248,10 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 		switch fleet.State(m.GetState()) {
 		case fleet.StateFailed, fleet.StateMissing, fleet.StateUnreadable, fleet.StateRefused, fleet.StateQuarantined, fleet.StateReleasing,
 			fleet.StateOff:
-			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), m.GetReason())
+			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s cannot be installed: it is %s (%s)", machine, m.GetState(), a.asked(m.GetReason()))
 		}
 		if off := calledOff(response); off != "" && m.GetInstallGeneration() >= generation {
-			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s is not installed: %s", machine, off)
+			return now, false, fleet.Errorf(fleet.KindConflict, "machine %s is not installed: %s", machine, a.asked(off))
 		}
 		return now, false, nil
 	}

@@ -25,16 +25,16 @@ func (a *app) machineShowCommand() *cobra.Command {
 	}
 	return question(a, cmd, func(ctx context.Context, client fleetClient, args []string) (*fleetv1.GetMachineResponse, error) {
 		return client.GetMachine(ctx, &fleetv1.GetMachineRequest{Machine: args[0]})
-	}, showMachine)
+	}, a.showMachine)
 }
 
-func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
+func (a *app) showMachine(w *screen, r *fleetv1.GetMachineResponse) {
 	m := r.GetMachine()
 	w.pairs(
 		[2]string{"Machine", m.GetId()},
 		[2]string{"Host name", m.GetHostname()},
 		[2]string{"State", m.GetState()},
-		[2]string{"Because", m.GetReason()},
+		[2]string{"Because", a.asked(m.GetReason())},
 		[2]string{"Provider", strings.TrimSuffix(m.GetProvider()+"/"+m.GetProviderId(), "/")},
 		[2]string{"Address", m.GetAddress()},
 		[2]string{"Location", m.GetLocation()},
@@ -51,13 +51,13 @@ func showMachine(w *screen, r *fleetv1.GetMachineResponse) {
 		w.line("")
 		rows := make([][]string, len(r.GetFacts()))
 		for i, f := range r.GetFacts() {
-			rows[i] = []string{instant(f.GetAt()), f.GetName(), f.GetDetail()}
+			rows[i] = []string{instant(f.GetAt()), f.GetName(), a.asked(f.GetDetail())}
 		}
 		w.table([]string{"SINCE", "FACT", "DETAIL"}, rows)
 	}
 	if len(r.GetDecisions()) > 0 {
 		w.line("")
-		decisionTable(w, r.GetDecisions())
+		a.decisionTable(w, r.GetDecisions())
 	}
 	if r.GetHardware() != nil {
 		w.line("")

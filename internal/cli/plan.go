@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +31,7 @@ after it expired (janitor.keep_plans, a week).`,
 		response, err := client.GetPlan(ctx, &fleetv1.GetPlanRequest{Id: args[0]})
 		return response.GetPlan(), err
 	}, func(w *screen, plan *fleetv1.Plan) {
-		showPlan(w, plan)
+		a.showPlan(w, plan)
 		if words := a.toConfirm(plan); words != "" {
 			w.line("")
 			w.line("%s", words)
@@ -72,6 +74,28 @@ func (a *app) commandWith(words string, names ...string) string {
 	return "ironherd " + words
 }
 
+// quoted is a command within a sentence of the control plane.
+var quoted = regexp.MustCompile("`(ironherd [^`]+)`")
+
+// asked is a sentence of the control plane, whose commands get the flags that they need here.
+func (a *app) asked(sentence string) string {
+	return quoted.ReplaceAllStringFunc(sentence, func(command string) string { return "`" + a.told(strings.Trim(command, "`")) + "`" })
+}
+
+// told is a command that the control plane tells, which does not know how it was reached. What asks
+// it gets the flags for that, and what runs on its host the configuration. `ironherd serve` gets
+// none: a control plane that is missing has a configuration of its own.
+func (a *app) told(command string) string {
+	words := strings.TrimPrefix(command, "ironherd ")
+	switch noun, _, _ := strings.Cut(words, " "); noun {
+	case "machine", "provider", "discrepancy", "recovery", "session", "plan", "status":
+		return a.command(words)
+	case "db", "token":
+		return a.commandWith(words, "config")
+	}
+	return command
+}
+
 func (a *app) planConfirmCommand() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
@@ -100,7 +124,7 @@ interrupted, confirm it again within an hour: it goes on where it stopped, and r
 				return err
 			}
 			plan := response.GetPlan()
-			if err := a.print(*output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
+			if err := a.print(*output, plan, func(w *screen) { a.showPlan(w, plan) }); err != nil {
 				return err
 			}
 			return a.afterPlan(ctx, client, plan, wait)

@@ -58,15 +58,15 @@ func (a *app) showProvider(w *screen, p *fleetv1.Provider) {
 		[2]string{"Paused", pausedBy(p)},
 		[2]string{"Unserved", unservedAs(p)},
 		[2]string{"Calls", p.GetPacing()},
-		[2]string{"Last pass", ageAnd(p.GetLastPassAt(), p.GetLastPass())},
-		[2]string{"Last update", ageAnd(p.GetLastUpdateAt(), p.GetLastUpdate())},
+		[2]string{"Last pass", ageAnd(p.GetLastPassAt(), a.asked(p.GetLastPass()))},
+		[2]string{"Last update", ageAnd(p.GetLastUpdateAt(), a.asked(p.GetLastUpdate()))},
 	)
 	if len(p.GetUnusable()) > 0 {
 		w.line("")
 		w.line("Left alone:")
 	}
 	for _, reason := range p.GetUnusable() {
-		w.line("  %s", reason)
+		w.line("  %s", a.asked(reason))
 	}
 	a.showKeptOut(w, p)
 }

@@ -49,7 +49,7 @@ func (a *app) showStatus(w *screen, s *fleetv1.GetSummaryResponse) {
 	if len(s.GetConcerns()) > 0 {
 		w.line("Needs a look:")
 		for _, c := range s.GetConcerns() {
-			w.line("  %s", c.GetText())
+			w.line("  %s", a.asked(c.GetText()))
 		}
 	} else if s.GetRecoveryHold() == nil && s.GetMachines() > 0 {
 		w.line("%s", allWell(s))

@@ -201,7 +201,7 @@ func (a *app) carryOutOne(ctx context.Context, client fleetClient, request *flee
 	if err != nil {
 		return err
 	}
-	if err := a.print(*f.output, plan, func(w *screen) { showPlan(w, plan) }); err != nil {
+	if err := a.print(*f.output, plan, func(w *screen) { a.showPlan(w, plan) }); err != nil {
 		return err
 	}
 	if plan.GetConfirmedAt() == nil {
@@ -268,7 +268,7 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 			done = append(done, m)
 		}
 	}
-	missed := outcomeError(plan, len(done))
+	missed := a.outcomeError(plan, len(done))
 	if !wait || len(done) == 0 {
 		return missed
 	}
@@ -289,7 +289,7 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 
 // outcomeError is the failure of a plan of which only so much was done. What became of each machine
 // has been printed.
-func outcomeError(plan *fleetv1.Plan, done int) error {
+func (a *app) outcomeError(plan *fleetv1.Plan, done int) error {
 	switch {
 	case done == len(plan.GetMachines()):
 		return nil
@@ -297,7 +297,7 @@ func outcomeError(plan *fleetv1.Plan, done int) error {
 		return partly{errSilent}
 	case len(plan.GetMachines()) == 1:
 		m := plan.GetMachines()[0]
-		return fleet.Errorf(fleet.KindConflict, "nothing was done to %s: %s", m.GetName(), m.GetDetail())
+		return fleet.Errorf(fleet.KindConflict, "nothing was done to %s: %s", m.GetName(), a.asked(m.GetDetail()))
 	}
 	return allFailed{fleet.Errorf(fleet.KindConflict, "nothing was done to any of the machines")}
 }
@@ -311,9 +311,9 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s was asked for by %s since: `%s` says what became of operation %d",
 				o.GetOperation(), m.GetName(), o.GetActor(), a.command("machine history "+m.GetMachineId()), m.GetOperation())
 		case o.GetEndedAt() != nil && o.GetOk():
-			return fmt.Sprintf("%s is done: %s", o.GetOperation(), o.GetDetail()), true, nil
+			return fmt.Sprintf("%s is done: %s", o.GetOperation(), a.asked(o.GetDetail())), true, nil
 		case o.GetEndedAt() != nil:
-			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s failed: %s", o.GetOperation(), m.GetName(), o.GetDetail())
+			return "", false, fleet.Errorf(fleet.KindConflict, "%s of %s failed: %s", o.GetOperation(), m.GetName(), a.asked(o.GetDetail()))
 		case o.GetAcceptedAt() != nil:
 			return o.GetOperation() + " is accepted; waiting for its effect", false, nil
 		case o.GetAttempts() > 0:
@@ -390,7 +390,7 @@ func whileWaiting(err error) string {
 }
 
 // showPlan shows a plan, or what became of it.
-func showPlan(w *screen, p *fleetv1.Plan) {
+func (a *app) showPlan(w *screen, p *fleetv1.Plan) {
 	carriedOut := false
 	for _, m := range p.GetMachines() {
 		carriedOut = carriedOut || m.GetOutcome() != ""
@@ -398,7 +398,7 @@ func showPlan(w *screen, p *fleetv1.Plan) {
 	if carriedOut {
 		rows := make([][]string, len(p.GetMachines()))
 		for i, m := range p.GetMachines() {
-			rows[i] = []string{m.GetName(), m.GetOutcome(), m.GetDetail()}
+			rows[i] = []string{m.GetName(), m.GetOutcome(), a.asked(m.GetDetail())}
 		}
 		w.table([]string{"MACHINE", "OUTCOME", "DETAIL"}, rows)
 		return
@@ -414,6 +414,7 @@ func showPlan(w *screen, p *fleetv1.Plan) {
 		if m.GetRefused() != "" {
 			does = "nothing: " + m.GetRefused()
 		}
+		does = a.asked(does)
 		if m.GetInUse() != "" {
 			used++
 		}

@@ -97,7 +97,7 @@ func (o *following) one(ctx context.Context) (*fleetv1.Plan, error) {
 			return plan, fmt.Errorf("write the answer: %w", err)
 		}
 	}
-	return plan, o.print(*o.f.output, plan, func(w *screen) { showPlan(w, plan) })
+	return plan, o.print(*o.f.output, plan, func(w *screen) { o.showPlan(w, plan) })
 }
 
 // pass goes past machines to none of which anything can be done.
