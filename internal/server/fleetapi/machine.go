@@ -163,6 +163,9 @@ func summarize(plan lifecycle.Plan, now time.Time) string {
 
 // summary says what the machine waits for, what is wrong meanwhile, and who acts next.
 func (j judged) summary(next *fleetv1.NextStep) string {
+	if j.keptOff() && next.GetWho() == whoNobody {
+		return fmt.Sprintf("Nothing is to be done now: it is off (%s), and %s.", j.plan.Reason, next.GetWhat())
+	}
 	return summarize(j.plan, j.now) + j.unasked() + tell(next, j.now)
 }
 

@@ -34,6 +34,9 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		}
 		return &fleetv1.NextStep{Who: whoOperator, What: what}
 	}
+	if j.keptOff() {
+		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("it stays off until `%s`", j.command("power on"))}
+	}
 	if what != "" {
 		return &fleetv1.NextStep{Who: whoOperator, What: what, Command: command}
 	}
@@ -60,6 +63,14 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		return &fleetv1.NextStep{Who: whoAgent, By: stamp(d.DueAt), What: d.Reason}
 	}
 	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
+}
+
+// keptOff reports whether a person has the machine off, and nothing has been asked for since. That
+// is no trouble, as status says, and nobody's turn. One that is off because nothing came of what
+// somebody wanted of it is that person's.
+func (j judged) keptOff() bool {
+	q := j.record.Operation
+	return j.plan.State == fleet.StateOff && q != nil && q.Operation == fleet.OperationPowerOff && j.record.OpenOperation() == nil
 }
 
 // unserved returns the role without which the machine does not get on, and that nobody has for its
@@ -189,7 +200,7 @@ func (j judged) inState() (command, what string) {
 		return j.setAside()
 	case state == fleet.StateUnreachable:
 		return j.whenUnreachable()
-	case state == fleet.StateOff:
+	case state == fleet.StateOff: // nobody has to: see keptOff
 		return j.command("power on"), "the machine is switched on"
 	}
 	return "", ""
