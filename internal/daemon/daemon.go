@@ -34,6 +34,8 @@ type Options struct {
 	// Unsynced lets the operating system decide when commits reach the disk. It is for rehearsals in a
 	// directory that is deleted afterwards.
 	Unsynced bool
+	// OperatorsKey is what a person sets where operators reach it, in errors. "": operator_api.listen.
+	OperatorsKey string
 }
 
 // Addresses are where a control plane is reached; empty where it does not listen.
@@ -119,7 +121,7 @@ func (d *Daemon) listen(ctx context.Context) error {
 		}
 		if c.OperatorAPI.Listen != "" {
 			if d.operators, err = server.Listen(ctx, c.OperatorAPI.Listen); err != nil {
-				return notListening("operator API", "operator_api.listen", err)
+				return notListening("operator API", cmp.Or(d.options.OperatorsKey, "operator_api.listen"), err)
 			}
 		}
 	}

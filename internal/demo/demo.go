@@ -66,12 +66,9 @@ func (d *Demo) open(ctx context.Context, logger *slog.Logger) (err error) {
 		return err
 	}
 	d.daemon, err = daemon.Open(ctx, d.config, daemon.Options{
-		Logger: logger, Version: d.options.Version,
+		Logger: logger, Version: d.options.Version, OperatorsKey: "--listen",
 		Unsynced: d.ownsDir, // the directory is removed at the end, so nothing must survive a power cut
 	})
-	if fleet.KindOf(err) == fleet.KindInUse {
-		return fmt.Errorf("%w; for operator_api.listen a demo has --listen", err)
-	}
 	return err
 }
 

@@ -167,6 +167,26 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestAnAddressInUse: a demo has no configuration, so the flag is named, and no key.
+func TestAnAddressInUse(t *testing.T) {
+	t.Parallel()
+	other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	o := options(t)
+	o.Listen = other.Addr().String()
+	d, err := demo.Open(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err == nil {
+		_ = d.Close()
+	}
+	want := "operator API: address " + o.Listen + " is in use by another process: stop that process, or set --listen to another address"
+	if fleet.KindOf(err) != fleet.KindInUse || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	o := options(t)
