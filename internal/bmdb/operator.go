@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -276,12 +277,15 @@ func quarantined(r fleet.Record) error {
 }
 
 // SetPolicy makes the policy the newest one, under a number of its own, unless it is that already.
-// Rows computed under older numbers are recomputed by the janitor (rule 10).
+// Rows computed under older numbers are recomputed by the janitor (rule 10). It logs that the
+// policy takes the place of another, because all control planes follow it.
 func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy, error) {
 	if err := policy.Validate(); err != nil {
 		return fleet.Policy{}, err
 	}
-	return read(ctx, db.update, "set policy", func(ctx context.Context, t *transaction) (fleet.Policy, error) {
+	var replaces int64 // 0: it is the newest one already
+	set, err := read(ctx, db.update, "set policy", func(ctx context.Context, t *transaction) (fleet.Policy, error) {
+		replaces = 0
 		// A transaction that writes and locks nothing does not wait for a synchronous standby: who
 		// repeats this, because nobody knows the outcome, would be told too early that it is done.
 		if _, err := t.q.LockListener(ctx); err != nil {
@@ -301,8 +305,13 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 		if set.RecoveryAtOnce != was.RecoveryAtOnce || set.RecoveryAtOncePerLocation != was.RecoveryAtOncePerLocation {
 			t.becomesDue(fleet.ProcessRecovery, "", t.Now()) // there may be room for more
 		}
+		replaces = was.Number
 		return set, nil
 	})
+	if err == nil && replaces != 0 {
+		db.logger.InfoContext(ctx, "another policy takes the place of the newest one", slog.Int64("policy", set.Number), slog.Int64("replaces", replaces))
+	}
+	return set, err
 }
 
 // nextPolicy makes what of makes of the newest policy the newest one, under the next number, and

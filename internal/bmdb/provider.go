@@ -170,8 +170,8 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 		if err != nil {
 			return err
 		}
-		if is.Kind != kind {
-			return fleet.Errorf(fleet.KindConflict, "provider %s is of kind %s in the database, not %s: use another name", name, is.Kind, kind)
+		if err := requireKind(is, kind); err != nil {
+			return err
 		}
 		if is.MaxMachines != int64(maxMachines) {
 			err := t.q.SetMaxMachines(ctx, statement.SetMaxMachinesParams{MaxMachines: int64(maxMachines), Name: string(name)})
@@ -181,6 +181,27 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 		}
 		return t.rewriteProvider(ctx, name)
 	})
+}
+
+// CheckProviderKind is KindConflict where RegisterProvider would be, and writes nothing.
+func (db *DB) CheckProviderKind(ctx context.Context, name fleet.ProviderName, kind string) error {
+	return db.view(ctx, "check provider", func(ctx context.Context, t *transaction) error {
+		is, err := t.q.GetProvider(ctx, string(name))
+		if absent(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return requireKind(is, kind)
+	})
+}
+
+func requireKind(is statement.Provider, kind string) error {
+	if is.Kind == kind {
+		return nil
+	}
+	return fleet.Errorf(fleet.KindConflict, "provider %s is of kind %s in the database, not %s: use another name", is.Name, is.Kind, kind)
 }
 
 // SetLevers records what the provider can do to its machines. When that has changed, its machines

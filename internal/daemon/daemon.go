@@ -104,7 +104,20 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	mayRead := func(r *http.Request) bool { return server.CallerFrom(r.Context()).May(token.Viewer) == nil }
 	d.tree, err = service.New(service.Options{Logger: d.logger, Drain: d.config.DrainTimeout, MayRead: mayRead}, components.all...)
-	return err
+	if err != nil {
+		return err
+	}
+	return d.join(ctx)
+}
+
+// join makes the policy of the configuration the fleet's, and its providers known. It comes last:
+// every control plane follows the newest policy (rule 10), so one that is refused must not set it,
+// nor bring a forgotten provider back. Providers that are new are judged under that policy.
+func (d *Daemon) join(ctx context.Context) error {
+	if _, err := d.db.SetPolicy(ctx, d.config.Policy); err != nil {
+		return fmt.Errorf("store the policy: %w", err)
+	}
+	return d.registerProviders(ctx)
 }
 
 // listen takes the addresses. It comes before the database, because an address in use is the
@@ -164,9 +177,6 @@ func (d *Daemon) openDatabase(ctx context.Context) error {
 	}
 	if d.db, err = bmdb.Open(ctx, engine, bmdb.Options{Logger: d.logger, Observer: d.metrics.Database()}); err != nil {
 		return err
-	}
-	if _, err := d.db.SetPolicy(ctx, d.config.Policy); err != nil {
-		return fmt.Errorf("store the policy: %w", err)
 	}
 	d.metrics.Fleet(d.db, d.logger)
 	return nil

@@ -11,6 +11,7 @@
 //   - Open reports, in one sentence, whatever would keep it from working: a port in use, a database
 //     in use or unreadable, a key or a certificate that cannot be used. What fails later is started
 //     again, and /healthz reports it.
+//   - A start that is refused for one of these leaves the fleet's policy and providers as they are.
 //   - Run stops everything in order (loops, listeners, state) and returns when it has stopped. The
 //     process may be killed at any moment instead.
 //   - Close leaves no listener, no lock and no goroutine. It may be called more than once, and

@@ -60,8 +60,8 @@ func sources[C any](providers []instance, configOf func(instance) C) []shepherd.
 	return all
 }
 
-// openProviders makes the configured providers, and registers them in the database where this
-// process works at them. It asks no provider anything.
+// openProviders makes the configured providers. It asks no provider anything, and leaves the
+// database as it is.
 func (d *Daemon) openProviders(ctx context.Context, publicKey string) ([]instance, error) {
 	var all []instance
 	for _, c := range d.config.Providers {
@@ -91,19 +91,40 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 			return i, fmt.Errorf("install: %w", err)
 		}
 	}
-	if !slices.ContainsFunc(fleet.Roles(), func(r fleet.Role) bool { return r.AtProviders() && d.config.Has(r) }) {
-		return i, nil // who does not work at it does not bring back what was forgotten
+	if !d.worksAtProviders() {
+		return i, nil
 	}
 	err = d.retryAtStart(ctx, func() (err error) {
 		if i.readAt, err = d.db.Now(ctx); err != nil {
 			return err
 		}
-		if err := d.db.RegisterProvider(ctx, i.name, c.Kind, c.Provisioner.MaxMachines); err != nil {
-			return err
-		}
-		return d.db.SetLevers(ctx, i.name, provider.Levers(i.provider))
+		return d.db.CheckProviderKind(ctx, i.name, c.Kind)
 	})
 	return i, err
+}
+
+func (d *Daemon) worksAtProviders() bool {
+	return slices.ContainsFunc(fleet.Roles(), func(r fleet.Role) bool { return r.AtProviders() && d.config.Has(r) })
+}
+
+// registerProviders makes the providers known to the database, where this process works at them:
+// who does not brings nothing back that was forgotten.
+func (d *Daemon) registerProviders(ctx context.Context) error {
+	if !d.worksAtProviders() {
+		return nil
+	}
+	for _, i := range d.providers {
+		err := d.retryAtStart(ctx, func() error {
+			if err := d.db.RegisterProvider(ctx, i.name, i.config.Kind, i.config.Provisioner.MaxMachines); err != nil {
+				return err
+			}
+			return d.db.SetLevers(ctx, i.name, provider.Levers(i.provider))
+		})
+		if err != nil {
+			return fmt.Errorf("provider %s: %w", i.name, err)
+		}
+	}
+	return nil
 }
 
 // pacingOf says how calls to a provider are paced; "" for one that is not called.
