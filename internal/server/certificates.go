@@ -140,11 +140,8 @@ func (c *Certificates) replace(pair *tls.Certificate, now time.Time) error {
 // Authority returns the PEM certificates that clients verify the server by; nil: the public roots.
 func (c *Certificates) Authority() []byte { return slices.Clone(c.authority) }
 
-// Expires returns when the certificate in use ceases to be valid.
-func (c *Certificates) Expires() time.Time {
-	pair, _ := c.get(nil)
-	return pair.Leaf.NotAfter
-}
+// Expires returns when clients cease to accept the certificate in use, as Ends tells it now.
+func (c *Certificates) Expires() time.Time { return c.Ends(time.Now()).At }
 
 // Listener names the server whose certificates they are, as its role is named.
 func (c *Certificates) Listener() string { return string(c.purpose) + "-api" }
@@ -211,24 +208,32 @@ func verify(pair *tls.Certificate, authority []byte, now time.Time) error {
 	if len(authority) == 0 {
 		return nil
 	}
-	roots, chain := x509.NewCertPool(), x509.NewCertPool()
-	roots.AppendCertsFromPEM(authority)
-	for _, der := range pair.Certificate[1:] {
-		certificate, err := x509.ParseCertificate(der)
-		if err != nil {
-			return err
-		}
-		chain.AddCert(certificate)
-	}
-	_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, CurrentTime: now})
+	_, err := chains(pair, authority, now)
 	return err
 }
 
-// ExpiresSoon reports whether the certificate expires soon, or has expired.
-func (c *Certificates) ExpiresSoon(now time.Time) bool {
-	pair, _ := c.get(nil)
-	return secret.ExpiresSoon(pair.Leaf.NotBefore, pair.Leaf.NotAfter, now)
+// chains returns all ways from the certificate to one of the authority, PEM, or to one of the
+// public roots of this host where that is empty.
+func chains(pair *tls.Certificate, authority []byte, now time.Time) ([][]*x509.Certificate, error) {
+	var roots *x509.CertPool
+	if len(authority) > 0 {
+		roots = x509.NewCertPool()
+		roots.AppendCertsFromPEM(authority)
+	}
+	chain := x509.NewCertPool()
+	for _, der := range pair.Certificate[1:] {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		chain.AddCert(certificate)
+	}
+	return pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, CurrentTime: now})
 }
+
+// ExpiresSoon reports whether the certificate, or one that it leads to, expires soon, or has
+// expired.
+func (c *Certificates) ExpiresSoon(now time.Time) bool { return c.Ends(now).soon(now) }
 
 // TLS returns a server configuration of TLS 1.3 that always presents the newest certificate.
 // It asks clients for a certificate and takes any: the handshake proves that they hold its key, and
@@ -262,9 +267,10 @@ func (c *Certificates) Serve(ctx context.Context) error {
 func (c *Certificates) renewed(err error) {
 	c.mu.Lock()
 	c.unrenewed = err
+	pair := c.current
 	c.mu.Unlock()
 	if err != nil {
-		c.logger.Error("cannot renew the certificate", slog.String("api", string(c.purpose)), slog.Any("err", err), slog.Time("expires", c.Expires()))
+		c.logger.Error("cannot renew the certificate", slog.String("api", string(c.purpose)), slog.Any("err", err), slog.Time("expires", pair.Leaf.NotAfter))
 	}
 }
 

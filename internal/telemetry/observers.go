@@ -205,15 +205,15 @@ type AgentAPI struct {
 // AgentAPI returns the observer of the agent API.
 func (m *Metrics) AgentAPI() AgentAPI { return AgentAPI{metrics: &m.agents, refused: m.refused} }
 
-// Certificate adds when the certificate of a listener of this process expires, whether that is
-// soon, and whether there is any trouble with it. Call it once for each.
+// Certificate adds when the certificate of a listener of this process expires, or one that it leads
+// to, whether that is soon, and whether there is any trouble with it. Call it once for each.
 func (m *Metrics) Certificate(listener string, expires func() time.Time, soon func(now time.Time) bool, trouble func(now time.Time) string) {
 	add := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: name, Help: help, ConstLabels: prometheus.Labels{"listener": listener},
 		}, value))
 	}
-	add("certificate_expires_timestamp_seconds", "When the certificate of a listener of this process expires, in seconds since 1970.",
+	add("certificate_expires_timestamp_seconds", "When the certificate of a listener of this process expires, or a certificate that it leads to, in seconds since 1970.",
 		func() float64 { return float64(expires().Unix()) })
 	add("certificate_expires_soon", "Whether that is so soon that somebody should have renewed it, or is past.",
 		func() float64 { return map[bool]float64{true: 1}[soon(time.Now())] })

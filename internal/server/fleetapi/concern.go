@@ -245,19 +245,31 @@ func unaskedSystems(summary bmdb.Summary) []*fleetv1.Concern {
 }
 
 // certificates returns a concern for each certificate of this process that has expired, or that
-// expires soon.
+// expires soon, itself or by one that it leads to.
 func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 	for _, c := range s.options.Certificates {
 		text := c.Trouble(now)
 		if text == "" && c.ExpiresSoon(now) {
-			text = fmt.Sprintf("the certificate of the %s expires in %s (%s), and nobody has renewed it", api(c), words(c.Expires().Sub(now)),
-				clock(c.Expires(), time.Time{}))
+			text = expiring(c.Ends(now), fmt.Sprintf("the certificate of the %s", api(c)), now)
 		}
 		if text != "" {
 			all = append(all, concern(concernCertificate, c.Listener(), 1, "%s", text)...)
 		}
 	}
 	return all
+}
+
+// expiring says of a certificate that ends soon, or of what it leads to, when it does, or did.
+// Clients may accept it still that verify it by others.
+func expiring(end server.End, certificate string, now time.Time) string {
+	which := certificate
+	if end.Of != "" {
+		which = fmt.Sprintf("%s, which %s leads to,", end.Of, certificate)
+	}
+	if !end.At.After(now) {
+		return fmt.Sprintf("%s has expired at %s", which, clock(end.At, time.Time{}))
+	}
+	return fmt.Sprintf("%s expires in %s (%s), and nobody has renewed it", which, words(end.At.Sub(now)), clock(end.At, time.Time{}))
 }
 
 // tokens returns a concern while the file of tokens cannot be read, and where nobody can call from

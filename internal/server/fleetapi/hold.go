@@ -204,7 +204,15 @@ func (s *Service) suspects(env fleet.Environment, now time.Time) (all []string) 
 		if fault := c.Fault(here); fault != "" {
 			all = append(all, "its certificate: "+fault)
 		} else {
-			all = append(all, fmt.Sprintf("its certificate: it expires at %s", clock(c.Expires(), time.Time{})))
+			end := c.Ends(here)
+			which, expires := "it", "expires"
+			if end.Of != "" {
+				which = end.Of + ", which it leads to,"
+			}
+			if !end.At.After(here) {
+				expires = "has expired"
+			}
+			all = append(all, fmt.Sprintf("its certificate: %s %s at %s", which, expires, clock(end.At, time.Time{})))
 		}
 	}
 	return append(all, fmt.Sprintf("the clocks: it is %s here, and %s by the database", fleet.Instant(here), fleet.Instant(now)))
