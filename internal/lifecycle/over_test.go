@@ -8,6 +8,9 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
+// cycled are the steps of a machine that was switched off and on at last.
+var cycled = map[fleet.Rung]int{fleet.RungReboot: 2, fleet.RungPowerCycle: 1}
+
 // over are machines whose trouble, and whose steps of recovery, are over, or are none of ours.
 var over = []scenario{
 	{
@@ -73,6 +76,30 @@ var over = []scenario{
 		steps: with(written, allLevers, repair(21, fleet.RungReboot, map[fleet.Rung]int{fleet.RungReboot: 1}), wantInstall(390, 2), backoff(agentStart, 401, "dial"), unanswered(391)),
 		state: fleet.StateProvided,
 		want:  []due{{recovery, lifecycle.Later, 431, "when the host has not answered for 30m0s"}},
+	},
+	{
+		name: "a power cycle that has left the machine off is not over when another install is asked for: it is to be switched on", now: 60,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), offAt(50)),
+		state: fleet.StateSilent,
+		want:  []due{{agentStart, lifecycle.Waiting, 0, "waiting for the provider"}, {recovery, lifecycle.Due, 50, "power-cycle was tried at"}},
+	},
+	{
+		name: "once the machine is on, an agent is started on it for that install", now: 62,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), provided(61, fleet.ProviderStatusActive)),
+		state: fleet.StateProvided,
+		want:  []due{{agentStart, lifecycle.Due, 61, "needs an agent"}, {recovery, lifecycle.NotWanted, 0, "no agent was started"}},
+	},
+	{
+		name: "one that is on its way on needs no step", now: 62,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), provided(61, fleet.ProviderStatusPowering)),
+		state: fleet.StateProvisioning,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "no agent was started"}},
+	},
+	{
+		name: "a power cycle that was refused has not left off a machine that is to be reinstalled", now: 60,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), turnedDown, wantInstall(41, 2), offAt(50)),
+		state: fleet.StateProvisioning,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "no agent was started"}},
 	},
 	{
 		name: "nothing of ours runs on a host that answers, and refuses, after a system was written that never came up", now: 65,

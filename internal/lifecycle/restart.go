@@ -50,6 +50,13 @@ func (c judgement) restart() (newest restart, any bool) {
 	return newest, any
 }
 
+// leftOff reports whether a step is a power cycle that its provider did not refuse, and the machine
+// is off since, or still.
+func (c judgement) leftOff(step fleet.Repair) bool {
+	p := c.r.Provided
+	return step.Rung == fleet.RungPowerCycle && !step.Refused && p != nil && p.Status == fleet.ProviderStatusOff
+}
+
 // restartedAt is when the machine was last restarted on purpose; zero: never.
 func (c judgement) restartedAt() time.Time {
 	r, _ := c.restart()
