@@ -42,11 +42,12 @@ func (c *cleaner) Clean(context.Context, *bmdb.Work, provider.Entry) (string, er
 	return did, err
 }
 
-// calledOff installs a host, and asks for a reinstall that is called off. Between the two somebody
-// who is to start an agent may try.
-func calledOff(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID, try func(*bmdb.Work)) {
+// reinstallAsked installs a host, and asks for a reinstall. Somebody who is to start an agent for
+// that may try.
+func reinstallAsked(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID, try func(*bmdb.Work)) {
 	t.Helper()
 	herd.Install(id)()
+	time.Sleep(time.Second) // what is of the instant at which the system came up tells nothing
 	image := herd.Record(id).InstallRequest.Image
 	_, err := herd.DB.RequestInstall(t.Context(), "ada", id, fleet.InstallRequest{Image: image}, true)
 	check(t, err)
@@ -61,8 +62,21 @@ func calledOff(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID, try fu
 		try(claim.Works[0])
 		check(t, session.Close(t.Context(), "done"))
 	}
-	_, err = bmdbtest.CancelInstall(t.Context(), herd.DB, "ada", id, "the wrong image")
+}
+
+// calledOff is reinstallAsked for a reinstall that is called off then.
+func calledOff(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID, try func(*bmdb.Work)) {
+	t.Helper()
+	reinstallAsked(t, herd, id, try)
+	_, err := bmdbtest.CancelInstall(t.Context(), herd.DB, "ada", id, "the wrong image")
 	check(t, err)
+}
+
+// begins is the begin of a start of an agent.
+func begins(t *testing.T, work *bmdb.Work) (generation fleet.TakeoverGeneration) {
+	t.Helper()
+	check(t, work.Note(t.Context(), bmdb.MintTakeover(0, &generation)))
+	return generation
 }
 
 // TestHostsOfAList: a host is left clean, and one that cannot be reached blocks nobody for ever.
@@ -90,12 +104,34 @@ func TestHostsOfAList(t *testing.T) {
 			},
 			errs: []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
 		},
+		"its reinstall has not reached it": {
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				t.Helper()
+				reinstallAsked(t, herd, id, nil)
+			},
+			errs: []error{away}, ended: "the host runs an installed system, on which no agent of ours is", gone: true,
+		},
+		"an agent may have been started for its reinstall": {
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				t.Helper()
+				reinstallAsked(t, herd, id, func(work *bmdb.Work) { begins(t, work) })
+			},
+			errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget ID --reason WHY`",
+		},
+		"an agent was started for its reinstall": {
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				t.Helper()
+				reinstallAsked(t, herd, id, func(work *bmdb.Work) {
+					started := fleet.AgentStarted{TakeoverGeneration: begins(t, work), PublicKey: []byte("key"), BootID: "b"}
+					check(t, work.Finish(t.Context(), bmdb.SetAgentStarted(started)))
+				})
+			},
+			errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget ID --reason WHY`",
+		},
 		"its reinstall was called off, and an agent may have been started": {
 			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
 				t.Helper()
-				calledOff(t, herd, id, func(work *bmdb.Work) {
-					check(t, work.Note(t.Context(), bmdb.MintTakeover(0, new(fleet.TakeoverGeneration))))
-				})
+				calledOff(t, herd, id, func(work *bmdb.Work) { begins(t, work) })
 			},
 			ended: "the agent was stopped, and its files were removed", gone: true,
 		},

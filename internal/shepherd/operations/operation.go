@@ -239,7 +239,7 @@ func (o operation) already(fact fleet.Provided) string {
 			return "the provider says that it is off already"
 		}
 	case fleet.OperationRelease, fleet.OperationReplace:
-		if r := o.work.Record; o.listed() && lifecycle.Installed(r) && r.Installed.Attempt > 0 && !agentTried(r) {
+		if o.listed() && onlyInstalled(o.work.Record) {
 			return "the host runs an installed system, on which no agent of ours is"
 		}
 	case fleet.OperationReboot, fleet.OperationPowerCycle:
@@ -247,8 +247,19 @@ func (o operation) already(fact fleet.Provided) string {
 	return ""
 }
 
+// onlyInstalled reports whether a system that we have installed runs on a host, and no agent of
+// ours. A reinstall that was asked for since has not reached the host before an agent is started.
+func onlyInstalled(r fleet.Record) bool {
+	up, s := r.Installed, r.AgentStarted
+	if up == nil || up.Attempt == 0 || agentTried(r) {
+		return false
+	}
+	untaken := up.ErasedAt == nil && (s == nil || !s.At.After(up.At))
+	return untaken || lifecycle.Installed(r)
+}
+
 // agentTried reports whether the start of an agent was tried on the installed system of a machine,
-// for a reinstall that was called off, and nobody knows whether it is there.
+// for a reinstall, and nobody knows whether it is there.
 func agentTried(r fleet.Record) bool {
 	var started fleet.TakeoverGeneration
 	if r.AgentStarted != nil {
