@@ -27,6 +27,9 @@ func (c judgement) operation() want {
 		return c.afterRestore("the release", dueAt(c.r.Provided.At, "the provider gave the machine up, and the policy has it replaced"))
 	case q == nil:
 		return notWanted("nothing was asked for")
+	case a == nil && c.bootsUntil().After(c.now):
+		return c.afterRestore(string(q.Operation), dueAt(c.bootsUntil(), "%s was asked for by %s: %s; it waits for the installed system to answer %s, until then at most",
+			q.Operation, q.Actor, q.Reason, c.r.InstallRequest.SeenUp.Asks()))
 	case a == nil:
 		return c.afterRestore(string(q.Operation), dueAt(q.At, "%s was asked for by %s: %s", q.Operation, q.Actor, q.Reason))
 	case a.AcceptedAt == nil:
@@ -41,6 +44,17 @@ func (c judgement) operation() want {
 	}
 	return dueAt(next.Add(c.env.Policy.UpdateInterval), "%s was accepted at %s; waiting for %s", q.Operation,
 		fleet.Instant(*a.AcceptedAt), EvidenceOf(q.Operation))
+}
+
+// bootsUntil is until when a system that was installed on the host of a list has to come up, as
+// probes show, before that host is given back; zero: the host is not given back, or there is no
+// such system. Nothing of ours is on one that has come up. One that boots lets nobody in who knows
+// the host only as it was.
+func (c judgement) bootsUntil() time.Time {
+	if c.givenBack() == "" || c.unusable() != c.givenBack() || !Listed(c.r) || !c.awaitingBoot() || !c.probed() {
+		return time.Time{}
+	}
+	return c.workedOn(c.r.InstallReport.At).Add(c.env.Policy.BootTimeout)
 }
 
 // replaced reports whether the policy gives the machine back, because its provider gave it up. An

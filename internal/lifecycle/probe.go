@@ -25,6 +25,9 @@ import (
 // answer. A probe of such a system asks nobody: it is made when no call has come for twice the
 // interval that its unit was told, and finds that.
 //
+// A system that boots on the host of a list is asked also while that host is given back: once it is
+// up, there is nothing of ours on the host.
+//
 // Only what probes have found counts, never that time has passed: while nobody probes, no machine
 // is repaired and none becomes unreachable. A watched machine is shown as unreachable, and left
 // alone.
@@ -33,7 +36,7 @@ import (
 func (c judgement) probe() want {
 	policy := c.env.Policy
 	switch {
-	case c.unusable() != "":
+	case c.unusable() != "" && c.bootsUntil().IsZero():
 		return notWanted("%s", c.unusable())
 	case c.awaitingBoot() && c.probed():
 		return dueAt(c.nextProbe(c.r.InstallReport.At, policy.ProbeInterval), "the installed system is asked by %s whether it is up",

@@ -55,6 +55,44 @@ var probes = []scenario{
 		want:  []due{{probe, lifecycle.Waiting, 0, "waiting for the disk to be written"}},
 	},
 	{
+		name: "the host of a list that is given back while its system boots is asked first whether that is up", now: 8,
+		steps: with(written, seenUp(false), levers(fleet.LeverRelease, fleet.LeverClean), wantOperation(7, 1, fleet.OperationRelease), probed(7.9, 6, 1)),
+		state: fleet.StateReleasing,
+		want: []due{
+			{probe, lifecycle.Later, 7.9 + 1.0/6, "is asked by SSH whether it is up"},
+			{operation, lifecycle.Later, 20, "release was asked for by ada: new firmware; it waits for the installed system to answer SSH, until then at most"},
+			{recovery, lifecycle.NotWanted, 0, "release, asked for by ada"},
+		},
+	},
+	{
+		name: "it does not come up in its time: it is given back, and asked still", now: 21,
+		steps: with(written, seenUp(false), levers(fleet.LeverRelease, fleet.LeverClean), wantOperation(7, 1, fleet.OperationRelease), probed(20.9, 6, 1)),
+		state: fleet.StateReleasing,
+		want: []due{
+			{probe, lifecycle.Later, 20.9 + 1.0/6, "is asked by SSH whether it is up"},
+			{operation, lifecycle.Due, 7, "release was asked for by ada: new firmware"},
+			{recovery, lifecycle.NotWanted, 0, "release, asked for by ada"},
+		},
+	},
+	{
+		name: "it is up: the host is given back at once", now: 9,
+		steps: with(written, seenUp(false), levers(fleet.LeverRelease, fleet.LeverClean), wantOperation(7, 1, fleet.OperationRelease), installed(8.5, 1)),
+		state: fleet.StateReleasing,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "release, asked for by ada"}, {operation, lifecycle.Due, 7, "release was asked for by ada"}},
+	},
+	{
+		name: "what a provider takes back is not waited for", now: 8,
+		steps: with(written, seenUp(false), allLevers, wantOperation(7, 1, fleet.OperationRelease)),
+		state: fleet.StateReleasing,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "release, asked for by ada"}, {operation, lifecycle.Due, 7, "release was asked for by ada"}},
+	},
+	{
+		name: "nor is a host in quarantine", now: 8,
+		steps: with(written, seenUp(false), levers(fleet.LeverRelease, fleet.LeverClean), wantOperation(7, 1, fleet.OperationRelease), quarantine(6)),
+		state: fleet.StateQuarantined,
+		want:  []due{{probe, lifecycle.NotWanted, 0, "quarantined by ada"}, {operation, lifecycle.Due, 7, "release was asked for by ada"}},
+	},
+	{
 		name: "an install that was called off before it began is waited for by nobody", steps: with(asked, seenUp(true), cancelled(6, 1)), now: 7,
 		state: fleet.StateAvailable,
 		want:  []due{{probe, lifecycle.NotWanted, 0, "the install was called off"}},
