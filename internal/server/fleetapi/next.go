@@ -42,6 +42,9 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	}
 	r := j.record
 	if j.plan.State == fleet.StateMaintenance && r.Maintenance.Until != nil {
+		if slices.Contains(j.env.Missing, fleet.RoleOperations) {
+			return &fleetv1.NextStep{Who: whoOperator, What: nobodyHas(fleet.RoleOperations, "")}
+		}
 		return &fleetv1.NextStep{Who: whoWe, By: stamp(*r.Maintenance.Until), What: "the maintenance ends"}
 	}
 	d, wanted := j.plan.Next()

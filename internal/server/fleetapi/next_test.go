@@ -378,6 +378,8 @@ func TestWhatNobodyDoesIsAPersonsTurn(t *testing.T) {
 	asked.Operation = &fleet.OperationRequest{Number: 1, Operation: fleet.OperationReboot, At: ago(time.Minute), Actor: "ada", Reason: "hangs"}
 	wanted.Hardware = &fleet.Hardware{FirstAt: ago(time.Hour), At: ago(time.Hour)}
 	well := wanted
+	worked := well
+	worked.Maintenance = &fleet.Maintenance{At: ago(time.Minute), Until: new(now.Add(time.Minute)), Actor: "ada", Reason: "a new board"}
 	wanted.InstallRequest = &fleet.InstallRequest{Generation: 1, At: ago(time.Minute), Image: fleet.Image{URL: "http://x/y"}}
 	for name, c := range map[string]struct {
 		record  fleet.Record
@@ -391,6 +393,7 @@ func TestWhatNobodyDoesIsAPersonsTurn(t *testing.T) {
 		"one without an agent":     {fresh, fleet.ProcessAgentStart, fleet.RoleInitializer, whoWe},
 		"one to be rebooted":       {asked, fleet.ProcessOperation, fleet.RoleOperations, whoWe},
 		"one to be installed":      {wanted, fleet.ProcessInstall, fleet.RoleAgentAPI, whoWe},
+		"one in maintenance":       {worked, fleet.ProcessOperation, fleet.RoleOperations, whoWe},
 		"one that needs nothing":   {well, fleet.ProcessAgentStart, fleet.RoleInitializer, whoNobody},
 		"one that nobody recovers": {well, fleet.ProcessAgentStart, fleet.RoleRecoverer, whoNobody},
 	} {
