@@ -27,7 +27,7 @@ func (c judgement) operation() want {
 		return c.afterRestore("the release", dueAt(c.r.Provided.At, "the provider gave the machine up, and the policy has it replaced"))
 	case q == nil:
 		return notWanted("nothing was asked for")
-	case a == nil && c.bootsUntil().After(c.now):
+	case (a == nil || a.AcceptedAt == nil) && c.bootsUntil().After(c.now):
 		return c.afterRestore(string(q.Operation), dueAt(c.bootsUntil(), "%s was asked for by %s: %s; it waits for the installed system to answer %s, until then at most",
 			q.Operation, q.Actor, q.Reason, c.r.InstallRequest.SeenUp.Asks()))
 	case a == nil:

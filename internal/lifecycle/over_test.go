@@ -81,7 +81,13 @@ var over = []scenario{
 		name: "a power cycle that has left the machine off is not over when another install is asked for: it is to be switched on", now: 60,
 		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), offAt(50)),
 		state: fleet.StateSilent,
-		want:  []due{{agentStart, lifecycle.Waiting, 0, "waiting for the provider"}, {recovery, lifecycle.Due, 50, "power-cycle was tried at"}},
+		want:  []due{{agentStart, lifecycle.Waiting, 0, "waiting for the provider"}, {recovery, lifecycle.Due, 50, "and has left the machine off; without a sign of life 10m0s later it is switched on"}},
+	},
+	{
+		name: "off long after the power cycle, it is what a person has made of it", now: 200,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), offAt(150)),
+		state: fleet.StateProvisioning,
+		want:  []due{{recovery, lifecycle.NotWanted, 0, "no agent was started"}},
 	},
 	{
 		name: "once the machine is on, an agent is started on it for that install", now: 62,

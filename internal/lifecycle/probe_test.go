@@ -65,6 +65,15 @@ var probes = []scenario{
 		},
 	},
 	{
+		name: "so it is where the host was to be given back while its agent wrote", now: 8,
+		steps: with(written, seenUp(false), levers(fleet.LeverRelease, fleet.LeverClean), wantOperation(4, 1, fleet.OperationRelease), operating(4.1, 1, 0, 0), probed(7.9, 6, 1)),
+		state: fleet.StateReleasing,
+		want: []due{
+			{probe, lifecycle.Later, 7.9 + 1.0/6, "is asked by SSH whether it is up"},
+			{operation, lifecycle.Later, 20, "it waits for the installed system to answer SSH"},
+		},
+	},
+	{
 		name: "it does not come up in its time: it is given back, and asked still", now: 21,
 		steps: with(written, seenUp(false), levers(fleet.LeverRelease, fleet.LeverClean), wantOperation(7, 1, fleet.OperationRelease), probed(20.9, 6, 1)),
 		state: fleet.StateReleasing,

@@ -51,10 +51,13 @@ func (c judgement) restart() (newest restart, any bool) {
 }
 
 // leftOff reports whether a step is a power cycle that its provider did not refuse, and the machine
-// is off since, or still.
+// is off since, or still. Who finds it off later than that is noticed has not found this.
 func (c judgement) leftOff(step fleet.Repair) bool {
 	p := c.r.Provided
-	return step.Rung == fleet.RungPowerCycle && !step.Refused && p != nil && p.Status == fleet.ProviderStatusOff
+	if step.Rung != fleet.RungPowerCycle || step.Refused || p == nil || p.Status != fleet.ProviderStatusOff {
+		return false
+	}
+	return !p.At.After(step.At.Add(c.env.Policy.RecoveryStepTimeout + c.env.Policy.UpdateSettledInterval))
 }
 
 // restartedAt is when the machine was last restarted on purpose; zero: never.
