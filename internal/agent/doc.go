@@ -22,7 +22,8 @@
 //   - When the control plane does not accept a hardware report, the heartbeats go on without it.
 //
 // A report is delivered when the call that carried it has returned OK. Until then the loop repeats
-// a hardware report, and keeps an install report in the state file.
+// a hardware report, and keeps an install report in the state file. After a call that failed, the
+// next inventory delivers the hardware again: the control plane's database may have lost it.
 //
 // # Leaving
 //

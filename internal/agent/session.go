@@ -259,6 +259,8 @@ func (s *session) sendHeartbeat(ctx context.Context) (time.Duration, error) {
 	first := s.firstContact()
 	if s.failures > 0 {
 		s.log.Info("the control plane answers again", slog.Int("attempt", s.failures+1))
+		// A failover may have lost what was delivered: the next inventory delivers it again.
+		s.delivered = [sha256.Size]byte{}
 	}
 	s.failures, s.refusals = 0, 0
 	s.setInterval(response.GetNextIntervalMs())

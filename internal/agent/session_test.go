@@ -119,6 +119,49 @@ func TestHardwareIsReportedWhenItChanges(t *testing.T) {
 	})
 }
 
+// TestHardwareIsReportedAgainAfterAFailure: the database may have lost what it acknowledged, as in
+// a failover. The report comes with the next inventory, and not at once: all agents of a fleet may
+// have been cut off together, and their inventories are spread.
+func TestHardwareIsReportedAgainAfterAFailure(t *testing.T) {
+	for name, failure := range map[string]struct {
+		code codes.Code
+		away time.Duration
+	}{
+		"a short one":              {codes.Unavailable, time.Minute},
+		"longer than an inventory": {codes.Unavailable, inventoryEvery + 2*time.Minute},
+		"it calls again":           {codes.Aborted, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				t := f.t
+				f.host.prepare(t, initMessage(1, f.authority))
+				const fails = 3 * time.Minute
+				start := time.Now()
+				f.answer = func(int, *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
+					if since := time.Since(start); since > fails && since < fails+failure.away {
+						return nil, status.Error(failure.code, "not now")
+					}
+					return &agentv1.HeartbeatResponse{NextIntervalMs: 10_000}, nil
+				}
+				f.start(t)
+				after(3*inventoryEvery + time.Minute)
+				var reports []time.Duration
+				for _, call := range f.seen() {
+					if call.GetHardwareReport() != nil {
+						reports = append(reports, call.at.Sub(start))
+					}
+				}
+				// the first inventory after the control plane answers again
+				want := (fails+failure.away)/inventoryEvery*inventoryEvery + inventoryEvery
+				if len(reports) != 2 || reports[0] != 0 || reports[1] < want || reports[1] > want+time.Minute {
+					t.Errorf("the hardware is reported at %v, want 0s and %v", reports, want)
+				}
+				f.end(t)
+			})
+		})
+	}
+}
+
 func TestRefusalIsRepeatedEverMoreSlowly(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		t := f.t

@@ -21,6 +21,10 @@ var errRefused = status.Error(codes.PermissionDenied, "agent not admitted")
 // leaves its hardware report out then.
 var errThrottled = status.Error(codes.Aborted, "too many calls; call again at the next interval")
 
+// errAgain has an agent report its hardware again: it does so after a call that failed. This one
+// keeps its connection.
+var errAgain = status.Error(codes.Aborted, "the database may have lost what was recorded; call again")
+
 // admit returns the caller's agent, or the error to answer with.
 func (s *Server) admit(ctx context.Context, machine string, generation fleet.TakeoverGeneration) (*agent, error) {
 	conn := connectionOf(ctx)

@@ -42,16 +42,17 @@ type agent struct {
 	// Guarded by the cache's lock.
 	verifiedAt time.Time // when the BMDB last said that this identity is the current one
 	heardAt    time.Time
-	hints      [2]bool // what the sweep has found of the machine, by hint
+	hints      [3]bool // what its next call is to look at, by hint
 	progress   *agentv1.InstallProgress
 }
 
-// hint is what the sweep finds of a machine, so that its agent's next call asks the BMDB about it.
+// hint is what is found of a machine, so that its agent's next call sees to it.
 type hint int
 
 const (
 	hintInstall hint = iota // the machine wants an install
 	hintLeave               // the agent may be wanted to leave
+	hintLost                // the BMDB may have lost what it had acknowledged
 )
 
 // attempt names one attempt at one install.
@@ -87,6 +88,7 @@ type agentCache struct {
 	config Config
 
 	mu        sync.Mutex
+	evidence  string // why the BMDB looks restored; "": it does not
 	agents    map[fleet.MachineID]*agent
 	unflushed map[fleet.MachineID]*agent // those whose liveness has not been written
 }
@@ -117,6 +119,7 @@ func (c *agentCache) remember(identity bmdb.AgentIdentity) *agent {
 			identity: identity, calls: newLimiter(c.config.CallRate), reports: newLimiter(c.config.ReportRate),
 			mutex: make(chan struct{}, 1), checkInstall: true, checkLeave: true,
 		}
+		a.hints[hintLost] = c.evidence != "" // another process may have acknowledged it
 		c.agents[identity.Machine] = a
 		delete(c.unflushed, identity.Machine)
 	}
@@ -198,6 +201,19 @@ func (c *agentCache) mark(h hint, ids []fleet.MachineID) {
 			a.hints[h] = true
 		}
 	}
+}
+
+// doubt takes why the BMDB looks restored; "" where it does not. When that is news, it gives all
+// agents the hint that what was acknowledged may be lost, and returns true.
+func (c *agentCache) doubt(evidence string) (news bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news = evidence != "" && evidence != c.evidence
+	c.evidence = evidence
+	for _, a := range c.agents {
+		a.hints[hintLost] = a.hints[hintLost] || news
+	}
+	return news
 }
 
 // take returns and clears a hint.

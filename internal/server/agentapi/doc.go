@@ -30,6 +30,10 @@
 // too. Only the repetition "still there" is kept in memory and flushed as ages, once a second: a
 // crash may lose a second of liveness, and nothing else.
 //
+// A failover or a restored backup may lose what was acknowledged. When the BMDB looks restored,
+// every agent's next call is answered with ABORTED once. So the agent delivers its hardware again
+// with its next inventory, and with its next call its first words are committed again.
+//
 // # Installs
 //
 // An attempt is committed before it is handed out. The BMDB closes it as never started when the

@@ -26,6 +26,10 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if !a.calls.Allow() {
 		return nil, errThrottled
 	}
+	if s.agents.take(hintLost, a) {
+		a.spoken = false
+		return nil, errAgain
+	}
 	if err := checkHeartbeat(req); err != nil {
 		if !a.reports.Allow() {
 			return nil, errThrottled // a line of the log is durable, too

@@ -77,6 +77,9 @@ func (s *Server) alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.agents.doubt(env.Restored) {
+		s.options.Logger.Warn("the database may have lost what agents were told is recorded: each is to report again", slog.String("evidence", env.Restored))
+	}
 	agents, installing := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()), s.lately())
 	s.pace.set(env.Policy.HeartbeatInterval, agents, installing)
 	// Agents go by their own clocks: a clock of this host that is wrong says nothing of them.
