@@ -155,12 +155,21 @@ func withdrawable(r fleet.Record) error {
 }
 
 // BeginOperation commits the next attempt at the operation of that number, to be followed by the
-// call. KindConflict unless it is the newest and has not ended.
+// call. KindConflict unless it is the newest and has not ended, and while the database looks
+// restored.
 func BeginOperation(number int64, bootID string) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		open, err := c.operation(number)
 		if err != nil {
 			return err
+		}
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		if env.Restored != "" { // rule 11
+			return fleet.Errorf(fleet.KindConflict, "the database looks restored or copied (%s): %s waits for `ironherd db accept-restore`",
+				env.Restored, open.Operation)
 		}
 		attempt := 1
 		if was := c.machine.record.OperationAttempt; was != nil && was.Number == number {

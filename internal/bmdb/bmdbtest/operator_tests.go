@@ -454,4 +454,17 @@ var operatorTests = []test{
 		}
 		w.wantKind(w.db.AcceptRestore(w.ctx, actor), fleet.KindConflict)
 	}},
+	{"an operation is not begun once the database looks restored", func(w *world) { // rule 11
+		w.pulls(everyLever...)
+		a := w.ready("c1", false)
+		number := w.ask(a, fleet.OperationReboot)
+		work := w.claimOne(w.lasting("operations"), fleet.ProcessOperation)
+		w.putBack()
+		w.wantKind(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")), fleet.KindConflict)
+		if r := w.record(a.Machine); r.OperationAttempt != nil || r.OpenOperation() == nil {
+			w.Errorf("the attempt is %+v, the operation %+v", r.OperationAttempt, r.OpenOperation())
+		}
+		w.must(w.db.AcceptRestore(w.ctx, actor))
+		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+	}},
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 	"github.com/ironherd/ironherd/internal/sim/sshhost"
 )
 
@@ -246,6 +247,41 @@ func TestAStartThatMayHaveRunBefore(t *testing.T) {
 	}}}}
 	if outcome, ok := b.start().(shepherd.Finish); !ok || !lifecycle.Returning(b.record()) {
 		t.Errorf("got %T %+v, returning: %t\n%s", outcome, outcome, lifecycle.Returning(b.record()), b.log.String())
+	}
+}
+
+// TestAStartInADatabaseThatLooksRestored: the evidence turns up, as in a failover, while an agent
+// is being started. It is not run, also where an earlier start may have run one: nobody here knows
+// what became of the machine meanwhile (rule 11). What runs there is left alone.
+func TestAStartInADatabaseThatLooksRestored(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]bool{"the first start": false, "an earlier one may have run": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			if before {
+				b.agent = func(*agentv1.TakeoverInit, sshhost.Program) sshhost.Status { return sshhost.Status{Code: 1} }
+				if outcome, ok := b.start().(shepherd.Fail); !ok {
+					t.Fatalf("got %T %+v", outcome, outcome)
+				}
+				_, err := b.db.Retry(t.Context(), "ada", b.machine, fleet.ProcessAgentStart)
+				check(t, err)
+			}
+			b.agent = takesOver
+			ran := len(b.inits)
+			b.sources = []initializer.Source{{Name: source, Provider: asked{b.fake, func() { shepherdtest.PutBack(t, b.engine) }}}}
+			failures := b.record().Backoffs[fleet.ProcessAgentStart].Failures
+			outcome, ok := b.start().(shepherd.Cancel)
+			if !ok || !strings.Contains(outcome.Reason, "(put back by hand): the start of an agent waits for `ironherd db accept-restore`") {
+				t.Errorf("got %T %+v\n%s", outcome, outcome, b.log.String())
+			}
+			if len(b.inits) != ran || b.record().AgentStarted != nil {
+				t.Errorf("the agent was run %d times, and recorded as %+v", len(b.inits)-ran, b.record().AgentStarted)
+			}
+			if is := b.record().Backoffs[fleet.ProcessAgentStart].Failures; is != failures {
+				t.Errorf("it counts as a failure: %d, before %d", is, failures)
+			}
+		})
 	}
 }
 

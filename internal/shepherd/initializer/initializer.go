@@ -166,7 +166,7 @@ func (i *Initializer) start(ctx context.Context, source Source, work *bmdb.Work)
 	}
 	t := takeover{Initializer: i, work: work, target: target, way: source.Config.Takeover, logger: i.logger.With(slog.String("machine", string(work.Record.ID)))}
 	started, err := t.run(ctx)
-	if errors.Is(err, errUnwanted) {
+	if errors.Is(err, errUnwanted) || errors.Is(err, errRestored) {
 		return shepherd.Cancel{Reason: err.Error()}
 	}
 	if changes, refused := refusal(work.Record.ID, err); changes != nil {

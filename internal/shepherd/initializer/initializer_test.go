@@ -50,6 +50,7 @@ const source fleet.ProviderName = "metal"
 // agent on it.
 type bench struct {
 	t       *testing.T
+	engine  bmdb.Engine
 	db      *bmdb.DB
 	fake    *shepherdtest.FakeProvider
 	machine fleet.MachineID
@@ -73,7 +74,8 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(1), agent: takesOver}
-	b.db = shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+	b.engine = shepherdtest.OpenEngine(t)
+	b.db = shepherdtest.OpenDB(t, b.engine, bmdb.Options{})
 	address := b.serve()
 	b.seed(address.Addr())
 	b.config = initializer.DefaultConfig()

@@ -98,8 +98,14 @@ func (t *takeover) takeOver(ctx context.Context, host Host, executable string, r
 var errUnwanted = fleet.Errorf(fleet.KindConflict,
 	"nothing wants the agent any more, which was not run on the host: the install was called off, or its system has come up")
 
+// errRestored says that the start waits, because the database looks restored.
+var errRestored = fleet.Errorf(fleet.KindConflict, "the start of an agent waits for `ironherd db accept-restore`")
+
 // attempt runs one takeover, whose generation is minted.
 func (t *takeover) attempt(ctx context.Context, host Host, executable string, request *agentv1.TakeoverInit) (fleet.AgentStarted, error) {
+	if err := t.unrestored(ctx); err != nil {
+		return fleet.AgentStarted{}, err
+	}
 	if err := t.wanted(ctx, host, executable, request); err != nil {
 		return fleet.AgentStarted{}, err
 	}
@@ -112,6 +118,20 @@ func (t *takeover) attempt(ctx context.Context, host Host, executable string, re
 		t.notes = notes(t.work.Record, answer)
 	}
 	return started, err
+}
+
+// unrestored is errRestored where the database looks restored by now, as after a failover (rule
+// 11): nobody knows what runs on the machine, so nothing there is touched, an earlier agent
+// included.
+func (t *takeover) unrestored(ctx context.Context) error {
+	env, err := t.db.Environment(ctx)
+	if err != nil {
+		return fmt.Errorf("read whether the database looks restored: %w", err)
+	}
+	if env.Restored != "" {
+		return fmt.Errorf("the database looks restored or copied (%s): %w", env.Restored, errRestored)
+	}
+	return nil
 }
 
 // wanted is errUnwanted where nothing wants the agent any more, whose executable it takes off the

@@ -121,20 +121,31 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 	}
 	// With the attempt goes what the provider says now, so that nothing older is taken for evidence.
 	if err := o.work.Note(ctx, seen, begin); err != nil {
-		return shepherd.Fail{Err: fmt.Errorf("record the attempt: %w", err)}
+		return notBegun(err)
 	}
 	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
 		return o.unsent(ctx, context.Cause(ctx))
 	}
 	o.logger.InfoContext(ctx, "operation is begun", slog.String("actor", o.request.Actor))
-	did, err := call(ctx)
+	did, err := call(o.unlessRestored(ctx))
 	switch {
+	case waits(err):
+		return o.handBack(err)
 	case err == nil || ctx.Err() == nil:
 		return o.judge(fact, did, err)
 	case provider.NothingSent(err):
 		return o.unsent(ctx, err)
 	}
 	return shepherd.Fail{Err: err} // it may have been heard
+}
+
+// notBegun is the outcome of an attempt that could not be committed. One that is not wanted any
+// more, or that waits, has not failed.
+func notBegun(err error) shepherd.Outcome {
+	if fleet.KindOf(err) == fleet.KindConflict {
+		return shepherd.Cancel{Reason: shepherd.Cause(err)}
+	}
+	return shepherd.Fail{Err: fmt.Errorf("record the attempt: %w", err)}
 }
 
 // unsent is the outcome of an attempt of which certainly nothing was sent when ctx ended. Without

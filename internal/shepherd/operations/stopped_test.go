@@ -92,6 +92,82 @@ func TestStoppedBeforeTheCall(t *testing.T) {
 	}
 }
 
+// TestLooksRestoredBeforeTheCall: the evidence that the database was restored turns up, as in a
+// failover, when an operation is under way that was not begun. It waits, and nothing has failed
+// (rule 11).
+func TestLooksRestoredBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	for _, ask := range []fleet.Operation{fleet.OperationReboot, fleet.OperationPowerOff, fleet.OperationRelease} {
+		t.Run(string(ask), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := shepherdtest.OpenEngine(t)
+				db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+				herd := shepherdtest.NewHerd(t, db, 1)
+				handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
+				check(t, err)
+				id := herd.Machines()[0]
+				_, err = bmdbtest.Operate(t.Context(), db, "ada", id, ask, "new firmware")
+				check(t, err)
+				task := claim(t, herd, handler)
+				shepherdtest.PutBack(t, engine)
+				task.Act(t.Context())
+				check(t, task.Commit(t.Context()))
+				r := herd.Record(id)
+				if got := levers(herd); got != "" || r.OperationAttempt != nil || r.OpenOperation() == nil || !r.Backoffs[fleet.ProcessOperation].Since.IsZero() {
+					t.Errorf("%q was pulled, the attempt is %+v, the operation %+v, backoffs %+v", got, r.OperationAttempt, r.OpenOperation(), r.Backoffs)
+				}
+				defer herd.Start(handler)()
+				time.Sleep(time.Hour)
+				if got := levers(herd); got != "" {
+					t.Errorf("%q was pulled in a database that looks restored", got)
+				}
+				check(t, db.AcceptRestore(t.Context(), "ada"))
+				_, err = db.RecomputeAgenda(t.Context(), 100)
+				check(t, err)
+				time.Sleep(time.Minute)
+				if levers(herd) == "" {
+					t.Error("it does not go on")
+				}
+			})
+		})
+	}
+}
+
+// putsBack has the database look restored when a call begins to wait for its turn.
+type putsBack struct {
+	paced
+	putBack func()
+}
+
+func (p putsBack) Reboot(ctx context.Context, id fleet.ProviderID) error {
+	p.putBack()
+	return p.paced.Reboot(ctx, id)
+}
+
+// TestLooksRestoredWhileTheCallWaits is the same of a call that waits for its turn.
+func TestLooksRestoredWhileTheCallWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := shepherdtest.OpenEngine(t)
+		db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+		herd := shepherdtest.NewHerd(t, db, 1)
+		source := operations.Source{Name: herd.Name, Provider: putsBack{newPaced(db, herd.Fake), func() { shepherdtest.PutBack(t, engine) }}}
+		handler, err := operations.New(db, []operations.Source{source}, operations.DefaultConfig(), operations.Options{})
+		check(t, err)
+		id := herd.Machines()[0]
+		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
+		check(t, err)
+		task := claim(t, herd, handler)
+		task.Act(t.Context())
+		check(t, task.Commit(t.Context()))
+		r := herd.Record(id)
+		if got := levers(herd); got != "" || r.OperationAttempt != nil || r.OpenOperation() == nil || !r.Backoffs[fleet.ProcessOperation].Since.IsZero() {
+			t.Errorf("%q was pulled, the attempt is %+v, the operation %+v, backoffs %+v", got, r.OperationAttempt, r.OpenOperation(), r.Backoffs)
+		}
+	})
+}
+
 // claim claims the operation of a machine that is due, as a control plane does that is about to
 // stop.
 func claim(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler) *shepherd.Task {

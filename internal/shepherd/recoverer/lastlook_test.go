@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd/recoverer"
@@ -72,8 +73,14 @@ func (p paced) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 func newPaced(t *testing.T) (*shepherdtest.Herd, *pausing, *paced) {
 	t.Helper()
 	herd, _ := newHerd(t, 3, nil)
+	api, p := pacedOf(herd)
+	return herd, api, p
+}
+
+// pacedOf is newPaced of machines that are there.
+func pacedOf(herd *shepherdtest.Herd) (*pausing, *paced) {
 	api := &pausing{}
-	return herd, api, &paced{
+	return api, &paced{
 		FakeProvider: herd.Fake,
 		transport: provider.NewTransport(provider.Limits{Spacing: 2 * time.Second}, func(*http.Request) string { return "an action" },
 			provider.Options{HTTP: api}),
@@ -160,6 +167,38 @@ func TestIsStoppedWhileTheCallWaits(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		if len(api.acted) > 0 {
 			t.Errorf("sent %q", api.acted)
+		}
+		if r := herd.Record(id); r.Repair != nil || !r.Backoffs[fleet.ProcessRecovery].Since.IsZero() {
+			t.Errorf("repair %+v, backoffs %+v", r.Repair, r.Backoffs)
+		}
+	})
+}
+
+// TestLooksRestoredWhileTheCallWaits: the evidence that the database was restored turns up, as in a
+// failover, while a reboot waits because the provider wants a pause. Nothing is sent, and no step
+// is counted (rule 11).
+func TestLooksRestoredWhileTheCallWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := shepherdtest.OpenEngine(t)
+		herd := shepherdtest.NewHerd(t, shepherdtest.OpenDB(t, engine, bmdb.Options{}), 3)
+		api, p := pacedOf(herd)
+		id := herd.Machines()[0]
+		p.before = func() {
+			api.pause = true
+			check(t, p.post(t.Context(), "/of-another"))
+			shepherdtest.PutBack(t, engine)
+		}
+		observer := &told{}
+		handler, err := recoverer.New(herd.DB, []recoverer.Source{{Name: herd.Name, Provider: p}}, recoverer.DefaultConfig(),
+			recoverer.Options{Observed: observer.RecoveryStep})
+		check(t, err)
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+		time.Sleep(30 * time.Minute)
+		if got := strings.Join(observer.all, ", "); len(api.acted) > 0 || got != "reboot not-needed" {
+			t.Errorf("sent %q, told %q", api.acted, got)
 		}
 		if r := herd.Record(id); r.Repair != nil || !r.Backoffs[fleet.ProcessRecovery].Since.IsZero() {
 			t.Errorf("repair %+v, backoffs %+v", r.Repair, r.Backoffs)

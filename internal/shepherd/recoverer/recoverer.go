@@ -230,11 +230,12 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 var (
 	errUnneeded = errors.New("the machine reports again, or nothing is expected of it")
 	errStopped  = errors.New("recovery is stopped")
+	errRestored = errors.New("the database looks restored or copied")
 )
 
 // unneeded is the outcome of a step of which nothing was sent.
 func (s step) unneeded(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
-	if errors.Is(err, errUnneeded) || errors.Is(err, errStopped) {
+	if errors.Is(err, errUnneeded) || errors.Is(err, errStopped) || errors.Is(err, errRestored) {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
 	}
 	return s.undo(ctx, was, err), ResultFailed
@@ -285,6 +286,9 @@ func (s step) look(ctx context.Context) error {
 	}
 	if !lifecycle.Repairing(d.Record, d.Environment, d.Now) || lifecycle.HeardSinceStep(d.Record) {
 		return errUnneeded
+	}
+	if d.Environment.Restored != "" { // rule 11
+		return errRestored
 	}
 	// The step may have spent the budget itself.
 	if h := d.Environment.RecoveryHold; h != nil && h.Cause != fleet.StopBudget && (h.Until == nil || h.Until.After(d.Now)) {

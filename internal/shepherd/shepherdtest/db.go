@@ -1,6 +1,7 @@
 package shepherdtest
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -29,4 +30,16 @@ func OpenDB(tb testing.TB, engine bmdb.Engine, options bmdb.Options) *bmdb.DB {
 		}
 	})
 	return db
+}
+
+// PutBack makes the database of an engine look restored.
+func PutBack(tb testing.TB, engine bmdb.Engine) {
+	tb.Helper()
+	err := engine.Update(tb.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO restored (id, at, evidence) VALUES (1, 1, 'put back by hand')")
+		return err
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
