@@ -257,9 +257,25 @@ func (e *Engine) connected(ctx context.Context, conn *pgx.Conn, settings string)
 	// what bmdb does with evidence at open, for evidence that turns up later
 	e.logger.WarnContext(ctx, "the database looks restored or copied; whatever destroys or reboots waits for `ironherd db accept-restore`",
 		slog.String("evidence", evidence))
-	_, err = conn.Exec(ctx, `INSERT INTO restored (id, at, evidence)
-		VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
-	return err
+	return e.noteRestored(ctx, conn, evidence)
+}
+
+// noteRestored records the evidence without waiting for a standby. A server that was just promoted
+// often has none yet: the wait would have no end, every other new connection would wait for this
+// one's row, and nothing could be read. What was acknowledged survives all the same: nobody is
+// answered on the strength of this row, and where it is lost, the next new connection finds the
+// evidence again.
+func (e *Engine) noteRestored(ctx context.Context, conn *pgx.Conn, evidence string) error {
+	ctx, cancel := context.WithTimeout(ctx, e.options.Lease)
+	defer cancel()
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = local"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO restored (id, at, evidence)
+			VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
+		return err
+	})
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprint(max(d.Milliseconds(), 1)) }

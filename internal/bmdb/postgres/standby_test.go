@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
@@ -37,33 +38,7 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Exec(ctx, "postgres", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"); err != nil {
-		t.Fatal(err)
-	}
-	// Its backends know of the name sooner than the process that has commits wait.
-	tries := int64(0)
-	await(t, "commits wait for a standby", func() (waits bool) {
-		tries++ // so that each writes something
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = e.Extend(ctx, func(ctx context.Context, tx bmdb.Tx) error {
-				_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "p", Capacity: "c", Until: tries, Cause: "c"})
-				return err
-			})
-		}()
-		defer func() { <-ended }()
-		await(t, "one waits, and that is ended, or it has not waited", func() bool {
-			waits = query[bool](t, at, "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-			select {
-			case <-ended:
-				return true
-			default:
-				return waits
-			}
-		})
-		return waits
-	})
+	loseStandby(t, s, e, at)
 	t.Run("what is there already", func(t *testing.T) {
 		t.Parallel()
 		policy := fleet.DefaultPolicy()
@@ -118,5 +93,84 @@ func TestACommitThatNoStandbyHas(t *testing.T) {
 				t.Errorf("%d rows: the test tests nothing", n)
 			}
 		})
+	}
+}
+
+// loseStandby has each commit at the server wait for a standby that is not there.
+func loseStandby(t *testing.T, s *pgserver.Server, e *postgres.Engine, at string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	if err := s.Exec(ctx, "postgres", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"); err != nil {
+		t.Fatal(err)
+	}
+	// Its backends know of the name sooner than the process that has commits wait.
+	tries := int64(0)
+	await(t, "commits wait for a standby", func() (waits bool) {
+		tries++ // so that each writes something
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = e.Extend(ctx, func(ctx context.Context, tx bmdb.Tx) error {
+				_, err := statement.New(tx).PutPenalty(ctx, statement.PutPenaltyParams{Provider: "p", Capacity: "c", Until: tries, Cause: "c"})
+				return err
+			})
+		}()
+		defer func() { <-ended }()
+		await(t, "one waits, and that is ended, or it has not waited", func() bool {
+			waits = query[bool](t, at, "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+			select {
+			case <-ended:
+				return true
+			default:
+				return waits
+			}
+		})
+		return waits
+	})
+}
+
+// TestARestoreIsNotedWithoutAStandby: a server that was promoted has no synchronous standby yet,
+// and commits wait. That it was promoted is recorded all the same by whoever connects to it first,
+// so that everybody can read (rule 11).
+func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	s, err := pgserver.Start(ctx, pgserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	name, err := s.Create(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := s.URL(name)
+	if err := migrate(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, at, postgres.Options{Silent: true, Lease: time.Minute}) // which bounds what waits
+	db, err := bmdb.Open(ctx, e, bmdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	other := open(t, at, postgres.Options{Silent: true}) // its connections are there already
+	t.Cleanup(func() { _ = other.Close() })
+	loseStandby(t, s, other, at)
+	if err := s.Exec(ctx, name, "SET synchronous_commit = local", "UPDATE database_mark SET counter = counter + 1",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	await(t, "it is recognised, and told", func() bool {
+		env, err := db.Environment(soon) // the first may meet a connection that is gone
+		return err == nil && env.Restored != "" || soon.Err() != nil
+	})
+	if soon.Err() != nil {
+		t.Errorf("nobody could read for 20 s: %v", soon.Err())
+	}
+	if n := query[int](t, at, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"); n != 0 {
+		t.Errorf("%d connections wait for a standby", n)
 	}
 }
