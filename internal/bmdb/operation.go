@@ -155,21 +155,12 @@ func withdrawable(r fleet.Record) error {
 }
 
 // BeginOperation commits the next attempt at the operation of that number, to be followed by the
-// call. KindConflict unless it is the newest and has not ended, and while the database looks
-// restored.
+// call. KindConflict unless it is the newest and has not ended.
 func BeginOperation(number int64, bootID string) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
 		open, err := c.operation(number)
 		if err != nil {
 			return err
-		}
-		env, err := t.environment(ctx)
-		if err != nil {
-			return err
-		}
-		if env.Restored != "" { // rule 11
-			return fleet.Errorf(fleet.KindConflict, "the database looks restored or copied (%s): %s waits for `ironherd db accept-restore`",
-				env.Restored, open.Operation)
 		}
 		attempt := 1
 		if was := c.machine.record.OperationAttempt; was != nil && was.Number == number {
@@ -179,6 +170,19 @@ func BeginOperation(number int64, bootID string) Change {
 		return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
 			Machine: string(c.work.Subject.Machine), Number: number, Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
 		})
+	}}
+}
+
+// UnlessRestored fails with KindConflict while the database looks restored or copied, and so does
+// the commit of which it is part: what a call is to follow waits (rule 11).
+func UnlessRestored(what fleet.Operation) Change {
+	return Change{apply: func(ctx context.Context, t *transaction, _ *commit) error {
+		env, err := t.environment(ctx)
+		if err != nil || env.Restored == "" {
+			return err
+		}
+		return fleet.Errorf(fleet.KindConflict, "the database looks restored or copied (%s): %s waits for `ironherd db accept-restore`",
+			env.Restored, what)
 	}}
 }
 

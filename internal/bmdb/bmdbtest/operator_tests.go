@@ -460,11 +460,12 @@ var operatorTests = []test{
 		number := w.ask(a, fleet.OperationReboot)
 		work := w.claimOne(w.lasting("operations"), fleet.ProcessOperation)
 		w.putBack()
-		w.wantKind(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")), fleet.KindConflict)
+		begin := []bmdb.Change{bmdb.UnlessRestored(fleet.OperationReboot), bmdb.BeginOperation(number, "boot1")}
+		w.wantKind(work.Note(w.ctx, begin...), fleet.KindConflict)
 		if r := w.record(a.Machine); r.OperationAttempt != nil || r.OpenOperation() == nil {
 			w.Errorf("the attempt is %+v, the operation %+v", r.OperationAttempt, r.OpenOperation())
 		}
 		w.must(w.db.AcceptRestore(w.ctx, actor))
-		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
+		w.must(work.Note(w.ctx, begin...))
 	}},
 }

@@ -272,8 +272,11 @@ func (e *Engine) noteRestored(ctx context.Context, conn *pgx.Conn, evidence stri
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = local"); err != nil {
 			return err
 		}
+		// Another failover before the first one was accepted is told, too.
 		_, err := tx.Exec(ctx, `INSERT INTO restored (id, at, evidence)
-			VALUES (1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1) ON CONFLICT (id) DO NOTHING`, evidence)
+			SELECT 1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1
+			WHERE NOT EXISTS (SELECT 1 FROM restored WHERE id = 1 AND evidence = $1)
+			ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence`, evidence)
 		return err
 	})
 }

@@ -31,8 +31,9 @@
 // crash may lose a second of liveness, and nothing else.
 //
 // A failover or a restored backup may lose what was acknowledged. When the BMDB looks restored,
-// every agent's next call is answered with ABORTED once. So the agent delivers its hardware again
-// with its next inventory, and with its next call its first words are committed again.
+// every agent's next call to a process is answered with ABORTED once. So the agent delivers its
+// hardware again with its next inventory, and with its next call its first words are committed
+// again.
 //
 // # Installs
 //

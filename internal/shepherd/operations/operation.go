@@ -120,7 +120,7 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 		return outcome
 	}
 	// With the attempt goes what the provider says now, so that nothing older is taken for evidence.
-	if err := o.work.Note(ctx, seen, begin); err != nil {
+	if err := o.work.Note(ctx, bmdb.UnlessRestored(o.request.Operation), seen, begin); err != nil {
 		return notBegun(err)
 	}
 	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease

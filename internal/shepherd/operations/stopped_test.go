@@ -134,6 +134,31 @@ func TestLooksRestoredBeforeTheCall(t *testing.T) {
 	}
 }
 
+// TestLooksRestoredAndIsSoAlready: what needs no call is no effect, and ends although the database
+// looks restored.
+func TestLooksRestoredAndIsSoAlready(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := shepherdtest.OpenEngine(t)
+		db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+		herd := shepherdtest.NewHerd(t, db, 1)
+		handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
+		check(t, err)
+		id := herd.Machines()[0]
+		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationPowerOff, "new firmware")
+		check(t, err)
+		task := claim(t, herd, handler)
+		herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusOff; return true })
+		shepherdtest.PutBack(t, engine)
+		task.Act(t.Context())
+		check(t, task.Commit(t.Context()))
+		r := herd.Record(id)
+		if r.OpenOperation() != nil || r.OperationReport == nil || !r.OperationReport.OK || !r.Backoffs[fleet.ProcessOperation].Since.IsZero() {
+			t.Errorf("the operation is %+v, its report %+v, backoffs %+v", r.OpenOperation(), r.OperationReport, r.Backoffs)
+		}
+	})
+}
+
 // putsBack has the database look restored when a call begins to wait for its turn.
 type putsBack struct {
 	paced
