@@ -127,6 +127,20 @@ func (c judgement) operationEvidence() (string, bool) {
 	return "", false
 }
 
+// OperationShows returns until when an operation can show its effect that the provider has accepted
+// at an instant; zero: there is no telling. The sign of a restart comes from an agent. So its time
+// begins again with the return of a listener, without which nobody was heard.
+func OperationShows(q fleet.Operation, at time.Time, env fleet.Environment) time.Time {
+	switch lasts := env.Policy.OperationTimeout; {
+	case !q.Restarts():
+		return at.Add(lasts)
+	case env.ListenerUpSince.IsZero() || env.Restored != "":
+		return time.Time{}
+	default:
+		return judgement{env: env}.withRoom(later(at, env.ListenerUpSince).Add(lasts))
+	}
+}
+
 // SwitchedOff says who switched the machine off; "" when nobody did, or when somebody switched it
 // on again. A machine stays switched off that was off when an operation of a person came to nothing
 // that took the place of the one before: a release, a replace, switching it on, or off once more.

@@ -99,16 +99,20 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	}
 	_, away := r.Backoffs[fleet.ProcessOperation] // it could not be asked before
 	leaves := o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting
-	if until := o.attempt.AcceptedAt.Add(o.env.Policy.OperationTimeout); !o.now.Before(until) && !away && !leaves {
-		if why := lifecycle.NotRestarted(r, o.env, o.now); why != "" {
-			return o.fail(fmt.Sprintf("%s accepted it at %s, and within %s %s", o.source.Name, fleet.Instant(*o.attempt.AcceptedAt),
-				o.env.Policy.OperationTimeout, why), seen)
-		}
-		return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
-			o.source.Name, fleet.Instant(*o.attempt.AcceptedAt), lifecycle.EvidenceOf(o.request.Operation),
-			o.env.Policy.OperationTimeout, fact.Says()), seen)
+	accepted, timeout := *o.attempt.AcceptedAt, o.env.Policy.OperationTimeout
+	until := lifecycle.OperationShows(o.request.Operation, accepted, o.env)
+	if until.IsZero() || o.now.Before(until) || away || leaves {
+		return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
 	}
-	return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
+	within := timeout.String()
+	if until.After(accepted.Add(timeout)) {
+		within += " after agents could be heard again"
+	}
+	if why := lifecycle.NotRestarted(r, o.env, o.now); why != "" {
+		return o.fail(fmt.Sprintf("%s accepted it at %s, and within %s %s", o.source.Name, fleet.Instant(accepted), within, why), seen)
+	}
+	return o.fail(fmt.Sprintf("%s accepted it at %s, and %s was not seen within %s; the provider says that the machine is %s",
+		o.source.Name, fleet.Instant(accepted), lifecycle.EvidenceOf(o.request.Operation), within, fact.Says()), seen)
 }
 
 // begin makes one attempt: what it prepares has no effect, the attempt is committed, then comes the

@@ -1,0 +1,70 @@
+package operations_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd/operations"
+	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+)
+
+// TestARestartHasItsTimeAfterAnOutage: a reboot was accepted, and then for long no agent could be
+// heard that would show it: no listener was up, or nothing ran. It fails only when nothing was seen
+// in its time after that.
+func TestARestartHasItsTimeAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	const away = 40 * time.Minute
+	for name, outage := range map[string]func(herd *shepherdtest.Herd, stop func()){
+		"no listener is up": func(herd *shepherdtest.Herd, _ func()) {
+			herd.SetDeaf(true)
+			time.Sleep(away)
+			herd.SetDeaf(false)
+		},
+		"nothing runs": func(_ *shepherdtest.Herd, stop func()) {
+			stop()
+			time.Sleep(away)
+		},
+	} {
+		for end, back := range map[string]bool{"done": true, "failed": false} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+					herd := shepherdtest.NewHerd(t, db, 1)
+					handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
+					check(t, err)
+					id := herd.Machines()[0]
+					restarted := herd.Fake.OnRestart
+					herd.Fake.OnRestart = func(pid fleet.ProviderID) {
+						restarted(pid)
+						herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+					}
+					stop := herd.Start(handler)
+					time.Sleep(5 * time.Minute)
+					_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
+					check(t, err)
+					time.Sleep(2 * time.Minute)
+					outage(herd, stop)
+					stop()
+					defer herd.Start(handler)()
+					time.Sleep(5 * time.Minute)
+					if got := ended(t, herd, id); got != "not ended" {
+						t.Errorf("five minutes after the outage: %s", got)
+					}
+					_, err = db.Retry(t.Context(), "ada", id, fleet.ProcessAgentStart)
+					check(t, err)
+					herd.Change(id, func(h *shepherdtest.Host) { h.Dead = !back })
+					time.Sleep(15 * time.Minute)
+					if got := ended(t, herd, id); !strings.HasPrefix(got, "operation "+end) {
+						t.Errorf("twenty minutes after the outage: %s", got)
+					}
+				})
+			})
+		}
+	}
+}
