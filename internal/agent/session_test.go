@@ -152,7 +152,7 @@ func TestHardwareIsReportedAgainAfterAFailure(t *testing.T) {
 					}
 				}
 				// the first inventory after the control plane answers again
-				want := (fails+failure.away)/inventoryEvery*inventoryEvery + inventoryEvery
+				want := (fails + failure.away).Truncate(inventoryEvery) + inventoryEvery
 				if len(reports) != 2 || reports[0] != 0 || reports[1] < want || reports[1] > want+time.Minute {
 					t.Errorf("the hardware is reported at %v, want 0s and %v", reports, want)
 				}
