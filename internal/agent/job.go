@@ -426,7 +426,7 @@ func (s *session) notStarted(request *agentv1.InstallRequest, err error) {
 	if !errors.Is(err, takeover.ErrSuperseded) {
 		s.report = &agentv1.InstallReport{
 			InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
-			Error: "the install was not started, because the agent cannot record it",
+			Error: "the install was not started, because the agent cannot record it: " + err.Error(),
 		}
 	}
 }

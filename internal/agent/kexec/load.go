@@ -1,6 +1,7 @@
 package kexec
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,7 @@ func jump(ctx context.Context, root string, sync func(), reboot func() error) er
 	switch {
 	case err != nil:
 		return fmt.Errorf("look whether a kernel is loaded: %w", err)
-	case strings.TrimSpace(string(loaded)) != "1": // somebody may have unloaded it
+	case !bytes.HasPrefix(loaded, []byte("1")): // somebody may have unloaded it
 		return errors.New("start the loaded kernel: none is loaded any more")
 	}
 	bounded(ctx.Done(), sync)

@@ -200,7 +200,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		}
 	case *netlink.Bridge:
 		carried.Kind = "bridge"
-		carried.Lower = members(attrs.Index, byIndex)
+		carried.Lower = c.bridged(interfaces, attrs.Name, members(attrs.Index, byIndex))
 	default:
 		if kind := c.doesNotComeBack(link); kind != "" {
 			addresses, err := c.addresses(link)
@@ -231,7 +231,7 @@ func (c *capture) doesNotComeBack(link netlink.Link) string {
 	if _, err := os.Stat(filepath.Join(sys, "device")); err != nil {
 		return link.Type()
 	}
-	if strings.TrimSpace(string(small(filepath.Join(sys, "type")))) == infiniband {
+	if word(sys, "type") == infiniband {
 		return "IP over InfiniBand"
 	}
 	if _, err := os.Stat(filepath.Join(sys, "device/physfn")); err == nil {
@@ -244,14 +244,14 @@ func (c *capture) doesNotComeBack(link netlink.Link) string {
 // and of a member of a bond, which carries the bond's, its own. Another kernel does not know what
 // was set. Kernels before 5.6 tell the own address in sysfs alone, and of members of a bond.
 func ownAddress(sys string, attrs *netlink.LinkAttrs) string {
-	how := strings.TrimSpace(string(small(filepath.Join(sys, attrs.Name, "addr_assign_type"))))
+	how := word(sys, attrs.Name, "addr_assign_type")
 	if attrs.MasterIndex == 0 && how != addressSet {
 		return attrs.HardwareAddr.String()
 	}
 	if len(attrs.PermHWAddr) > 0 {
 		return attrs.PermHWAddr.String()
 	}
-	if own, err := net.ParseMAC(strings.TrimSpace(string(small(filepath.Join(sys, attrs.Name, "bonding_slave/perm_hwaddr"))))); err == nil {
+	if own, err := net.ParseMAC(word(sys, attrs.Name, "bonding_slave/perm_hwaddr")); err == nil {
 		return own.String()
 	}
 	return attrs.HardwareAddr.String()
@@ -268,6 +268,18 @@ func members(master int, byIndex map[int]netlink.Link) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// bridged returns the members that a bridge is made again with. Ours speaks no spanning tree
+// protocol, with which a member that does not forward would close a loop.
+func (c *capture) bridged(sys, bridge string, all []string) []string {
+	if stp := word(sys, bridge, "bridge/stp_state"); stp == "" || stp == "0" {
+		return all
+	}
+	c.warn("the bridge %s is carried over without its spanning tree protocol, and with those members alone that forward", bridge)
+	return slices.DeleteFunc(all, func(member string) bool {
+		return word(sys, member, "brport/state") != "3" // BR_STATE_FORWARDING of linux/if_bridge.h
+	})
 }
 
 // addresses returns the addresses that reach beyond the link. The kernel makes the others itself.
@@ -461,4 +473,13 @@ func small(path string) []byte {
 		return nil
 	}
 	return data
+}
+
+// word returns the one word that a file of the kernel's has, "" where there is none.
+func word(path ...string) string {
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -41,7 +38,7 @@ func (a *applier) askable(ctx context.Context) []string {
 func linked() []netlink.Link {
 	var found []netlink.Link
 	for _, link := range hardware() {
-		if carrier, err := os.ReadFile(filepath.Join(interfaces, link.Attrs().Name, "carrier")); err == nil && strings.TrimSpace(string(carrier)) == "1" {
+		if word(interfaces, link.Attrs().Name, "carrier") == "1" {
 			found = append(found, link)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -208,7 +209,7 @@ func BootID(root string) (string, error) {
 		return "", fmt.Errorf("read the boot ID: %w", err)
 	}
 	id := strings.TrimSpace(string(data))
-	if id == "" || len(id) > 64 || strings.ToValidUTF8(id, "") != id {
+	if id == "" || len(id) > 64 || !utf8.ValidString(id) {
 		return "", errors.New("the kernel's boot ID makes no sense")
 	}
 	return id, nil
