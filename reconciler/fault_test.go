@@ -437,6 +437,18 @@ func through(t *testing.T, e Expose) string {
 	return string(word[:n])
 }
 
+// revoking is an etcd client's lease that looks before it is given up.
+type revoking struct {
+	clientv3.Lease
+
+	look func()
+}
+
+func (r revoking) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	r.look()
+	return r.Lease.Revoke(ctx, id)
+}
+
 // TestResignEndsWhatRunsFirst: when others see that the key is gone, nothing is bound to it any
 // more.
 func TestResignEndsWhatRunsFirst(t *testing.T) {
@@ -448,21 +460,14 @@ func TestResignEndsWhatRunsFirst(t *testing.T) {
 	}
 	bound, release := l.Bind(t.Context())
 	defer release()
-	now, err := client.Get(t.Context(), layout.Election()+"candidates/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := client.Watch(t.Context(), layout.Election()+"candidates/", clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1))
-	ended := make(chan error, 1)
-	go func() {
-		<-gone
-		ended <- bound.Err()
-	}()
-	if err := l.Resign(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err == nil {
-		t.Error("the key was gone before what runs had ended")
+	revoked := 0
+	client.Lease = revoking{client.Lease, func() {
+		if revoked++; bound.Err() == nil {
+			t.Error("the key is given up before what runs has ended")
+		}
+	}}
+	if err := l.Resign(t.Context()); err != nil || revoked != 1 {
+		t.Fatalf("given up %d times: %v", revoked, err)
 	}
 	if !errors.Is(context.Cause(bound), election.ErrResigned) {
 		t.Error(context.Cause(bound))
