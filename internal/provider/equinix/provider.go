@@ -29,6 +29,9 @@
 //     (provider.WithAskedFor), tells; without one, it stays Forbidden, or, of a release, Temporary.
 //     Such a list is made for all devices together, with a minute between two; one that takes
 //     longer than the question answers a later try.
+//   - The token of a user shows a device that was moved to another project of the user. It is not
+//     there any more, as far as the provider is asked: where the answer names another project, it
+//     counts as one that the project does not have (NotFound).
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //
@@ -182,7 +185,8 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 	return provider.Entry{}, fleet.Errorf(fleet.KindNotFound, "no device of project %s carries the token %s", p.config.Project, token)
 }
 
-// getDevice returns a device with its reservation.
+// getDevice returns a device with its reservation. One of another project is NotFound: the token of
+// a user shows the devices of all projects of that user.
 func (p *Provider) getDevice(ctx context.Context, id string) (*packngo.Device, error) {
 	what := "get device " + id
 	client, err := p.client(ctx, what)
@@ -196,12 +200,34 @@ func (p *Provider) getDevice(ctx context.Context, id string) (*packngo.Device, e
 	if !strings.EqualFold(device.ID, id) {
 		return nil, fleet.Errorf(fleet.KindUnknown, "%s: the answer is about %.64q", what, device.ID)
 	}
+	if err := p.elsewhere(device); err != nil {
+		return nil, err
+	}
 	return device, nil
+}
+
+// elsewhere returns an error of kind NotFound when a device names another project than ours. One
+// that names none, or not by a UUID, may be ours.
+func (p *Provider) elsewhere(device *packngo.Device) error {
+	if device.Project == nil {
+		return nil
+	}
+	theirs, named := parseUUID(referenceID(device.Project.ID, device.Project.URL))
+	if ours, known := parseUUID(p.config.Project); !named || !known || ours == theirs {
+		return nil
+	}
+	return fleet.Errorf(fleet.KindNotFound, "device %s is in project %s, and not in %s", device.ID, theirs, p.config.Project)
+}
+
+func parseUUID(text string) (id uuid.UUID, ok bool) {
+	id, err := uuid.Parse(text)
+	return id, err == nil
 }
 
 // occupant returns a reservation and the device on it; nil when there is none. An answer may give
 // nothing of the device but its reference, even when asked for more. Then the device is asked
-// itself.
+// itself. A device that the project does not have holds the reservation all the same: the error is
+// of kind Conflict.
 func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*reservation, *packngo.Device, error) {
 	what := "get reservation " + string(capacity)
 	client, err := p.client(ctx, what)
@@ -223,6 +249,9 @@ func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*re
 	if found.Device.ID != "" && found.Device.State != "" {
 		device := *found.Device
 		device.HardwareReservation = &packngo.HardwareReservation{ID: found.ID}
+		if err := p.elsewhere(&device); err != nil {
+			return nil, nil, stillHeld(capacity, device.ID, err)
+		}
 		return found, &device, nil
 	}
 	id := referenceID(found.Device.ID, found.Device.Href)
@@ -233,12 +262,16 @@ func (p *Provider) occupant(ctx context.Context, capacity fleet.CapacityID) (*re
 	switch fleet.KindOf(err) {
 	case fleet.KindNotFound, fleet.KindForbidden:
 		// A device on its way out is named for a little longer than it can be seen.
-		return nil, nil, fleet.Errorf(fleet.KindConflict, "reservation %s is still held by device %s, which cannot be seen: %w", capacity, id, err)
+		return nil, nil, stillHeld(capacity, id, err)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	return found, device, nil
+}
+
+func stillHeld(capacity fleet.CapacityID, device string, why error) error {
+	return fleet.Errorf(fleet.KindConflict, "reservation %s is still held by device %s, which is not the project's or cannot be seen: %w", capacity, device, why)
 }
 
 // checkID refuses what cannot be an ID before it becomes part of a URL.
