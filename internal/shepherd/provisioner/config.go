@@ -12,7 +12,8 @@ import (
 type Config struct {
 	// MaxMachines is how many machines there may be, open intents included. 0: no limit, which is the
 	// default for a list of hosts. A lower number never shrinks the fleet: it only gives up creations
-	// that wait to be made or tried again, the newest first.
+	// that wait to be made or tried again, the newest first. One whose request has no answer is not
+	// requested again, and ends once the settling time has shown that nothing was made.
 	MaxMachines int `yaml:"max_machines"`
 	// ChunkSize is how many machines one pass creates at most; 1000 is the default for a list of
 	// hosts. While capacity is free, creations that are tried again get half of it at most.

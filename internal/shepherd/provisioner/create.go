@@ -66,6 +66,10 @@ func (t *tally) paused() bool { return t.ended[endPaused] > 0 }
 // anything is free, open intents get at most half of the chunk: where their creations go on
 // failing, the others are not kept from theirs.
 func (p *pass) create(ctx context.Context) error {
+	held, err := p.closeHeld(ctx)
+	if err != nil {
+		return err
+	}
 	retry, err := p.giveWay(ctx, p.longestAgoFirst(p.survey.retry))
 	if err != nil {
 		return err
@@ -82,6 +86,7 @@ func (p *pass) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.tally.full += held
 	// More of them, where max_machines has left room.
 	all := min(len(retry), room-len(opened))
 	p.tally.waiting += len(retry) - all
@@ -89,6 +94,22 @@ func (p *pass) create(ctx context.Context) error {
 		return err
 	}
 	return p.refusedAll(ctx)
+}
+
+// closeHeld closes the intents that are held as soon as that is safe, and returns how many stay
+// open. Their capacity has no penalty: nothing was wrong with it.
+func (p *pass) closeHeld(ctx context.Context) (held int, err error) {
+	why := fmt.Sprintf("there may be %d machines at most (max_machines)", p.source.Config.MaxMachines)
+	for _, intent := range inTurn(p, p.survey.held) {
+		done, err := p.closeUnanswered(ctx, intent, why, 0)
+		if err != nil {
+			return 0, err
+		}
+		if !done {
+			held++
+		}
+	}
+	return held, nil
 }
 
 // enoughCalls is how many calls for one intent may have no answer before it gives way.
@@ -115,7 +136,7 @@ func (p *pass) giveWay(ctx context.Context, retry []fleet.Intent) (again []fleet
 			continue
 		case calls >= enoughCalls && p.wayLeft():
 			why := fmt.Sprintf("%d requests were not answered, and other capacity waits for its place", calls)
-			if done, err = p.closeUnanswered(ctx, intent, why); err != nil {
+			if done, err = p.closeUnanswered(ctx, intent, why, p.source.Config.Penalty); err != nil {
 				return nil, err
 			}
 		}

@@ -42,6 +42,7 @@
 //	  │          └── the reply was lost:
 //	  │                a device carries the token        ──► closed as provided
 //	  │                the capacity is still free        ──► Create, same token, same capacity
+//	  │                it is, and beyond the limit ²     ──► closed as rejected
 //	  │                that is refused for good ²        ──► closed as rejected
 //	  │                another owner has the capacity ¹  ──► closed as other owner
 //	  └── never called:

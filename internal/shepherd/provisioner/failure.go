@@ -58,7 +58,7 @@ func (p *pass) recordFailure(ctx context.Context, intent fleet.Intent, calls int
 		return how, fmt.Errorf("record the failure: %w", err)
 	}
 	if closes && unanswered > 0 {
-		_, err := p.closeUnanswered(ctx, intent, cause)
+		_, err := p.closeUnanswered(ctx, intent, cause, p.source.Config.Penalty)
 		return how, err
 	}
 	return how, nil
@@ -96,8 +96,9 @@ func answeredChanges(intent fleet.Intent, calls int, failure error) []bmdb.Chang
 // closeUnanswered closes an intent that is given up, and which has a call that was never answered.
 // The settling time must have passed since that call, and the provider must find no machine that
 // carries the token; otherwise it stays open. If one turns up all the same, it is adopted. It is
-// not to be tried in this pass where it was closed, nor where its machine was found.
-func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string) (done bool, err error) {
+// not to be tried in this pass where it was closed, nor where its machine was found. Without a
+// penalty, its capacity is free again.
+func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause string, penalty time.Duration) (done bool, err error) {
 	if !p.isSettled(intent) || p.tokenAsks.Add(1) > asksPerPass {
 		return false, nil
 	}
@@ -113,8 +114,11 @@ func (p *pass) closeUnanswered(ctx context.Context, intent fleet.Intent, cause s
 	}
 	evidence := fmt.Sprintf("%s; no machine carries the token, more than the settling time of %s after the call that was not answered",
 		cause, p.source.Config.SettlingTime)
-	if err := p.work.Note(ctx, bmdb.CloseIntentNothingMade(intent.Machine, evidence),
-		bmdb.SetPenalty(intent.Capacity, p.source.Config.Penalty, cause)); err != nil {
+	changes := []bmdb.Change{bmdb.CloseIntentNothingMade(intent.Machine, evidence)}
+	if penalty > 0 {
+		changes = append(changes, bmdb.SetPenalty(intent.Capacity, penalty, cause))
+	}
+	if err := p.work.Note(ctx, changes...); err != nil {
 		return false, fmt.Errorf("close an intent that is given up: %w", err)
 	}
 	return true, nil

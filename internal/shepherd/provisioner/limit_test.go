@@ -50,6 +50,66 @@ func TestALoweredLimitHoldsForOpenIntents(t *testing.T) {
 	})
 }
 
+// TestALoweredLimitHoldsForUnansweredCalls: no more requests are made for what is beyond it, also
+// where the last one had no answer. What was made all the same is taken in, and the rest ends once
+// it is settled. The oldest have the places that there are.
+func TestALoweredLimitHoldsForUnansweredCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 80)
+		limit := func(n int) { b.config.MaxMachines = n; b.restart() }
+		b.config.ChunkSize = 80
+		limit(80)
+		b.fake.Hook = func(point shepherdtest.Point, capacity fleet.CapacityID) error {
+			if point == shepherdtest.Sending && capacity >= "capacity-060" {
+				return errReplyLost
+			}
+			return nil
+		}
+		b.pass()
+		b.fake.Hook = nil
+		has := func(machines, intents int) {
+			t.Helper()
+			v := b.view()
+			if len(v.Machines) != machines || len(b.fake.Devices()) != machines || len(v.Intents) != intents {
+				t.Fatalf("%d machines, %d devices and %d intents, want %d, as many, and %d: %s",
+					len(v.Machines), len(b.fake.Devices()), len(v.Intents), machines, intents, b.result())
+			}
+		}
+		has(60, 20)
+		limit(60)
+		b.passes(3)
+		has(60, 20)
+		if got := b.result(); !strings.Contains(got, "60 used, 20 free, 20 wait because max_machines is reached") {
+			t.Errorf("result %q", got)
+		}
+		limit(65)
+		b.passes(3)
+		has(65, 15)
+		for n := range 65 {
+			if _, there := b.fake.On(fleet.CapacityID(fmt.Sprintf("capacity-%03d", n))); !there {
+				t.Errorf("nothing was made on capacity %d", n)
+			}
+		}
+		intents := b.view().Intents
+		if _, err := b.fake.Land(intents[0].Capacity, intents[0].Token); err != nil { // late
+			t.Fatal(err)
+		}
+		b.pass()
+		has(66, 14)
+		time.Sleep(b.config.SettlingTime)
+		b.reopen()
+		b.passes(2)
+		b.agree(66)
+		if v := b.view(); len(v.Penalties) != 0 {
+			t.Errorf("penalties %v", v.Penalties)
+		}
+		limit(80)
+		b.passes(2)
+		b.agree(80)
+	})
+}
+
 // TestNoCapacityKeepsAPlaceForEver: capacity on which nothing can be made gives way to other
 // capacity, where max_machines has no room for both.
 func TestNoCapacityKeepsAPlaceForEver(t *testing.T) {

@@ -259,7 +259,7 @@ func (p *pass) leftAlone() string {
 // summary is the result of the pass in one clause.
 func (p *pass) summary() string {
 	parts := []string{
-		fmt.Sprintf("%d used, %d free", p.survey.used, len(p.survey.free)+len(p.survey.retry)),
+		fmt.Sprintf("%d used, %d free", p.survey.used, len(p.survey.free)+len(p.survey.retry)+len(p.survey.held)),
 	}
 	for _, part := range []struct {
 		count int

@@ -26,6 +26,9 @@ type survey struct {
 	found []sighting
 	// retry are open intents whose capacity is still free.
 	retry []fleet.Intent
+	// held are such intents that have an unanswered call and are beyond max_machines: they are looked
+	// for, and not tried again.
+	held []fleet.Intent
 	// futile are open intents that are not to become machines: no call is unanswered, and the capacity
 	// is not free, or max_machines allows no more.
 	futile []finding
@@ -318,9 +321,10 @@ func (s *surveyor) takeIntents() {
 	}
 }
 
-// cut gives up open intents that are beyond max_machines, which may have been lowered since they
-// were opened: the newest first. One that has an unanswered call stays, because it may have become
-// a machine.
+// cut takes open intents that are beyond max_machines, which may have been lowered since they were
+// opened, from those that are tried again: the newest first. It gives up those without an
+// unanswered call. Where these are too few, it holds others: each stays open, because it may have
+// become a machine.
 func (s *survey) cut(view bmdb.ProviderView, limit int) {
 	beyond := len(view.Machines) + len(view.Intents) - len(s.futile) - limit
 	if limit == 0 || beyond <= 0 {
@@ -329,14 +333,20 @@ func (s *survey) cut(view bmdb.ProviderView, limit int) {
 	newest := slices.SortedFunc(slices.Values(s.retry), func(a, b fleet.Intent) int {
 		return cmp.Or(b.OpenedAt.Compare(a.OpenedAt), cmp.Compare(b.Capacity, a.Capacity))
 	})
-	given := make(map[fleet.MachineID]bool)
+	cut := make(map[fleet.MachineID]bool)
 	for _, intent := range newest {
-		if len(given) < beyond && intent.Calls == intent.Rejected {
-			given[intent.Machine] = true
+		if len(cut) < beyond && intent.Calls == intent.Rejected {
+			cut[intent.Machine] = true
 			s.futile = append(s.futile, finding{intent, fmt.Sprintf("there may be %d machines at most (max_machines)", limit)})
 		}
 	}
-	s.retry = slices.DeleteFunc(s.retry, func(intent fleet.Intent) bool { return given[intent.Machine] })
+	for _, intent := range newest {
+		if len(cut) < beyond && !cut[intent.Machine] {
+			cut[intent.Machine] = true
+			s.held = append(s.held, intent)
+		}
+	}
+	s.retry = slices.DeleteFunc(s.retry, func(intent fleet.Intent) bool { return cut[intent.Machine] })
 }
 
 // takeMissing finds the machines that the list should have. Of those that it need not have any more
