@@ -27,7 +27,7 @@ func TestAHangupEndsADemo(t *testing.T) { //nolint:paralleltest // it hangs up o
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for _, test := range []struct {
 		args, ready string
