@@ -67,7 +67,8 @@ func Approve(ctx context.Context, client *clientv3.Client, layout etcd.Layout, a
 	}
 	a.At = time.Now().UTC().Truncate(time.Second)
 	a.Until = a.At.Add(length)
-	return putFor(ctx, client, layout.Approval(), a, length, "approve the manifests")
+	_, err := putFor(ctx, client, layout.Approval(), a, length, "approve the manifests")
+	return err
 }
 
 // Withdraw removes the approval. failure.NotFound when there is none.

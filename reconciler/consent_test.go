@@ -289,7 +289,8 @@ func TestOverrides(t *testing.T) {
 	}
 	told("nothing is paused")
 	store := func(effect Effect, scope, reason string, length time.Duration) error {
-		return SetOverride(t.Context(), client, layout, Override{Effect: effect, Scope: scope, By: "n1", Reason: reason}, length)
+		_, err := SetOverride(t.Context(), client, layout, Override{Effect: effect, Scope: scope, By: "n1", Reason: reason}, length)
+		return err
 	}
 	set := func(scope, reason string, length time.Duration) error { return store(Pause, scope, reason, length) }
 	if err := set("ConfigMap default/x", "an incident", time.Hour); err != nil {
@@ -307,17 +308,17 @@ func TestOverrides(t *testing.T) {
 	if err != nil || len(o.Overrides) != 3 || o.Overrides[1].Reason != "an incident" || o.Overrides[1].Until.Sub(o.Overrides[1].At) != time.Hour {
 		t.Errorf("%+v, %v", o.Overrides, err)
 	}
-	if err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); err != nil {
+	if _, err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); fleet.KindOf(err) != fleet.KindNotFound {
+	if _, err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); fleet.KindOf(err) != fleet.KindNotFound {
 		t.Errorf("ended again: %v", err)
 	}
-	if err := EndOverride(t.Context(), client, layout, Pause, "secret"); err != nil {
+	if _, err := EndOverride(t.Context(), client, layout, Pause, "secret"); err != nil {
 		t.Errorf("a kind in lower case: %v", err)
 	}
 	told("one pause of a kind ends, the force of it does not", "force Secret")
-	if err := EndOverride(t.Context(), client, layout, Pause, "Secret"); fleet.KindOf(err) != fleet.KindNotFound {
+	if _, err := EndOverride(t.Context(), client, layout, Pause, "Secret"); fleet.KindOf(err) != fleet.KindNotFound {
 		t.Errorf("a force is ended as a pause: %v", err)
 	}
 	if err := store(Force, "Secret", "for a moment", time.Second); err != nil {
@@ -328,7 +329,7 @@ func TestOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("one that cannot be read", "pause all")
-	if err := EndOverride(t.Context(), client, layout, Pause, ScopeAll); err != nil {
+	if _, err := EndOverride(t.Context(), client, layout, Pause, ScopeAll); err != nil {
 		t.Errorf("it cannot be ended: %v", err)
 	}
 	told("it is gone")
@@ -389,7 +390,7 @@ func TestPauseBreaksOff(t *testing.T) {
 	}, h)
 	for round := range 2 { // the first pass of a leadership, and one that keeps
 		receive(t, "a pass that nobody has paused", h.begun)
-		if err := SetOverride(t.Context(), client, layout, Override{Effect: Pause, Scope: ScopeAll, Reason: "an incident"}, time.Hour); err != nil {
+		if _, err := SetOverride(t.Context(), client, layout, Override{Effect: Pause, Scope: ScopeAll, Reason: "an incident"}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		report := receive(t, "the pass that keeps to the pause", observer.ended)
@@ -397,7 +398,7 @@ func TestPauseBreaksOff(t *testing.T) {
 			t.Errorf("round %d: %+v", round, report)
 		}
 		awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
-		if err := EndOverride(t.Context(), client, layout, Pause, ScopeAll); err != nil {
+		if _, err := EndOverride(t.Context(), client, layout, Pause, ScopeAll); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -436,4 +437,32 @@ func TestTroubleFits(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestReach: one override can be of all that another is of, or of part of it.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		of, scope   string
+		whole, part bool
+	}{
+		{"all", "ConfigMap default/x", true, true},
+		{"All", "all", true, true},
+		{"ConfigMap default/x", "all", false, true},
+		{"ConfigMap", "configmap default/x", true, true},
+		{"configmap default/x", "ConfigMap", false, true},
+		{"configmap default/x", "ConfigMap default/x", true, true},
+		{"ConfigMap default/X", "ConfigMap default/x", false, false},
+		{"ConfigMap", "Secret default/x", false, false},
+		{"Deployment", "deployment.apps default/x", true, true},
+		{"Deployment.apps", "Deployment default/x", false, true},
+		{"Deployment.apps default/x", "Deployment default/x", false, true},
+		{"Deployment default/x", "Deployment.apps", false, true},
+		{"Deployment.apps", "Deployment.example.com", false, false},
+		{"Deployment default/x", "Deployment.apps default/y", false, false},
+	} {
+		if whole, part := (Override{Scope: c.of}).reach(c.scope); whole != c.whole || part != c.part {
+			t.Errorf("%q is of all of %q: %t, of part of it: %t", c.of, c.scope, whole, part)
+		}
+	}
 }

@@ -112,46 +112,94 @@ func sameScope(a, b string) bool {
 	return strings.EqualFold(kind, otherKind) && object == other
 }
 
-// SetOverride stores an override in place of one with the same effect and scope. It ends by itself
-// after the given time. At and Until are filled in. failure.Invalid for what can be no override.
-func SetOverride(ctx context.Context, client *clientv3.Client, layout etcd.Layout, o Override, length time.Duration) error {
+// reach tells whether an override is of all that a scope is of, and whether it is of part of that.
+// Where one of the two leaves the group out, the other may be of part of it.
+func (o Override) reach(scope string) (whole, part bool) {
+	if strings.EqualFold(o.Scope, ScopeAll) || strings.EqualFold(scope, ScopeAll) {
+		return strings.EqualFold(o.Scope, ScopeAll), true
+	}
+	kind, object, _ := strings.Cut(o.Scope, " ")
+	otherKind, other, _ := strings.Cut(scope, " ")
+	kind, group, _ := strings.Cut(kind, ".")
+	otherKind, otherGroup, _ := strings.Cut(otherKind, ".")
+	if !strings.EqualFold(kind, otherKind) {
+		return false, false
+	}
+	whole = (group == "" || strings.EqualFold(group, otherGroup)) && (object == "" || object == other)
+	part = (group == "" || otherGroup == "" || strings.EqualFold(group, otherGroup)) && (object == "" || other == "" || object == other)
+	return whole, part
+}
+
+// SetOverride stores an override in place of one with the same effect and scope, which it returns;
+// nil: there was none. It ends by itself after the given time. At and Until are filled in.
+// failure.Invalid for what can be no override.
+func SetOverride(ctx context.Context, client *clientv3.Client, layout etcd.Layout, o Override, length time.Duration) (before *Override, err error) {
 	if err := o.CheckScope(); err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case o.Effect != Pause && o.Effect != Force:
-		return fleet.Errorf(fleet.KindInvalid, "%q is no effect of an override: there are %s and %s", o.Effect, Pause, Force)
+		return nil, fleet.Errorf(fleet.KindInvalid, "%q is no effect of an override: there are %s and %s", o.Effect, Pause, Force)
 	case o.Reason == "":
-		return fleet.Errorf(fleet.KindInvalid, "the reason of a %s must be given, for whoever comes across it", o.Effect)
+		return nil, fleet.Errorf(fleet.KindInvalid, "the reason of a %s must be given, for whoever comes across it", o.Effect)
 	case length < time.Second || length > MaxOverride:
-		return fleet.Errorf(fleet.KindInvalid, "a %s can hold from a second to %s, not %s", o.Effect, MaxOverride, length)
+		return nil, fleet.Errorf(fleet.KindInvalid, "a %s can hold from a second to %s, not %s", o.Effect, MaxOverride, length)
 	}
 	o.At = time.Now().UTC().Truncate(time.Second)
 	o.Until = o.At.Add(length)
-	return putFor(ctx, client, overrideKey(layout, o), o, length, string(o.Effect)+" "+o.Scope)
+	held, err := putFor(ctx, client, overrideKey(layout, o), o, length, string(o.Effect)+" "+o.Scope)
+	if err != nil || json.Unmarshal(held, &before) != nil || before == nil || longOver(before.Until) {
+		return nil, err
+	}
+	return before, nil
 }
 
-// EndOverride removes the override with an effect and a scope. failure.NotFound when there is none.
-func EndOverride(ctx context.Context, client *clientv3.Client, layout etcd.Layout, effect Effect, scope string) error {
+// Rest is what else has an effect on what an override was of that has ended, by scope.
+type Rest struct {
+	// Whole are overrides of all of it, and Parts those that are of part of it.
+	Whole, Parts []Override
+}
+
+// EndOverride removes the override with an effect and a scope. It returns which other ones have
+// that effect on the same objects. failure.NotFound, with these, when there is none of that scope.
+func EndOverride(ctx context.Context, client *clientv3.Client, layout etcd.Layout, effect Effect, scope string) (Rest, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	stored, err := etcd.Read(ctx, client, overrideRange(layout))
 	if err != nil {
-		return err
+		return Rest{}, err
 	}
 	var ends []clientv3.Op
+	var rest Rest
 	for key, o := range overridesByKey(stored) {
-		if o.Effect == effect && sameScope(o.Scope, scope) {
+		whole, part := o.reach(scope)
+		switch {
+		case o.Effect != effect || !part:
+		case sameScope(o.Scope, scope):
 			ends = append(ends, clientv3.OpDelete(key))
+		case longOver(o.Until):
+		case whole:
+			rest.Whole = append(rest.Whole, o)
+		default:
+			rest.Parts = append(rest.Parts, o)
 		}
 	}
-	if len(ends) == 0 {
-		return fleet.Errorf(fleet.KindNotFound, "%s is not %s: `status` lists what is", scope, effect.Past())
+	for _, each := range [][]Override{rest.Whole, rest.Parts} {
+		slices.SortFunc(each, func(a, b Override) int { return strings.Compare(a.Scope, b.Scope) })
+	}
+	switch {
+	case len(ends) > 0:
+	case len(rest.Whole) > 0:
+		return rest, fleet.Errorf(fleet.KindNotFound, "%s has no %s of its own, but is %s by another one", scope, effect, effect.Past())
+	case len(rest.Parts) > 0:
+		return rest, fleet.Errorf(fleet.KindNotFound, "%s has no %s of its own, but these are %s", scope, effect, effect.Past())
+	default:
+		return rest, fleet.Errorf(fleet.KindNotFound, "%s is not %s: `status` lists what is", scope, effect.Past())
 	}
 	if _, err := client.Txn(ctx).Then(ends...).Commit(); err != nil {
-		return etcd.Failed(ctx, client, "end the "+string(effect)+" of "+scope, err)
+		return rest, etcd.Failed(ctx, client, "end the "+string(effect)+" of "+scope, err)
 	}
-	return nil
+	return rest, nil
 }
 
 func overrideKey(layout etcd.Layout, o Override) string {

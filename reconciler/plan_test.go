@@ -45,7 +45,7 @@ func TestPlanAsksEtcd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := SetOverride(t.Context(), client, layout, Override{Effect: Pause, Scope: "Secret", Reason: "an incident"}, time.Hour); err != nil {
+	if _, err := SetOverride(t.Context(), client, layout, Override{Effect: Pause, Scope: "Secret", Reason: "an incident"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	plan := func() Diff {

@@ -22,21 +22,25 @@ func readJSON[T any](ctx context.Context, client *clientv3.Client, key string) (
 	return value, snapshot, err
 }
 
-// putFor stores a value under a lease, with which it ends. An error begins with what was to be
-// done.
-func putFor(ctx context.Context, client *clientv3.Client, key string, value any, length time.Duration, what string) error {
+// putFor stores a value under a lease, with which it ends. It returns what the key held until then;
+// nil: nothing. An error begins with what was to be done.
+func putFor(ctx context.Context, client *clientv3.Client, key string, value any, length time.Duration, what string) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	lease, err := client.Grant(ctx, int64(length.Seconds()))
+	var put *clientv3.PutResponse
 	if err == nil {
-		_, err = client.Put(ctx, key, string(text), clientv3.WithLease(lease.ID))
+		put, err = client.Put(ctx, key, string(text), clientv3.WithLease(lease.ID), clientv3.WithPrevKV())
 	}
 	if err != nil {
-		return etcd.Failed(ctx, client, what, err)
+		return nil, etcd.Failed(ctx, client, what, err)
 	}
-	return nil
+	if put.PrevKv == nil {
+		return nil, nil
+	}
+	return put.PrevKv.Value, nil
 }

@@ -22,7 +22,8 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause SCOPE",
 		Short: "Have the reconciler leave something alone for a while",
 		Long: `Have the reconciler leave something alone for a while: all, a kind (ConfigMap, Deployment.apps), or one object. It is neither created,
-changed nor deleted, and drift in it is not repaired. status lists what is paused. The pause ends by itself.
+changed nor deleted, and drift in it is not repaired. status lists what is paused. The pause ends by itself. It takes the
+place of an earlier one of the same scope, and says so.
 
 What the reconciler does not keep cannot be paused: neither the release, nor the manifests of this node, nor the inventory in the API server
 that the kubeconfig names has it. If one of these cannot be read, or another node has other manifests, the pause is stored, and said to be
@@ -66,10 +67,14 @@ func (a *app) overrideCommand(effect reconciler.Effect, cmd *cobra.Command, form
 			if o.Scope, err = a.keptScope(cmd.Context(), client, c, logger, o); err != nil {
 				return err
 			}
-			if err := reconciler.SetOverride(cmd.Context(), client, c.layout, o, *length); err != nil {
+			before, err := reconciler.SetOverride(cmd.Context(), client, c.layout, o, *length)
+			if err != nil {
 				return unreachable(err)
 			}
 			a.note(format, o.Scope, *length)
+			if before != nil {
+				a.note("it takes the place of the %s until %s, by %s: %s", effect, before.Until.Format(time.RFC3339), clean(before.By), clean(before.Reason))
+			}
 			return nil
 		})
 	}
@@ -77,29 +82,52 @@ func (a *app) overrideCommand(effect reconciler.Effect, cmd *cobra.Command, form
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return a.endCommand(reconciler.Pause, "%s is no longer paused",
+	return a.endCommand(reconciler.Pause,
 		&cobra.Command{Use: "resume SCOPE", Short: "End a pause", Example: `  ironherd-reconciler resume all`})
 }
 
 func (a *app) unforceCommand() *cobra.Command {
-	return a.endCommand(reconciler.Force, "%s is no longer forced",
+	return a.endCommand(reconciler.Force,
 		&cobra.Command{Use: "unforce SCOPE", Short: "End a force", Example: `  ironherd-reconciler unforce Deployment.apps`})
 }
 
-// endCommand completes a command that ends an override. The format says so of the scope.
-func (a *app) endCommand(effect reconciler.Effect, format string, cmd *cobra.Command) *cobra.Command {
+// endCommand completes a command that ends an override. It says which other overrides have that
+// effect on the same objects all the same.
+func (a *app) endCommand(effect reconciler.Effect, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		scope := strings.Join(args, " ")
 		return a.withEtcd(cmd.Context(), func(c config, client *clientv3.Client, _ *slog.Logger) error {
-			if err := reconciler.EndOverride(cmd.Context(), client, c.layout, effect, scope); err != nil {
-				return unreachable(err)
+			rest, err := reconciler.EndOverride(cmd.Context(), client, c.layout, effect, scope)
+			others := rest.Whole
+			if len(others) == 0 {
+				others = rest.Parts
 			}
-			a.note(format, scope)
+			switch {
+			case fleet.KindOf(err) == fleet.KindNotFound && len(others) > 0:
+				return fleet.Errorf(fleet.KindNotFound, "%w: %s", err, listed(others))
+			case err != nil:
+				return unreachable(err)
+			case len(rest.Whole) > 0:
+				a.note("%s is still %s, by another %s: %s", scope, effect.Past(), effect, listed(others))
+			case len(rest.Parts) > 0:
+				a.note("%s is no longer %s, except for: %s", scope, effect.Past(), listed(others))
+			default:
+				a.note("%s is no longer %s", scope, effect.Past())
+			}
 			return nil
 		})
 	}
 	return cmd
+}
+
+// listed lists overrides for people.
+func listed(overrides []reconciler.Override) string {
+	var each []string
+	for _, o := range overrides {
+		each = append(each, clean(o.String()))
+	}
+	return strings.Join(each, "; ")
 }
 
 // keptScope returns the scope of an override with its kind as the kind is spelt. The error is

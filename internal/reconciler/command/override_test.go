@@ -1,6 +1,9 @@
 package command_test
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestPeoplesWord: what people say by the program is what status shows, and they can take it back.
 func TestPeoplesWord(t *testing.T) {
@@ -48,4 +51,35 @@ func TestPeoplesWord(t *testing.T) {
 	contains(t, "a default that is not selected", said, "select storage-class-local too")
 	_, said = p.run(2, "config", "check", "--storage-capacity", "true")
 	contains(t, "capacity without a driver", said, "select csi-driver too")
+}
+
+// TestPeoplesWords: who pauses what is paused already is told whose pause that ends. Who resumes
+// something is told by which other pauses it, or a part of it, is paused all the same.
+func TestPeoplesWords(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	said := func(code int, args ...string) string {
+		_, text := p.run(code, args...)
+		return text
+	}
+	const settings, other = "ConfigMap default/settings", "ConfigMap default/other"
+	first := said(0, "pause", settings, "--for", "24h", "--reason", "edited\x1b[31m by hand")
+	if strings.Contains(first, "place") {
+		t.Errorf("it takes the place of nothing: %s", first)
+	}
+	again := said(0, "pause", settings, "--reason", "a look")
+	contains(t, "the same again", again, "is paused for 1h0m0s", "it takes the place of the pause until ", ", by n1: edited [31m by hand")
+	if text := said(0, "force", settings, "--reason", "moved") + said(0, "pause", other, "--reason", "x"); strings.Contains(text, "place") {
+		t.Errorf("a force, and another object: %s", text)
+	}
+	said(0, "pause", "all", "--reason", "a restore")
+	contains(t, "part of what is paused", said(0, "resume", "configmap default/settings"),
+		"configmap default/settings is still paused, by another pause: all until ", ", by n1: a restore")
+	contains(t, "no pause of its own", said(3, "resume", settings), settings+" has no pause of its own, but is paused by another one: all until ", ", by n1: a restore")
+	contains(t, "what has parts", said(0, "resume", "all"), "all is no longer paused, except for: "+other+" until ")
+	contains(t, "no pause of a kind", said(3, "resume", "ConfigMap"), "ConfigMap has no pause of its own, but these are paused: "+other+" until ")
+	if text := said(0, "resume", other); !strings.Contains(text, other+" is no longer paused\n") {
+		t.Errorf("nothing covers it: %s", text)
+	}
+	said(0, "unforce", settings)
 }
