@@ -84,7 +84,7 @@ func (r *Report) add(before Report) {
 }
 
 // Failure is one object, or one source of objects (a manifest), that could not be made what is
-// wanted.
+// wanted, or that others undo again and again, even if it is as wanted at the moment.
 type Failure struct {
 	// Object names it for people: kind, namespace/name, or file and document.
 	Object string `json:"object"`

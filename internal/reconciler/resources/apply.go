@@ -53,7 +53,7 @@ func (p *pass) create(ctx context.Context, i *item) error {
 	case err == nil:
 		p.results.Lock()
 		if p.lost[i.Key] {
-			p.repairs.add(i.Key)
+			p.repairs.add(i.Key, deletedAgain)
 		}
 		p.results.Unlock()
 		p.succeeded(&p.report.Created, i.Key)
@@ -132,7 +132,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		drift := p.drifted(i)
 		p.checked[i.Key] = checkedVersion{version: live.ResourceVersion, hash: i.Hash()}
 		if drift {
-			p.repairs.add(i.Key)
+			p.repairs.add(i.Key, changedAgain)
 			if p.repairs[i.Key].n == 1 { // who goes on editing has been told
 				p.tellLocked(i.Object, i.live, eventTakenBack, takenBack(i.Object))
 			}

@@ -51,7 +51,7 @@
 // server-side apply, are a conflict: the report names the fields and who owns them, and a pass
 // takes them only with Options.Force, where the manifest says so, or while people force it. Until
 // then it changes nothing of the object. If others change or delete an object again and again,
-// passes repair it ever less often.
+// passes repair it ever less often, and report it until nobody has undone it for a while.
 //
 // Where the server refuses a change of an object that it would accept as a new one (roleRef,
 // provisioner, handler …), the object is deleted and created again, if we created it, its kind is

@@ -304,7 +304,12 @@ func TestEveryReasonIsAnEvent(t *testing.T) {
 		})
 	}
 	told("-fought", "others change it again and again")
-	a.done()
+	a.until("that it is repaired", func(reconciler.Report, error) bool {
+		kept, _, _ := unstructured.NestedString(w.get(configMaps, "default", name+"-fought").Object, "data", "key")
+		return kept == "1"
+	})
+	passes() // that goes on to be reported, and is no news
+	told("-fought", "others change it again and again")
 
 	w.write("b.yaml", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: "+name+", namespace: default}\n")
 	passes()

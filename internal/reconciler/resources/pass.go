@@ -96,6 +96,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		p.remember(ctx)
 	}
 	p.report.Deleting = s.deleting
+	p.reportFights(ctx)
 	shorten(p.report.Failures)
 	p.tellFaults(ctx)
 	p.rememberSaid(err == nil && !p.brokenOff())
@@ -339,7 +340,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 				continue
 			}
 			if p.drifted(i) && p.repairs.tooOften(i.Key) {
-				p.stillFailing(ctx, i.Object, i.live, "others change it again and again; it is repaired ever less often")
+				p.stillFailing(ctx, i.Object, i.live, changedAgain)
 				continue
 			}
 		}
@@ -348,7 +349,7 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 				continue
 			}
 			if p.repairs.tooOften(i.Key) {
-				p.stillFailing(ctx, i.Object, nil, "others delete it again and again; it is created ever less often")
+				p.stillFailing(ctx, i.Object, nil, deletedAgain)
 				continue
 			}
 		}

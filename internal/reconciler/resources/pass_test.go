@@ -263,7 +263,11 @@ func testFight(t *testing.T, edit string) {
 		if n < 4 || !strings.Contains(r.Failures[0].Reason, "again and again") {
 			t.Fatalf("repair %d: %v", n, err)
 		}
-		a.done() // it is repaired all the same, by and by
+		// It is repaired all the same, by and by, and told also while it is as wanted. Nothing waits.
+		a.until("that it is repaired, and told", func(r reconciler.Report, err error) bool {
+			kept, _, _ := unstructured.NestedString(w.get(configMaps, "default", "fought").Object, "data", "key")
+			return kept == "ours" && r.Updated == 0 && r.Ready && err != nil && strings.Contains(r.Failures[0].Reason, "again and again")
+		})
 		return
 	}
 	t.Fatal("a fight goes on for ever")

@@ -3,9 +3,12 @@ package resources
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
@@ -114,7 +117,14 @@ type repairs map[object.Key]repair
 type repair struct {
 	n    int
 	last time.Time
+	// why is what there is to tell if that goes on: changedAgain, or deletedAgain.
+	why string
 }
+
+const (
+	changedAgain = "others change it again and again; it is repaired ever less often"
+	deletedAgain = "others delete it again and again; it is created ever less often"
+)
 
 const (
 	freeRepairs  = 5
@@ -129,28 +139,60 @@ func (r repair) until() time.Time {
 	return r.last.Add(backoff(r.n-freeRepairs, maxPause))
 }
 
-// add records a repair.
-func (r repairs) add(key object.Key) {
+// told returns how long it is still told that others undo the object again and again: until there
+// was no repair for repairsReset. That is told also while the object is as wanted. Who undoes it
+// slowly is else never told of, for no repair has to wait then.
+func (r repair) told() time.Duration {
+	if r.n <= freeRepairs {
+		return 0
+	}
+	return time.Until(r.last.Add(repairsReset))
+}
+
+// add records a repair, and what there is to tell if others go on like that.
+func (r repairs) add(key object.Key, why string) {
 	now := time.Now()
 	for other, each := range r {
 		if now.Sub(each.last) > repairsReset {
 			delete(r, other)
 		}
 	}
-	r[key] = repair{n: r[key].n + 1, last: now}
+	r[key] = repair{n: r[key].n + 1, last: now, why: why}
 }
 
 // tooOften reports whether an object has been repaired so often that the next repair must wait.
 func (r repairs) tooOften(key object.Key) bool { return time.Now().Before(r[key].until()) }
 
-// next returns how long it takes until a repair that waits may be done; false if none waits.
+// next returns how long it takes until a repair that waits may be done, or until it is no longer
+// told that there were many; false if there is none.
 func (r repairs) next() (time.Duration, bool) {
 	var first soonest
 	for _, each := range r {
 		left := time.Until(each.until())
 		first.add(left, left > 0)
+		told := each.told()
+		first.add(told, told > 0)
 	}
 	return first.in, first.any
+}
+
+// reportFights puts in the report what others undo again and again and is as wanted at the moment.
+// So nothing waits for it: no API server, and nothing of its kind that is to be deleted.
+func (p *pass) reportFights(ctx context.Context) {
+	for _, o := range p.want.objects {
+		fight := p.repairs[o.Key]
+		if fight.told() <= 0 || p.why[o.Key] != "" { // what waits, fails or is paused has been told
+			continue
+		}
+		var live *metav1.PartialObjectMetadata
+		if i := p.located[o.Key]; i != nil {
+			live = p.now(i)
+		}
+		if p.news(o, live, fight.why, fight.why) {
+			p.a.log.WarnContext(ctx, "others undo an object again and again", slog.String("object", o.Key.String()), slog.String("source", o.Source))
+		}
+		p.report.Failures = append(p.report.Failures, reconciler.Failure{Object: o.Title(), Reason: fight.why})
+	}
 }
 
 // wake signals the next pass for when there may be something to do that no watch will tell: an

@@ -86,7 +86,7 @@ func TestRepairs(t *testing.T) {
 		begin, n := time.Now(), 0
 		for time.Since(begin) < 5*time.Minute {
 			if !all.tooOften(key) {
-				all.add(key)
+				all.add(key, changedAgain)
 				n++
 			}
 			if d, waiting := all.next(); waiting != (n >= freeRepairs) || d > maxPause {
@@ -98,9 +98,57 @@ func TestRepairs(t *testing.T) {
 			t.Errorf("%d repairs in five minutes", n)
 		}
 		time.Sleep(2 * repairsReset)
-		all.add(object.Key{Kind: "other"})
+		all.add(object.Key{Kind: "other"}, changedAgain)
 		if len(all) != 1 || all.tooOften(key) {
 			t.Error("a fight is never over")
+		}
+	})
+}
+
+// TestSlowFight: who undoes an object so slowly that each repair may be done at once is told of as
+// well, in every pass until that has been over for a while; then a pass comes that finds it so. API
+// servers do not wait for it, and nothing of its kind stays for it.
+func TestSlowFight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &object.Object{Key: object.Key{Kind: "K", Name: "n"}, Need: object.Required}
+		a := &Applier{log: slog.New(slog.DiscardHandler)}
+		s := &session{a: a, repairs: repairs{}, said: map[object.Key]string{}}
+		look := func() (*pass, reconciler.Report) {
+			p := newPass(s, &wanted{objects: []*object.Object{o}})
+			p.reportFights(t.Context())
+			p.rememberSaid(true)
+			return p, p.report
+		}
+		for n := 1; n <= 40; n++ {
+			if s.repairs.tooOften(o.Key) {
+				t.Fatalf("repair %d has to wait", n)
+			}
+			s.repairs.add(o.Key, changedAgain)
+			for range 2 {
+				p, report := look()
+				if told := len(report.Failures) == 1; told != (n > freeRepairs) {
+					t.Fatalf("repair %d: %+v", n, report.Failures)
+				}
+				if told := len(p.events); told > 1 || told == 1 && n != freeRepairs+1 {
+					t.Errorf("repair %d: %d events", n, told)
+				}
+				if len(report.Failures) == 1 && (report.Failures[0].Required || report.Failures[0].Reason != changedAgain) || p.blocked || len(p.failing) > 0 {
+					t.Errorf("repair %d: %+v holds up what it must not", n, report.Failures)
+				}
+				time.Sleep(45 * time.Second / 2)
+			}
+		}
+		d, waits := s.repairs.next()
+		if _, report := look(); !waits || d > repairsReset || len(report.Failures) != 1 {
+			t.Fatalf("the next pass comes in %v, %t: %+v", d, waits, report.Failures)
+		}
+		time.Sleep(d)
+		if d, waits := s.repairs.next(); waits {
+			t.Errorf("one more pass comes in %v", d)
+		}
+		if _, report := look(); len(report.Failures) > 0 {
+			t.Errorf("it is over, and told: %+v", report.Failures)
 		}
 	})
 }
