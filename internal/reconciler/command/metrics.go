@@ -117,7 +117,7 @@ func (m *metrics) watch(s *reconciler.Service, c config, kubeconfig resources.Ce
 		blocks:   describe("last_pass_blocks", "Whether API servers may have to wait for what the last pass of our leadership could not do."),
 
 		objects:   describe("objects", "Objects that are wanted, as of the last pass of our leadership; 0 when there was none."),
-		failures:  describe("failures", "Objects that the last pass of our leadership could not make what is wanted, as far as it got."),
+		failures:  describe("failures", "Objects that the last pass of our leadership could not make what is wanted, or that others undo again and again, as far as it got."),
 		required:  describe("failures_required", "Of the failures of the last pass of our leadership, those that API servers may have to wait for."),
 		paused:    describe("paused", "Objects that are not what is wanted, and that the last pass of our leadership left alone because somebody has paused them."),
 		deleting:  describe("deleting", "Objects that are no longer wanted and that their finalizers hold, as of the last pass of our leadership; 0 when there was none."),

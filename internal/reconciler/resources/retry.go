@@ -69,7 +69,7 @@ func inOneLine(all []reconciler.Failure) error {
 		return nil
 	}
 	first := max(0, slices.IndexFunc(all, func(f reconciler.Failure) bool { return f.Required }))
-	return fmt.Errorf("%d of what is wanted could not be done; first: %s: %s", len(all), all[first].Object, all[first].Reason)
+	return fmt.Errorf("%d of what is wanted could not be done, or does not stay so; first: %s: %s", len(all), all[first].Object, all[first].Reason)
 }
 
 // due reports whether an object may be tried now.
@@ -122,8 +122,8 @@ type repair struct {
 }
 
 const (
-	changedAgain = "others change it again and again; it is repaired ever less often"
-	deletedAgain = "others delete it again and again; it is created ever less often"
+	changedAgain = "others change it again and again; the sooner they do, the longer its repair waits"
+	deletedAgain = "others delete it again and again; the sooner they do, the longer its creation waits"
 )
 
 const (

@@ -117,7 +117,7 @@ func TestRequiredIsNamedFirst(t *testing.T) {
 	}
 	w.write("a.yaml", "{{{")
 	r, err := w.start(resources.Options{BuiltIn: []*object.Object{own}}).pass()
-	if err == nil || !strings.Contains(err.Error(), "2 of what is wanted could not be done; first: ConfigMap default/needed ") {
+	if err == nil || !strings.Contains(err.Error(), "2 of what is wanted could not be done, or does not stay so; first: ConfigMap default/needed ") {
 		t.Errorf("%v: %+v", err, r)
 	}
 }
@@ -329,7 +329,7 @@ func deletedAgainAndAgain(t *testing.T, fails bool) {
 		return nil
 	}}), resources.Options{})
 	a.done()
-	const why = "others delete it again and again; it is created ever less often"
+	const why = "others delete it again and again; the sooner they do, the longer its creation waits"
 	created, told := 0, false
 	for n := 0; n < 20 && !told; n++ {
 		w.remove(configMaps, "default", "deleted")
