@@ -192,12 +192,12 @@ func (c judgement) repairing() *fleet.Repair {
 // trouble is now: a system that came up, an agent that was heard or, after a restart, started in
 // another boot, a request for another install than the one that did not come up, and the end of a
 // maintenance, which the agent of before has not survived. No request ends a power cycle that has
-// left the machine off, because nothing else would switch it on.
+// left the machine off and is found in time, because nothing else would switch it on.
 func (c judgement) over(step fleet.Repair) bool {
 	up, s, seen, m := c.r.Installed, c.r.AgentStarted, c.r.AgentSeen, c.r.Maintenance
 	rep, wanted := c.r.InstallReport, c.r.InstallRequest
 	switch {
-	case rep != nil && rep.OK && !c.mayRun() && wanted != nil && wanted.Generation > rep.Generation && wanted.At.After(step.At) && !c.leftOff(step),
+	case rep != nil && rep.OK && !c.mayRun() && wanted != nil && wanted.Generation > rep.Generation && wanted.At.After(step.At) && !c.leftOffInTime(step),
 		up != nil && up.At.After(step.At),
 		seen != nil && !seen.LastAt.Before(step.At) && c.helped(step),
 		s != nil && s.At.After(step.At) && (step.BootID == "" || otherBoot(s.BootID, step.BootID)):

@@ -51,13 +51,16 @@ func (c judgement) restart() (newest restart, any bool) {
 }
 
 // leftOff reports whether a step is a power cycle that its provider did not refuse, and the machine
-// is off since, or still. Who finds it off later than that is noticed has not found this.
+// is off since, or still.
 func (c judgement) leftOff(step fleet.Repair) bool {
 	p := c.r.Provided
-	if step.Rung != fleet.RungPowerCycle || step.Refused || p == nil || p.Status != fleet.ProviderStatusOff {
-		return false
-	}
-	return !p.At.After(step.At.Add(c.env.Policy.RecoveryStepTimeout + c.env.Policy.UpdateSettledInterval))
+	return step.Rung == fleet.RungPowerCycle && !step.Refused && p != nil && p.Status == fleet.ProviderStatusOff
+}
+
+// leftOffInTime reports whether leftOff was found as soon as it is noticed. Later, somebody else
+// may have switched the machine off.
+func (c judgement) leftOffInTime(step fleet.Repair) bool {
+	return c.leftOff(step) && !c.r.Provided.At.After(step.At.Add(c.env.Policy.RecoveryStepTimeout+c.env.Policy.UpdateSettledInterval))
 }
 
 // restartedAt is when the machine was last restarted on purpose; zero: never.

@@ -200,7 +200,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		}
 	case *netlink.Bridge:
 		carried.Kind = "bridge"
-		carried.Lower = c.bridged(interfaces, attrs.Name, members(attrs.Index, byIndex))
+		carried.Lower = c.bridged(attrs.Name, members(attrs.Index, byIndex))
 	default:
 		if kind := c.doesNotComeBack(link); kind != "" {
 			addresses, err := c.addresses(link)
@@ -244,17 +244,16 @@ func (c *capture) doesNotComeBack(link netlink.Link) string {
 // and of a member of a bond, which carries the bond's, its own. Another kernel does not know what
 // was set. Kernels before 5.6 tell the own address in sysfs alone, and of members of a bond.
 func ownAddress(sys string, attrs *netlink.LinkAttrs) string {
-	how := word(sys, attrs.Name, "addr_assign_type")
-	if attrs.MasterIndex == 0 && how != addressSet {
-		return attrs.HardwareAddr.String()
+	own := attrs.HardwareAddr
+	if attrs.MasterIndex != 0 || word(sys, attrs.Name, "addr_assign_type") == addressSet {
+		if told, err := net.ParseMAC(word(sys, attrs.Name, "bonding_slave/perm_hwaddr")); err == nil {
+			own = told
+		}
+		if len(attrs.PermHWAddr) > 0 {
+			own = attrs.PermHWAddr
+		}
 	}
-	if len(attrs.PermHWAddr) > 0 {
-		return attrs.PermHWAddr.String()
-	}
-	if own, err := net.ParseMAC(word(sys, attrs.Name, "bonding_slave/perm_hwaddr")); err == nil {
-		return own.String()
-	}
-	return attrs.HardwareAddr.String()
+	return own.String()
 }
 
 // members returns the members of a bond or bridge, without those that lead to the containers and
@@ -271,15 +270,20 @@ func members(master int, byIndex map[int]netlink.Link) []string {
 }
 
 // bridged returns the members that a bridge is made again with. Ours speaks no spanning tree
-// protocol, with which a member that does not forward would close a loop.
-func (c *capture) bridged(sys, bridge string, all []string) []string {
-	if stp := word(sys, bridge, "bridge/stp_state"); stp == "" || stp == "0" {
+// protocol, with which two members close a loop of which one does not forward.
+func (c *capture) bridged(bridge string, all []string) []string {
+	if stp := word(c.sys, bridge, "bridge/stp_state"); stp == "" || stp == "0" || len(all) == 0 {
 		return all
 	}
-	c.warn("the bridge %s is carried over without its spanning tree protocol, and with those members alone that forward", bridge)
-	return slices.DeleteFunc(all, func(member string) bool {
-		return word(sys, member, "brport/state") != "3" // BR_STATE_FORWARDING of linux/if_bridge.h
+	first := all[0]
+	forward := slices.DeleteFunc(all, func(member string) bool {
+		return word(c.sys, member, "brport/state") != "3" // BR_STATE_FORWARDING of linux/if_bridge.h
 	})
+	if len(forward) == 0 { // one alone closes no loop
+		forward = append(forward, first)
+	}
+	c.warn("the bridge %s is carried over without its spanning tree protocol, and with the members %q alone", bridge, forward)
+	return forward
 }
 
 // addresses returns the addresses that reach beyond the link. The kernel makes the others itself.

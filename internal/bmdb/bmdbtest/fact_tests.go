@@ -72,7 +72,16 @@ var factTests = []test{
 		if is := w.record(id).Backoffs[fleet.ProcessAgentStart]; is != over {
 			w.Fatalf("the wait had been over, and the backoff is %+v", is)
 		}
-		w.must(w.claimOne(w.session("initializer"), fleet.ProcessAgentStart).Finish(w.ctx))
+		work := w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		longer := fleet.Backoff{Initial: time.Minute, Exponent: 1.5, Maximum: time.Hour}
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "nobody answers", Backoff: hours}))
+		w.shift.Advance(2 * time.Hour)
+		work = w.claimOne(w.lasting("initializer"), fleet.ProcessAgentStart)
+		w.must(update.Note(w.ctx, at(here)))
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "nobody answers yet", Backoff: longer}))
+		if is := w.record(id).Backoffs[fleet.ProcessAgentStart]; is.Interval != longer.Initial {
+			w.Fatalf("the address came while the start was under way, and the next one is %s later", is.Interval)
+		}
 	}},
 	// rule 7: of two agents the one of the newer takeover generation is in charge.
 	{"what an older takeover says counts no more", func(w *world) {

@@ -276,7 +276,7 @@ func (e *Engine) noteRestored(ctx context.Context, conn *pgx.Conn, evidence stri
 		_, err := tx.Exec(ctx, `INSERT INTO restored (id, at, evidence)
 			SELECT 1, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), $1
 			WHERE NOT EXISTS (SELECT 1 FROM restored WHERE id = 1 AND evidence = $1)
-			ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence`, evidence)
+			ON CONFLICT (id) DO UPDATE SET at = excluded.at, evidence = excluded.evidence`, evidence)
 		return err
 	})
 }

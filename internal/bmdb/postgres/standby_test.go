@@ -157,7 +157,7 @@ func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 	other := open(t, at, postgres.Options{Silent: true}) // its connections are there already
 	t.Cleanup(func() { _ = other.Close() })
 	loseStandby(t, s, other, at)
-	told := ""
+	told, first := "", int64(0)
 	for range 2 { // the second time before anybody has accepted the first
 		if err := s.Exec(ctx, name, "SET synchronous_commit = local", "UPDATE database_mark SET counter = counter + 1",
 			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
@@ -174,6 +174,11 @@ func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 		if soon.Err() != nil {
 			t.Fatalf("nobody could read for 20 s, or was told the same: %v: %s", soon.Err(), told)
 		}
+		at := query[int64](t, at, "SELECT at FROM restored")
+		if at <= first {
+			t.Errorf("what was heard before the second one counts as heard since: noticed at %d, and before at %d", at, first)
+		}
+		first = at
 	}
 	if n := query[int](t, at, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"); n != 0 {
 		t.Errorf("%d connections wait for a standby", n)

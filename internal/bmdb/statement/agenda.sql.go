@@ -399,8 +399,8 @@ func (q *Queries) DeleteState(ctx context.Context, machine string) error {
 }
 
 const endWait = `-- name: EndWait :exec
-UPDATE backoff SET not_before = $1, lasts = 0
-WHERE subject = $2 AND process = $3 AND not_before > $1
+UPDATE backoff SET not_before = CASE WHEN not_before > $1 THEN $1 ELSE not_before END, lasts = 0
+WHERE subject = $2 AND process = $3 AND (not_before > $1 OR lasts > 0)
 `
 
 type EndWaitParams struct {

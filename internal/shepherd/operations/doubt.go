@@ -27,8 +27,21 @@ func (o operation) leftOff(fact fleet.Provided) bool {
 	return o.doubted() && powers && o.request.Operation == fleet.OperationPowerCycle && fact.Status == fleet.ProviderStatusOff
 }
 
-// showsUntil is until when a restart that may have been heard can show its effect.
-func (o operation) showsUntil() time.Time { return o.attempt.At.Add(o.env.Policy.OperationTimeout) }
+// mayShow reports whether a restart that may have been heard can show its effect yet.
+func (o operation) mayShow() bool {
+	until := lifecycle.OperationShows(o.request.Operation, o.attempt.At, o.env)
+	return until.IsZero() || o.now.Before(until)
+}
+
+// within is the time that an operation had to show its effect which was accepted at an instant, or
+// may have been.
+func (o operation) within(at time.Time) string {
+	timeout := o.env.Policy.OperationTimeout
+	if lifecycle.OperationShows(o.request.Operation, at, o.env).After(at.Add(timeout)) {
+		return timeout.String() + " of agents being heard again"
+	}
+	return timeout.String()
+}
 
 // doubt is the outcome of a restart that may have been heard, and of which nothing is seen; nil
 // when it is to be called once more.
@@ -38,7 +51,7 @@ func (o operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome
 		if o.now.Before(o.limit()) {
 			return nil
 		}
-	case o.now.Before(o.showsUntil()):
+	case o.mayShow():
 		cause := o.work.Record.Backoffs[fleet.ProcessOperation].Cause
 		if cause == "" {
 			cause = "the reply to the call is not known"
@@ -62,7 +75,7 @@ func (o operation) mayBeDone(fact fleet.Provided) string {
 		why = fmt.Sprintf("%s was not seen; the provider says that the machine is %s", lifecycle.EvidenceOf(o.request.Operation), fact.Says())
 	}
 	text := fmt.Sprintf("%s %s, and is not called again: it was called last at %s, without a clear reply, and within %s %s",
-		o.source.Name, known, fleet.Instant(o.attempt.At), o.env.Policy.OperationTimeout, why)
+		o.source.Name, known, fleet.Instant(o.attempt.At), o.within(o.attempt.At), why)
 	if cause := o.work.Record.Backoffs[fleet.ProcessOperation].Cause; cause != "" {
 		text += "; the last failure: " + cause
 	}

@@ -99,15 +99,12 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 	}
 	_, away := r.Backoffs[fleet.ProcessOperation] // it could not be asked before
 	leaves := o.request.Operation.GivesBack() && fact.Status == fleet.ProviderStatusDeleting
-	accepted, timeout := *o.attempt.AcceptedAt, o.env.Policy.OperationTimeout
+	accepted := *o.attempt.AcceptedAt
 	until := lifecycle.OperationShows(o.request.Operation, accepted, o.env)
 	if until.IsZero() || o.now.Before(until) || away || leaves {
 		return shepherd.Finish{Changes: []bmdb.Change{seen, bmdb.CheckOperation(o.request.Number)}}
 	}
-	within := timeout.String()
-	if until.After(accepted.Add(timeout)) {
-		within += " after agents could be heard again"
-	}
+	within := o.within(accepted)
 	if why := lifecycle.NotRestarted(r, o.env, o.now); why != "" {
 		return o.fail(fmt.Sprintf("%s accepted it at %s, and within %s %s", o.source.Name, fleet.Instant(accepted), within, why), seen)
 	}
@@ -361,7 +358,7 @@ func (o operation) unanswered(err error) shepherd.Outcome {
 // that had no turn ends nothing, nor does a database that is not available.
 func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
-	mayShow := o.doubted() && o.now.Before(o.showsUntil())
+	mayShow := o.doubted() && o.mayShow()
 	if o.now.Before(o.limit()) || mayBeHeard || mayShow || shepherd.Queued(err) {
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err, Backoff: o.config.Backoff, Changes: changes}

@@ -68,3 +68,39 @@ func TestARestartHasItsTimeAfterAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// TestARestartInDoubtHasItsTimeAfterAnOutage: the reply to a reboot was lost, and nothing ran for
+// long. It is not called again before an agent could be heard that shows it.
+func TestARestartInDoubtHasItsTimeAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+		herd := shepherdtest.NewHerd(t, db, 1)
+		handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
+		check(t, err)
+		id := herd.Machines()[0]
+		restarted := herd.Fake.OnRestart
+		herd.Fake.OnRestart = func(pid fleet.ProviderID) {
+			restarted(pid)
+			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+		}
+		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+			if at == shepherdtest.Pulled {
+				return fleet.Errorf(fleet.KindTemporary, "the reply is lost")
+			}
+			return nil
+		}
+		stop := herd.Start(handler)
+		time.Sleep(5 * time.Minute)
+		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
+		check(t, err)
+		time.Sleep(2 * time.Minute)
+		stop()
+		time.Sleep(40 * time.Minute)
+		defer herd.Start(handler)()
+		time.Sleep(10 * time.Minute)
+		if got := levers(herd); got != "reboot" || ended(t, herd, id) != "not ended" {
+			t.Errorf("ten minutes after the outage %q was pulled: %s", got, ended(t, herd, id))
+		}
+	})
+}

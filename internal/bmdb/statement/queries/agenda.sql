@@ -115,8 +115,8 @@ DELETE FROM backoff WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(pro
 
 -- The wait is over, and the next one is short again. What is known of the host stays.
 -- name: EndWait :exec
-UPDATE backoff SET not_before = sqlc.arg(now), lasts = 0
-WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process) AND not_before > sqlc.arg(now);
+UPDATE backoff SET not_before = CASE WHEN not_before > sqlc.arg(now) THEN sqlc.arg(now) ELSE not_before END, lasts = 0
+WHERE subject = sqlc.arg(subject) AND process = sqlc.arg(process) AND (not_before > sqlc.arg(now) OR lasts > 0);
 
 -- What is due of a process, and since when the first entry is, without what is due at the providers
 -- that without names, each as ⟨provider│⟩, and in the locations that locations names, each as
