@@ -81,7 +81,7 @@ type Policy struct {
 	SuspectFor   time.Duration `json:"suspect_for"`
 
 	// OperationTimeout is how long an operation that the provider has accepted may take to show its
-	// effect. That of a restart counts from the return of a listener of agents at the earliest.
+	// effect. For a restart it counts from then, or from when agents could be heard again.
 	OperationTimeout time.Duration `json:"operation_timeout"`
 	// ReplaceFailed gives back the machines that their provider gave up, if it still says so when it
 	// is asked, and lets others be created. One that a person has switched off stays.

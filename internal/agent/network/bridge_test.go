@@ -20,6 +20,7 @@ func TestBlockedMembersAreNotCarried(t *testing.T) {
 		"the kernel's":            {"1\n", []string{blocking, forwarding, forwarding}, []string{"eth1", "eth2"}},
 		"a daemon's":              {"2\n", []string{forwarding, blocking}, []string{"eth0"}},
 		"none forwards yet":       {"1\n", []string{listening, listening}, []string{"eth0"}},
+		"one has no link":         {"1\n", []string{"0\n", listening}, []string{"eth1"}},
 		"no members":              {"1\n", nil, nil},
 		"nothing is known of it":  {"", []string{"", ""}, []string{"eth0", "eth1"}},
 		"nothing is known of one": {"1\n", []string{forwarding, ""}, []string{"eth0"}},

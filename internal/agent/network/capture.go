@@ -275,14 +275,15 @@ func (c *capture) bridged(bridge string, all []string) []string {
 	if stp := word(c.sys, bridge, "bridge/stp_state"); stp == "" || stp == "0" || len(all) == 0 {
 		return all
 	}
-	first := all[0]
+	linked := func(member string) bool { return word(c.sys, member, "brport/state") > "0" }
+	first := all[max(0, slices.IndexFunc(all, linked))]
 	forward := slices.DeleteFunc(all, func(member string) bool {
 		return word(c.sys, member, "brport/state") != "3" // BR_STATE_FORWARDING of linux/if_bridge.h
 	})
 	if len(forward) == 0 { // one alone closes no loop
 		forward = append(forward, first)
 	}
-	c.warn("the bridge %s is carried over without its spanning tree protocol, and with the members %q alone", bridge, forward)
+	c.warn("the bridge %s is carried over without its spanning tree protocol, and with these members: %s", bridge, strings.Join(forward, ", "))
 	return forward
 }
 

@@ -81,9 +81,20 @@ func TestCopiesAreRecognised(t *testing.T) {
 	if got := restored(t, again); got != "" {
 		t.Errorf("opened after it was accepted: %q", got)
 	}
-	p.must(s.Exec(t.Context(), copied, "UPDATE database_mark SET counter = counter + 1"))
-	if got := restored(t, join(t, s.URL(copied), postgres.Options{Silent: true})); !strings.Contains(got, "recovered or promoted") {
-		t.Errorf("another timeline: %q", got)
+	for noticed := int64(0); ; { // the second time before anybody has accepted the first
+		p.must(s.Exec(t.Context(), copied, "UPDATE database_mark SET counter = counter + 1"))
+		if got := restored(t, join(t, s.URL(copied), postgres.Options{Silent: true})); !strings.Contains(got, "recovered or promoted") {
+			t.Errorf("another timeline: %q", got)
+		}
+		at := query[int64](t, s.URL(copied), "SELECT at FROM restored")
+		_ = join(t, s.URL(copied), postgres.Options{Silent: true})
+		if again := query[int64](t, s.URL(copied), "SELECT at FROM restored"); at <= noticed || again != at {
+			t.Errorf("noticed at %d, then at %d, and, opened once more, at %d", noticed, at, again)
+		}
+		if noticed != 0 {
+			break
+		}
+		noticed = at
 	}
 }
 

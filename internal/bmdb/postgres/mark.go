@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -131,8 +132,11 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 	if err = e.storeMark(ctx, is, false); err == nil {
 		evidence, err = e.compareMark(ctx, e.transactions)
 	}
-	if err == nil && evidence == "" {
+	switch {
+	case err == nil && evidence == "":
 		evidence, err = e.compareClock(ctx)
+	case err == nil: // with an instant of its own, where it is another failover than the one before
+		err = e.transactions.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return e.noteRestored(ctx, conn.Conn(), evidence) })
 	}
 	if err != nil {
 		return "", classify(err)

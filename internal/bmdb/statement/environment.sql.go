@@ -195,7 +195,7 @@ const listRestoredAt = `-- name: ListRestoredAt :many
 SELECT at FROM restored
 `
 
-// When it was first noticed that the database looks restored; no row: it does not.
+// When it was noticed that the database looks restored; no row: it does not.
 func (q *Queries) ListRestoredAt(ctx context.Context) ([]int64, error) {
 	rows, err := q.db.QueryContext(ctx, listRestoredAt)
 	if err != nil {

@@ -74,8 +74,12 @@ func (o operation) mayBeDone(fact fleet.Provided) string {
 	} else {
 		why = fmt.Sprintf("%s was not seen; the provider says that the machine is %s", lifecycle.EvidenceOf(o.request.Operation), fact.Says())
 	}
-	text := fmt.Sprintf("%s %s, and is not called again: it was called last at %s, without a clear reply, and within %s %s",
-		o.source.Name, known, fleet.Instant(o.attempt.At), o.within(o.attempt.At), why)
+	when := "within " + o.within(o.attempt.At)
+	if o.leftOff(fact) { // that ends in the time of the call, whoever could be heard
+		when = "since then"
+	}
+	text := fmt.Sprintf("%s %s, and is not called again: it was called last at %s, without a clear reply, and %s %s",
+		o.source.Name, known, fleet.Instant(o.attempt.At), when, why)
 	if cause := o.work.Record.Backoffs[fleet.ProcessOperation].Cause; cause != "" {
 		text += "; the last failure: " + cause
 	}

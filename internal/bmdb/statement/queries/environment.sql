@@ -41,7 +41,7 @@ UPDATE listener SET full_since = sqlc.arg(full_since), full_until = sqlc.arg(ful
 INSERT INTO restored (id, at, evidence) VALUES (1, sqlc.arg(at), sqlc.arg(evidence))
 ON CONFLICT (id) DO UPDATE SET evidence = excluded.evidence;
 
--- When it was first noticed that the database looks restored; no row: it does not.
+-- When it was noticed that the database looks restored; no row: it does not.
 -- name: ListRestoredAt :many
 SELECT at FROM restored;
 
