@@ -18,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
+	"github.com/ironherd/ironherd/test/freeport"
 	"github.com/ironherd/ironherd/test/process"
 )
 
@@ -65,7 +66,11 @@ func startHostAt(t *testing.T, address, script string, lines ...string) *realHos
 		output(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", filepath.Join(dir, name))
 	}
 	h.hostKey = strings.TrimSpace(read(t, filepath.Join(dir, "host.pub")))
-	h.port = freePort(t, address)
+	port, err := freeport.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.port = uint16(port)
 	configuration := fmt.Sprintf("ListenAddress %s:%d\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nPidFile none\nUsePAM no\n"+
 		"StrictModes no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n%s\n",
 		h.address, h.port, dir, dir, strings.Join(append(lines, "Subsystem sftp internal-sftp"), "\n"))

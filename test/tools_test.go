@@ -2,7 +2,6 @@ package test
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,17 +45,6 @@ func orEmpty(s *string) string {
 		return ""
 	}
 	return strings.TrimSpace(*s)
-}
-
-// freePort is a port of an address that no connection comes from, unlike 127.0.0.1.
-func freePort(t *testing.T, address string) uint16 {
-	t.Helper()
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return uint16(ln.Addr().(*net.TCPAddr).Port)
 }
 
 // otherKey is a host key of somebody else.

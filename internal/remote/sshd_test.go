@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/ironherd/ironherd/test/freeport"
 )
 
 // sshd is OpenSSH's own server on an address of 127/8, for one test.
@@ -146,9 +148,11 @@ func waitForListener(tb testing.TB, s *sshd) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if connection, err := net.Dial("tcp", s.address.String()); err == nil {
-			connection.Close()
-			return
+		if strings.Contains(s.log.String(), "Server listening on") {
+			if connection, err := net.Dial("tcp", s.address.String()); err == nil {
+				connection.Close()
+				return
+			}
 		}
 		select {
 		case <-tick.C:
@@ -160,17 +164,15 @@ func waitForListener(tb testing.TB, s *sshd) {
 
 var addresses atomic.Uint32
 
-// freeAddress is an address whose port stays free until somebody listens on it, because nobody else
-// has the address.
+// freeAddress is an address of which nobody else has the port, also not of all addresses at once.
 func freeAddress(tb testing.TB) netip.AddrPort {
 	tb.Helper()
-	n := addresses.Add(1)
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.78.%d.%d:0", n>>8&255, n&255))
+	port, err := freeport.Find(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).AddrPort()
+	n := addresses.Add(1)
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 78, byte(n >> 8), byte(n)}), uint16(port))
 }
 
 func (s *sshd) target() Target {
