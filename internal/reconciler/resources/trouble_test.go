@@ -340,7 +340,7 @@ func deletedAgainAndAgain(t *testing.T, fails bool) {
 		})
 	}
 	if !told || created < 5 || created > 10 {
-		t.Errorf("it was created %d times, and told: %t", created, told)
+		t.Fatalf("it was created %d times, and told: %t", created, told)
 	}
 	a.until("that it is created, and told", func(r reconciler.Report, err error) bool {
 		return w.there(configMaps, "default", "deleted") && r.Ready && r.Created == 0 && len(r.Failures) == 1 && strings.Contains(fmt.Sprint(err), why)
