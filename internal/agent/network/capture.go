@@ -270,7 +270,7 @@ func members(master int, byIndex map[int]netlink.Link) []string {
 }
 
 // bridged returns the members that a bridge is made again with. Ours speaks no spanning tree
-// protocol, with which two members close a loop of which one does not forward.
+// protocol: a member that this did not let forward would close a loop.
 func (c *capture) bridged(bridge string, all []string) []string {
 	if stp := word(c.sys, bridge, "bridge/stp_state"); stp == "" || stp == "0" || len(all) == 0 {
 		return all

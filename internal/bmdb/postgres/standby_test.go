@@ -14,24 +14,30 @@ import (
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
-// TestACommitThatNoStandbyHas is not acknowledged (I8). A server whose wait for a synchronous
-// standby is cancelled has committed all the same and says so: after a failover it may be lost.
-func TestACommitThatNoStandbyHas(t *testing.T) {
-	t.Parallel()
-	ctx := context.WithoutCancel(t.Context())
+// serverAlone starts a server for this test alone, with a database of the newest schema.
+func serverAlone(ctx context.Context, t *testing.T) (s *pgserver.Server, name string) {
+	t.Helper()
 	s, err := pgserver.Start(ctx, pgserver.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	name, err := s.Create(ctx, "")
-	if err != nil {
+	if name, err = s.Create(ctx, ""); err != nil {
 		t.Fatal(err)
 	}
+	if err := migrate(ctx, s.URL(name)); err != nil {
+		t.Fatal(err)
+	}
+	return s, name
+}
+
+// TestACommitThatNoStandbyHas is not acknowledged (I8). A server whose wait for a synchronous
+// standby is cancelled has committed all the same and says so: after a failover it may be lost.
+func TestACommitThatNoStandbyHas(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	s, name := serverAlone(ctx, t)
 	at := s.URL(name) + "&client_min_messages=error"
-	if err := migrate(ctx, at); err != nil {
-		t.Fatal(err)
-	}
 	e := open(t, at, postgres.Options{Silent: true})
 	t.Cleanup(func() { _ = e.Close() })
 	db, err := bmdb.Open(ctx, e, bmdb.Options{})
@@ -135,19 +141,8 @@ func loseStandby(t *testing.T, s *pgserver.Server, e *postgres.Engine, at string
 func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 	t.Parallel()
 	ctx := context.WithoutCancel(t.Context())
-	s, err := pgserver.Start(ctx, pgserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	name, err := s.Create(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, name := serverAlone(ctx, t)
 	at := s.URL(name)
-	if err := migrate(ctx, at); err != nil {
-		t.Fatal(err)
-	}
 	e := open(t, at, postgres.Options{Silent: true, Lease: time.Minute}) // which bounds what waits
 	db, err := bmdb.Open(ctx, e, bmdb.Options{})
 	if err != nil {

@@ -203,7 +203,7 @@ func (j judged) inState() (command, what string) {
 		return j.setAside()
 	case state == fleet.StateUnreachable:
 		return j.whenUnreachable()
-	case state == fleet.StateOff: // nobody has to: see keptOff
+	case state == fleet.StateOff: // where a person has switched it off, nobody has to: see keptOff
 		return j.command("power on"), "the machine is switched on"
 	}
 	return "", ""

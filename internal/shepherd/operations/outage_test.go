@@ -6,12 +6,32 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/operations"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
+
+// rebooted is a herd of one machine whose reboot was called two minutes ago, which it has not
+// survived. The hook is that of the provider. stop ends the operations.
+func rebooted(t *testing.T, hook func(shepherdtest.Point, fleet.CapacityID) error) (herd *shepherdtest.Herd, handler shepherd.Handler, stop func()) {
+	t.Helper()
+	herd, handler = bench(t, 1, operations.Options{}, nil, nil)
+	id := herd.Machines()[0]
+	herd.Fake.Hook = hook
+	restarted := herd.Fake.OnRestart
+	herd.Fake.OnRestart = func(pid fleet.ProviderID) {
+		restarted(pid)
+		herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+	}
+	stop = herd.Start(handler)
+	time.Sleep(5 * time.Minute)
+	_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
+	check(t, err)
+	time.Sleep(2 * time.Minute)
+	return herd, handler, stop
+}
 
 // TestARestartHasItsTimeAfterAnOutage: a reboot was accepted, and then for long no agent could be
 // heard that would show it: no listener was up, or nothing ran. It fails only when nothing was seen
@@ -34,21 +54,8 @@ func TestARestartHasItsTimeAfterAnOutage(t *testing.T) {
 			t.Run(name+", "+end, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
-					herd := shepherdtest.NewHerd(t, db, 1)
-					handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
-					check(t, err)
+					herd, handler, stop := rebooted(t, nil)
 					id := herd.Machines()[0]
-					restarted := herd.Fake.OnRestart
-					herd.Fake.OnRestart = func(pid fleet.ProviderID) {
-						restarted(pid)
-						herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
-					}
-					stop := herd.Start(handler)
-					time.Sleep(5 * time.Minute)
-					_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
-					check(t, err)
-					time.Sleep(2 * time.Minute)
 					outage(herd, stop)
 					stop()
 					defer herd.Start(handler)()
@@ -56,7 +63,7 @@ func TestARestartHasItsTimeAfterAnOutage(t *testing.T) {
 					if got := ended(t, herd, id); got != "not ended" {
 						t.Errorf("five minutes after the outage: %s", got)
 					}
-					_, err = db.Retry(t.Context(), "ada", id, fleet.ProcessAgentStart)
+					_, err := herd.DB.Retry(t.Context(), "ada", id, fleet.ProcessAgentStart)
 					check(t, err)
 					herd.Change(id, func(h *shepherdtest.Host) { h.Dead = !back })
 					time.Sleep(15 * time.Minute)
@@ -74,27 +81,13 @@ func TestARestartHasItsTimeAfterAnOutage(t *testing.T) {
 func TestARestartInDoubtHasItsTimeAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
-		herd := shepherdtest.NewHerd(t, db, 1)
-		handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
-		check(t, err)
-		id := herd.Machines()[0]
-		restarted := herd.Fake.OnRestart
-		herd.Fake.OnRestart = func(pid fleet.ProviderID) {
-			restarted(pid)
-			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
-		}
-		herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+		herd, handler, stop := rebooted(t, func(at shepherdtest.Point, _ fleet.CapacityID) error {
 			if at == shepherdtest.Pulled {
 				return fleet.Errorf(fleet.KindTemporary, "the reply is lost")
 			}
 			return nil
-		}
-		stop := herd.Start(handler)
-		time.Sleep(5 * time.Minute)
-		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
-		check(t, err)
-		time.Sleep(2 * time.Minute)
+		})
+		id := herd.Machines()[0]
 		stop()
 		time.Sleep(40 * time.Minute)
 		defer herd.Start(handler)()
