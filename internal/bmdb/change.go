@@ -170,10 +170,25 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.
 	if was == nil || was.Status != p.Status {
 		c.record(t, machine, fleet.EventProviderStatus, p.Says())
 	}
-	if was != nil {
-		return t.endStartWait(ctx, machine, *was, p)
+	if was == nil {
+		return nil
 	}
-	return nil
+	if p.Status == fleet.ProviderStatusCreating && was.Status != p.Status {
+		if err := t.noteReinstalled(ctx, machine); err != nil {
+			return err
+		}
+	}
+	return t.endStartWait(ctx, machine, *was, p)
+}
+
+// noteReinstalled records that the provider reinstalls a machine on which an installed system is to
+// run. It is not for us: recovery leaves such a machine alone.
+func (t *transaction) noteReinstalled(ctx context.Context, machine fleet.MachineID) error {
+	m, err := t.load(ctx, machine)
+	if err != nil || !lifecycle.Installed(m.record) {
+		return err
+	}
+	return t.q.PutErased(ctx, statement.PutErasedParams{Machine: string(machine), At: micros(t.Now())})
 }
 
 // endStartWait ends the wait of a machine's agent start where the provider says what it waited for.

@@ -15,7 +15,7 @@ func (t *transaction) markable(r fleet.Record) error {
 	switch {
 	case r.Provided == nil:
 		return fleet.Errorf(fleet.KindConflict, "machine %s is not there yet: nothing runs on it", r.Name())
-	case lifecycle.Installed(r):
+	case lifecycle.Installed(r) && !lifecycle.ReinstalledElsewhere(r):
 		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), r.Installed.Words())
 	case lifecycle.Speaks(r, *t.env, t.Now()):
 		return fleet.Errorf(fleet.KindConflict, "the agent of machine %s speaks; if an operating system that is to be left alone runs there, end the agent on the host first",

@@ -86,11 +86,14 @@ func onDisk(r fleet.Record) string {
 	if lifecycle.Written(r) {
 		return fmt.Sprintf("has install generation %d on its disk, which has not come up yet, and", r.InstallReport.Generation)
 	}
+	if lifecycle.ReinstalledElsewhere(r) {
+		return "was reinstalled at its provider, for somebody else,"
+	}
 	return fmt.Sprintf("runs an installed system (%s),", r.Installed.Words())
 }
 
 // eraseToo is what a reinstall needs besides where no install of ours has put on the disk what is
-// there: it was marked or adopted as installed, or recovery had the provider reinstall it.
+// there: it was marked or adopted as installed, or its provider has reinstalled it.
 func eraseToo(r fleet.Record) string {
 	if i := r.Installed; i != nil && (i.Attempt == 0 || i.ErasedAt != nil) {
 		return " --erase"

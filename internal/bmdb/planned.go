@@ -87,6 +87,8 @@ func inUse(r fleet.Record) string {
 		return fmt.Sprintf("installing (generation %d, attempt %d)", open.Generation, open.Attempt)
 	case q != nil && rep != nil && rep.OK && rep.Generation == q.Generation && (r.Installed == nil || r.Installed.Generation < q.Generation):
 		return fmt.Sprintf("booting what was installed (generation %d)", q.Generation)
+	case lifecycle.ReinstalledElsewhere(r):
+		return "reinstalled at its provider, for somebody else"
 	case r.Installed == nil || r.Installed.ErasedAt != nil || a != nil && a.Generation > r.Installed.Generation:
 		return ""
 	case r.Installed.Attempt == 0:

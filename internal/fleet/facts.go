@@ -324,8 +324,8 @@ type Installed struct {
 	BootID string
 	// SeenUp is how it was seen, and how it is watched.
 	SeenUp SeenUp
-	// ErasedAt is when recovery first had the provider reinstall the machine since. The disk does not
-	// hold the system any more. Nil: it did not.
+	// ErasedAt is when the provider was first told by recovery to reinstall the machine since, or was
+	// seen to do so for somebody else. The disk does not hold the system any more. Nil: neither.
 	ErasedAt *time.Time
 }
 

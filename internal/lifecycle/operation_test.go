@@ -191,6 +191,17 @@ var operations = []scenario{
 		want: []due{{recovery, lifecycle.NotWanted, 0, "a person can restart the machine (`ironherd machine power on m-1 --reason WHY`)"}},
 	},
 	{
+		name: "its provider has reinstalled it for somebody else", now: 90, steps: with(up, erased(60), allLevers),
+		state: fleet.StateUnreachable, reason: "metal was seen to reinstall its own operating system at 2026-11-21 01:00:00 UTC, which nobody asked Ironherd for",
+		want: []due{
+			{agentStart, lifecycle.NotWanted, 0, ""}, {install, lifecycle.NotWanted, 0, ""}, {recovery, lifecycle.NotWanted, 0, "recovery leaves it alone"},
+		},
+	},
+	{
+		name: "but its system has answered since", now: 90, steps: with(watched, erased(60), probed(80, 0, 1)),
+		state: fleet.StateInstalled,
+	},
+	{
 		name: "nor can its provider switch it on", now: 90, steps: with(up, offAt(60), levers(fleet.LeverReboot)),
 		state: fleet.StateUnreachable,
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "metal cannot restart it: restart it yourself"}},

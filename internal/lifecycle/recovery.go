@@ -223,6 +223,9 @@ func (c judgement) recovery() want {
 	if c.returning() {
 		return notWanted("an installed system that comes back after a reinstall was called off is left alone; %s", c.byHand())
 	}
+	if why := c.reinstalledElsewhere(); why != "" {
+		return notWanted("%s, and recovery leaves it alone", why)
+	}
 	if c.unreachable() {
 		return notWanted("an installed system that does not answer is left alone; %s", c.byHand())
 	}

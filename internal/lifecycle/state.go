@@ -38,6 +38,8 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateMaintenance, c.inMaintenance()
 	case c.switchedOff() != "":
 		return fleet.StateOff, c.switchedOff()
+	case c.reinstalledElsewhere() != "":
+		return fleet.StateUnreachable, fmt.Sprintf("%s; %s", r.Installed.Words(), c.reinstalledElsewhere())
 	case c.foundOff():
 		return fleet.StateUnreachable, fmt.Sprintf("%s; %s, and nobody has switched it off", r.Installed.Words(), c.off())
 	case c.unreachable():
@@ -93,6 +95,21 @@ func (c judgement) creating() string {
 	}
 	return fmt.Sprintf("waiting to be created: planned at %s for about %s", c.r.Provider, fleet.Instant(i.PlannedAt))
 }
+
+// reinstalledElsewhere says that an installed system was to run on a machine that its provider has
+// been seen to reinstall, which nobody asked Ironherd for; "" where that is not so, or where the
+// system has answered since.
+func (c judgement) reinstalledElsewhere() string {
+	up, p := c.r.Installed, c.newestProbe()
+	if !c.installedCurrent() || up.ErasedAt == nil || p != nil && p.AnsweredAt.After(*up.ErasedAt) {
+		return ""
+	}
+	return fmt.Sprintf("%s was seen to reinstall its own operating system at %s, which nobody asked Ironherd for", c.r.Provider, fleet.Instant(*up.ErasedAt))
+}
+
+// ReinstalledElsewhere reports whether a machine on which an installed system was to run was
+// reinstalled by its provider for somebody else.
+func ReinstalledElsewhere(r fleet.Record) bool { return judgement{r: r}.reinstalledElsewhere() != "" }
 
 // foundOff reports whether an installed system is to run on a machine of which its provider says
 // that it is off, and nothing is under way that switches it off or on.

@@ -80,6 +80,26 @@ var leaveTests = []test{
 			w.Fatalf("installed %+v", up)
 		}
 	}},
+	{"an installed machine that its provider reinstalls for somebody else is a person's", func(w *world) {
+		id := w.installedMachine("c1").Machine
+		work := w.claimOne(w.session("provisioner"), fleet.ProcessUpdate)
+		w.must(work.Note(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusCreating, "c1"))))
+		seen := w.record(id).Installed.ErasedAt
+		w.shift.Advance(time.Minute)
+		w.must(work.Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusActive, "c1"))))
+		if up := w.record(id).Installed; seen == nil || up.ErasedAt == nil || !up.ErasedAt.Equal(*seen) || w.state(id) != fleet.StateUnreachable {
+			w.Fatalf("erased at %v, then %v; state %s", seen, up.ErasedAt, w.state(id))
+		}
+		err := errorOf2(w.db.RequestInstall(w.ctx, actor, id, fleet.InstallRequest{Image: image}, false))
+		if want := "was reinstalled at its provider, for somebody else, which a reinstall destroys"; err == nil || !strings.Contains(err.Error(), want) {
+			w.Fatalf("an install was answered with %v", err)
+		}
+		_, err = Act(w.ctx, w.db, actor, id, bmdb.PlanRequest{Verb: fleet.VerbMarkInstalled, Reason: "by hand, in the portal"})
+		w.must(err)
+		if up := w.record(id).Installed; up.ErasedAt != nil || w.state(id) != fleet.StateInstalled {
+			w.Fatalf("marked as installed: %+v, state %s", up, w.state(id))
+		}
+	}},
 	{"what a reinstall that had no effect has not erased comes back", func(w *world) {
 		id, work := w.lostAgain()
 		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}

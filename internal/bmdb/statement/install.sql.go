@@ -178,7 +178,7 @@ type PutErasedParams struct {
 	Machine string
 }
 
-// A recovery step has the provider reinstall the machine.
+// The provider reinstalls the machine, for a step of recovery or for somebody else.
 func (q *Queries) PutErased(ctx context.Context, arg PutErasedParams) error {
 	_, err := q.db.ExecContext(ctx, putErased, arg.At, arg.Machine)
 	return err

@@ -69,7 +69,7 @@ func installFacts(r fleet.Record, add func(name string, at time.Time, format str
 			add("installed", i.At, "install generation %d came up (attempt %d)%s", i.Generation, i.Attempt, bootOf(i))
 		}
 		if i.ErasedAt != nil {
-			add("erased", *i.ErasedAt, "recovery had %s reinstall its own operating system in the place of install generation %d", r.Provider, i.Generation)
+			add("erased", *i.ErasedAt, "%s reinstalls its own operating system in the place of install generation %d", r.Provider, i.Generation)
 		}
 	}
 	if p := r.Probe; p != nil {

@@ -189,6 +189,8 @@ func (j judged) inState() (command, what string) {
 		return j.whenProvisioning()
 	case state == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now):
 		return j.letUsIn()
+	case state == fleet.StateUnreadable:
+		return "ironherd db check", "nothing that is asked for begins before what is recorded can be read: a newer version may have written it"
 	case state == fleet.StateFailed:
 		return j.whenFailed()
 	case state == fleet.StateSilent:
@@ -347,6 +349,9 @@ func inMaintenance(r fleet.Record) bool { return r.Maintenance != nil && !r.Main
 // whenUnreachable is operators for an installed system that does not answer.
 func (j judged) whenUnreachable() (command, what string) {
 	switch restart := lifecycle.RestartVerb(j.record); {
+	case lifecycle.ReinstalledElsewhere(j.record):
+		return j.command("mark-installed"), "what runs there now is left alone; " +
+			fmt.Sprintf("`ironherd machine install %s --image IMAGE --reinstall --erase --reason WHY` destroys it", j.record.ID)
 	case restart == "power on":
 		return j.command(restart), "the machine is switched on; nothing is done to it otherwise"
 	case restart != "":

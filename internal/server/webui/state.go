@@ -35,7 +35,7 @@ var states = []state{
 	describe(fleet.StateBooting, "The disk is written; the installed system has not been seen yet."),
 	describe(fleet.StateInstalled, "The installed system has been seen to come up."),
 	describe(fleet.StateReturning, "A reinstall was called off before anything was written; the installed system is not seen to be back yet."),
-	describe(fleet.StateUnreachable, "The installed system is watched, and its probes fail, or its machine is off though nobody switched it off; it is left alone."),
+	describe(fleet.StateUnreachable, "The installed system is watched, and its probes fail, or its machine is off though nobody switched it off, or its provider has reinstalled it for somebody else; it is left alone."),
 	describe(fleet.StateSilent, "Nothing is heard of it: its agent fell silent or never spoke, its installed system does not come up, or its host never answered."),
 	describe(fleet.StateFailed, "The provider gave the machine up."),
 	describe(fleet.StateMissing, "The provider is certain that it does not have the machine."),

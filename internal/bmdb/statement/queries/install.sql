@@ -45,7 +45,7 @@ ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
   seen_up = excluded.seen_up, secret_hash = excluded.secret_hash, erased_at = 0;
 
--- A recovery step has the provider reinstall the machine.
+-- The provider reinstalls the machine, for a step of recovery or for somebody else.
 -- name: PutErased :exec
 UPDATE installed SET erased_at = sqlc.arg(at) WHERE machine = sqlc.arg(machine) AND erased_at = 0;
 
