@@ -112,6 +112,20 @@ func WithBeforeSend(ctx context.Context, before func(context.Context) error) con
 	return context.WithValue(ctx, beforeSendKey{}, before)
 }
 
+// WithBeforeFirstSend is WithBeforeSend for calls that send several requests: once before has let
+// one be sent, it is not called any more. A power cycle that has turned a machine off goes on.
+func WithBeforeFirstSend(ctx context.Context, before func(context.Context) error) context.Context {
+	begun := false
+	return WithBeforeSend(ctx, func(ctx context.Context) error {
+		if begun {
+			return nil
+		}
+		err := before(ctx)
+		begun = err == nil
+		return err
+	})
+}
+
 // RoundTrip makes one call.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {

@@ -17,11 +17,7 @@ var errRestored = fleet.Errorf(fleet.KindConflict, "it waits for `ironherd db ac
 // unlessRestored returns a context for a call, which may wait for its turn. It has the call fail
 // with errRestored, and nothing sent, where the database looks restored by then (rule 11).
 func (o operation) unlessRestored(ctx context.Context) context.Context {
-	began := false
-	return provider.WithBeforeSend(ctx, func(ctx context.Context) error {
-		if began { // a power cycle that has turned the machine off goes on
-			return nil
-		}
+	return provider.WithBeforeFirstSend(ctx, func(ctx context.Context) error {
 		env, err := o.db.Environment(ctx)
 		if err != nil {
 			return fmt.Errorf("read whether the database looks restored: %w", err)
@@ -29,7 +25,6 @@ func (o operation) unlessRestored(ctx context.Context) context.Context {
 		if env.Restored != "" {
 			return fmt.Errorf("the database looks restored or copied (%s): %w", env.Restored, errRestored)
 		}
-		began = true
 		return nil
 	})
 }

@@ -212,15 +212,7 @@ func (s step) call(ctx context.Context, entry provider.Entry) (shepherd.Outcome,
 	s.logger.WarnContext(ctx, "recovery acts", slog.String("reason", s.work.Decision.Reason))
 	// The call may wait for its turn, and for a pause that the provider wants: the last look is in
 	// front of what is sent.
-	began := false
-	last := provider.WithBeforeSend(ctx, func(ctx context.Context) (err error) {
-		if !began { // a power cycle that has turned the machine off goes on
-			err = s.look(ctx)
-			began = err == nil
-		}
-		return err
-	})
-	if err = lever(last, s.work.Record.ProviderID); provider.NothingSent(err) {
+	if err = lever(provider.WithBeforeFirstSend(ctx, s.look), s.work.Record.ProviderID); provider.NothingSent(err) {
 		return s.unneeded(ctx, was, fmt.Errorf("%s: %w", s.rung, err))
 	}
 	return s.answered(ctx, was, err)
@@ -332,7 +324,8 @@ func (s step) answered(ctx context.Context, was bmdb.BeforeStep, err error) (she
 const (
 	// switchOnTries bounds how often a machine is switched on again that a power cycle has left off.
 	switchOnTries = 3
-	// switchingOn and switchedOn begin the causes of the backoff that these tries leave.
+	// switchingOn and switchedOn begin the causes of the backoff that these tries leave, by which they
+	// are counted: another version beside this one reads them, so they stay as they are.
 	switchingOn = "switch the machine on, which the power cycle left off"
 	switchedOn  = "the power cycle had left the machine off: it was switched on, and is waited for"
 )
