@@ -18,11 +18,11 @@ func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
 	c := judgement{r: r, env: env, now: now}
 	plan := Plan{Decisions: []Decision{
 		c.provision(),
-		c.startsAgent(),
-		c.machine(fleet.ProcessInstall, c.maintained(c.install())),
-		c.machine(fleet.ProcessOperation, c.operation()),
-		c.limited(c.machine(fleet.ProcessRecovery, c.maintained(c.afterRestore("recovery", c.recovery())))),
-		c.machine(fleet.ProcessProbe, c.maintained(c.afterRestore("the probe", c.probe()))),
+		c.decideAgentStart(),
+		c.decideFor(fleet.ProcessInstall, c.maintained(c.install())),
+		c.decideFor(fleet.ProcessOperation, c.operation()),
+		c.limited(c.decideFor(fleet.ProcessRecovery, c.maintained(c.afterRestore("recovery", c.recovery())))),
+		c.decideFor(fleet.ProcessProbe, c.maintained(c.afterRestore("the probe", c.probe()))),
 		c.update(),
 	}}
 	for i := range plan.Decisions {
@@ -61,8 +61,8 @@ func dueAt(at time.Time, format string, args ...any) want {
 	return want{verdict: Due, dueAt: at, reason: fmt.Sprintf(format, args...)}
 }
 
-// machine makes a decision of what the facts say, the hold of the lane, and the backoff.
-func (c judgement) machine(process fleet.Process, w want) Decision {
+// decideFor makes a decision of what the facts say, the hold of the lane, and the backoff.
+func (c judgement) decideFor(process fleet.Process, w want) Decision {
 	// somebody may have put it right by then, or a newer version may be able to
 	if c.r.Unreadable != "" {
 		w = dueAt(c.now.Add(unreadableAgain), "what is recorded of the machine cannot be read: %s", c.r.Unreadable)
@@ -272,77 +272,6 @@ func (c judgement) unusable() string {
 	}
 	return ""
 }
-
-func (c judgement) agentStart() want {
-	p := c.r.Provided
-	why := c.unusable()
-	switch {
-	case c.r.Quarantine != nil:
-		return notWanted("%s", why)
-	case p == nil:
-		return waiting("waiting for the provider to create the machine")
-	case c.installedCurrent():
-		return notWanted("an operating system is installed, which needs no agent")
-	case c.awaitingBoot():
-		return notWanted("the installed system is booting")
-	case c.givenBack() != "" || c.switchedOff() != "":
-		return notWanted("%s", why)
-	case c.returning() && why == "":
-		return c.afterRestore("to take the agent off", c.takeOff())
-	case c.agent() != nil && why == "":
-		return c.afterRestore("the start of an agent", c.agentAgain())
-	case c.agent() != nil:
-		return notWanted("the agent was started (takeover generation %d)", c.agent().TakeoverGeneration)
-	case p.Status == fleet.ProviderStatusFailed || p.Status == fleet.ProviderStatusGone:
-		return notWanted("%s", why)
-	case c.staysOff():
-		return waiting("%s, and nobody has switched it off; %s", c.off(), c.byHand())
-	case p.Status != fleet.ProviderStatusActive:
-		return waiting("waiting for the provider: %s", detail(p))
-	}
-	at := p.At
-	if p.ActiveAt != nil {
-		at = *p.ActiveAt
-	}
-	// The last agent ended with an install.
-	if rep := c.r.InstallReport; c.r.AgentStarted != nil && rep != nil {
-		at = later(at, rep.At)
-	}
-	// It is wanted because the system that runs is to be replaced.
-	if request := c.r.InstallRequest; c.r.Installed != nil && request != nil {
-		at = later(at, request.At)
-	}
-	if restarted := c.restartedAt(); !restarted.IsZero() {
-		at = later(at, restarted.Add(c.restartPause()))
-	}
-	return c.afterRestore("the start of an agent", dueAt(at, "the machine needs an agent"))
-}
-
-// agentAgain decides about the agent of a machine that has, or had, one. Starting it again is the
-// mildest step of recovery.
-func (c judgement) agentAgain() want {
-	s := c.agent()
-	started := notWanted("the agent was started (takeover generation %d)", s.TakeoverGeneration)
-	if r, awaited := c.awaitedRestart(); awaited {
-		return c.agentAfterRestart(r)
-	}
-	// The effect of a step is waited for. Where the start of an agent has failed, and provider and
-	// policy allow no step at all, there is nothing else than to start it again (onlyStarts).
-	if step := c.repairing(); step != nil && (!step.Refused || !step.Rung.Restarts()) && (!c.startFailed() || c.nextRung(nil) != fleet.RungQuarantine) {
-		return started
-	}
-	t, any := c.trouble()
-	if !any || !t.agent {
-		return started
-	}
-	again := c.sayRoom(dueAt(t.at, "when %s, it is started again", t.reason))
-	again.deadline = true
-	return again
-}
-
-// startFailed reports whether the start of an agent was tried since one succeeded, and failed. That
-// a call to the provider has not had its turn yet says nothing of the host.
-func (c judgement) startFailed() bool { return !c.r.Backoffs[fleet.ProcessAgentStart].Since.IsZero() }
 
 // remedyOfFailed says who acts next on a machine that its provider gave up.
 func (c judgement) remedyOfFailed() string {

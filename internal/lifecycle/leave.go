@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -103,7 +102,7 @@ func (c judgement) memoryGoneAt() time.Time {
 
 // returns says what happens to a machine that returns, and what a person can do.
 func (c judgement) returns() string {
-	next := c.free().startsAgent().Reason
+	next := c.free().decideAgentStart().Reason
 	if c.env.Restored == "" && c.inMemory() && c.restartedAt().Before(c.r.AgentSeen.LastAt) && len(c.r.Backoffs[fleet.ProcessAgentStart].Cause) == 0 {
 		next = "the agent in memory is told to restart the machine into it"
 	}
@@ -118,7 +117,7 @@ func Leaves(r fleet.Record, env fleet.Environment, now time.Time) string {
 	switch q := r.OpenOperation(); {
 	case env.Restored != "" || r.Unreadable != "" || c.attemptOpen():
 		return ""
-	case q != nil && q.Operation.GivesBack() && slices.Contains(r.Levers, fleet.LeverClean) && c.operationAttempt() != nil:
+	case q != nil && q.Operation.GivesBack() && Listed(r) && c.operationAttempt() != nil:
 		return c.givenBack()
 	case c.returning() && c.unusable() == "" && c.inMaintenance() == "":
 		off := r.InstallCancel

@@ -41,20 +41,3 @@ func next(last time.Time, interval time.Duration, now time.Time) time.Time {
 func paused(provider fleet.ProviderName, p fleet.Pause) string {
 	return fmt.Sprintf("paused by %s: %s; `ironherd provider resume %s --reason WHY` ends it", p.Actor, p.Reason, provider)
 }
-
-// startsAgent decides when an agent is started, or taken off. A start waits for a provider that
-// makes the machine anew.
-func (c judgement) startsAgent() Decision {
-	d := c.machine(fleet.ProcessAgentStart, c.maintained(c.agentStart()))
-	p := c.r.Provided
-	if p == nil || p.Status != fleet.ProviderStatusCreating || c.returning() {
-		return d
-	}
-	switch d.Verdict {
-	case Due:
-		return Decision{Process: d.Process, Verdict: Waiting, Reason: "waiting for the provider: " + detail(p)}
-	case Later:
-		d.Reason += fmt.Sprintf(", unless %s makes or reinstalls the machine still", c.r.Provider)
-	}
-	return d
-}

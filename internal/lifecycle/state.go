@@ -66,11 +66,11 @@ func (c judgement) state() (fleet.State, string) {
 	case c.agent() == nil && r.Provided.Status != fleet.ProviderStatusActive:
 		return fleet.StateProvisioning, detail(r.Provided)
 	case c.agent() == nil:
-		return fleet.StateProvided, c.free().machine(fleet.ProcessAgentStart, c.agentStart()).Reason
+		return fleet.StateProvided, c.free().decideFor(fleet.ProcessAgentStart, c.agentStart()).Reason
 	case !c.spoken():
 		return fleet.StateStarted, "waiting for a heartbeat"
 	case r.InstallRequest != nil && (!c.calledOff() || c.attemptOpen()):
-		return fleet.StateInstalling, c.free().machine(fleet.ProcessInstall, c.install()).Reason
+		return fleet.StateInstalling, c.free().decideFor(fleet.ProcessInstall, c.install()).Reason
 	case r.Hardware == nil:
 		return fleet.StateStarted, "waiting for the hardware report"
 	}
