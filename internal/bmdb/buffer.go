@@ -11,8 +11,8 @@ import (
 // there are. The transaction writes it at its end, and before it reads a subject again.
 type buffer struct {
 	histories  []statement.InsertHistoryParams
-	gone       []statement.DeleteAgendaParams
-	come       []statement.InsertAgendaParams
+	delAgenda  []statement.DeleteAgendaParams
+	putAgenda  []statement.InsertAgendaParams
 	states     []statement.PutStateParams
 	counts     map[stateKey]int64
 	putBackoff []statement.PutBackoffParams
@@ -52,10 +52,10 @@ func (b *buffer) lane(l *providerLane) {
 // move moves the entry of a subject in the agenda from one instant to another; 0: there is none.
 func (b *buffer) move(process fleet.Process, subject string, provider fleet.ProviderName, from, to int64) {
 	if from != 0 {
-		b.gone = append(b.gone, statement.DeleteAgendaParams{Process: string(process), DueAt: from, Subject: subject})
+		b.delAgenda = append(b.delAgenda, statement.DeleteAgendaParams{Process: string(process), DueAt: from, Subject: subject})
 	}
 	if to != 0 {
-		b.come = append(b.come, statement.InsertAgendaParams{Process: string(process), DueAt: to, Subject: subject, Provider: string(provider)})
+		b.putAgenda = append(b.putAgenda, statement.InsertAgendaParams{Process: string(process), DueAt: to, Subject: subject, Provider: string(provider)})
 	}
 }
 
@@ -117,7 +117,7 @@ func (t *transaction) flush(ctx context.Context) error {
 		{len(b.delBackoff), func() error { return t.many.DeleteBackoffs(ctx, b.delBackoff) }},
 		{len(b.putBackoff), func() error { return t.many.PutBackoffs(ctx, b.putBackoff) }},
 		{len(b.histories), func() error { return t.many.InsertHistories(ctx, b.histories) }},
-		{len(b.gone) + len(b.come), func() error { return t.many.MoveAgenda(ctx, b.gone, b.come) }},
+		{len(b.delAgenda) + len(b.putAgenda), func() error { return t.many.MoveAgenda(ctx, b.delAgenda, b.putAgenda) }},
 		{len(b.machines), func() error { return t.updateMachines(ctx, b.machines) }},
 		{len(b.lanes), func() error { return t.updateLanes(ctx, b.lanes) }},
 		{len(b.states), func() error { return t.many.PutStates(ctx, b.states) }},

@@ -75,14 +75,14 @@ type claiming struct {
 	failing int
 	// done are the subjects that were dealt with, with the instants of their entries.
 	done map[string]int64
-	// left is the earliest instant of what was found and not dealt with; 0: nothing was. busy says
-	// that somebody was at some of it, who may be done by now.
-	left int64
-	busy bool
+	// earliestLeft is the earliest instant of what was found and not dealt with; 0: nothing was. busy
+	// says that somebody was at some of it, who may be done by now.
+	earliestLeft int64
+	busy         bool
 	// full are the places at which no more of the process may start, with when to look again.
 	full map[place]time.Time
-	// holders are those who count against the limits of a provider, as the newest look has found them.
-	holders map[fleet.ProviderName][]statement.ListLimitedRow
+	// counted are what counts against the limits of a provider, as the newest look has found it.
+	counted map[fleet.ProviderName][]statement.ListLimitedRow
 	// providers are those at which work of a limited process may start; read when it is needed.
 	providers []fleet.ProviderName
 	// dead are machines of such providers whose holders are dead: freeing them makes room.
@@ -145,7 +145,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		c.full[place] = until
 	}
 	for _, a := range r.left {
-		c.leave(a.dueAt)
+		c.noteLeft(a.dueAt)
 	}
 	c.busy = c.busy || r.busy
 	again := r.again
@@ -283,17 +283,14 @@ func (r *claimRound) removeStale(a candidate) {
 	if a.dueAt == 0 { // the agenda had no part in it
 		return
 	}
-	r.t.buffer.gone = append(r.t.buffer.gone, statement.DeleteAgendaParams{
+	r.t.buffer.delAgenda = append(r.t.buffer.delAgenda, statement.DeleteAgendaParams{
 		Process: string(r.claiming.request.Process), DueAt: a.dueAt, Subject: a.subject,
 	})
 }
 
 // judgeMachine asks lifecycle about one machine, whose row is locked.
 func (r *claimRound) judgeMachine(ctx context.Context, a candidate, m *machineRecord) error {
-	if m.lane.dead() {
-		r.t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
-		r.t.buffer.machine(m)
-	}
+	r.t.freeDeadLane(m)
 	plan, err := r.t.judge(ctx, m)
 	if err != nil {
 		return err

@@ -58,10 +58,10 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 		if err != nil || !d.Environment.Policy.LimitsRecovery() {
 			return d, err
 		}
-		holders, err := t.limitedHolders(ctx, m.record.Provider)
-		d.Environment.UnderRecovery = len(holders)
+		counted, err := t.counted(ctx, m.record.Provider)
+		d.Environment.UnderRecovery = len(counted)
 		if there := placeOf(m); there.location != "" {
-			d.Environment.UnderRecoveryThere = len(there.among(holders))
+			d.Environment.UnderRecoveryThere = len(there.among(counted))
 		}
 		return d, err
 	})

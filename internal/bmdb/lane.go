@@ -76,8 +76,7 @@ func (l *lane) free() {
 func (t *transaction) end(subject fleet.Subject, l *lane, h history) {
 	h.subject, h.process, h.epoch, h.session, h.startedAt, h.why = subject, l.process, l.epoch, l.session, l.since, l.why
 	t.record(h)
-	t.outcomes = append(t.outcomes, observed{l.process, string(h.event), t.Now().Sub(instant(l.since))})
-	l.free()
+	t.endQuietly(l, h.event)
 }
 
 // actorBMDB is who history names where the BMDB itself did something.

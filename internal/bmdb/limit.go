@@ -77,13 +77,13 @@ func (p place) compare(q place) int {
 	return cmp.Or(cmp.Compare(p.provider, q.provider), cmp.Compare(p.location, q.location))
 }
 
-// among returns those of the holders at the provider that are in the place.
-func (p place) among(holders []statement.ListLimitedRow) []statement.ListLimitedRow {
+// among returns which of those that count at the provider are in the place.
+func (p place) among(counted []statement.ListLimitedRow) []statement.ListLimitedRow {
 	if p.location == "" {
-		return holders
+		return counted
 	}
 	var there []statement.ListLimitedRow
-	for _, h := range holders {
+	for _, h := range counted {
 		if h.Location == p.location {
 			there = append(there, h)
 		}
@@ -109,17 +109,17 @@ func (t *transaction) withoutRoom(ctx context.Context, providers []statement.Pro
 	}
 	for _, row := range providers {
 		all := place{provider: fleet.ProviderName(row.Name)}
-		holders, err := t.limitedHolders(ctx, all.provider)
+		counted, err := t.counted(ctx, all.provider)
 		if err != nil {
 			return nil, err
 		}
-		holders = slices.DeleteFunc(holders, func(h statement.ListLimitedRow) bool { return holderDied(h, t.Now()) })
-		if all.room(env.Policy, len(holders)) <= 0 {
+		counted = slices.DeleteFunc(counted, func(h statement.ListLimitedRow) bool { return holderDied(h, t.Now()) })
+		if all.room(env.Policy, len(counted)) <= 0 {
 			full = append(full, all)
 			continue
 		}
 		there := make(map[place]int)
-		for _, h := range holders {
+		for _, h := range counted {
 			there[place{all.provider, h.Location}]++
 		}
 		for p, n := range there {
@@ -134,10 +134,9 @@ func (t *transaction) withoutRoom(ctx context.Context, providers []statement.Pro
 // againAfter is how soon a provider without room is looked at again whose holders seem to be dead.
 const againAfter = time.Second
 
-// limitedHolders lists which machines of a provider count against the limit, and until when at
-// least.
-func (t *transaction) limitedHolders(ctx context.Context, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
-	holders, err := t.q.ListLimited(ctx, statement.ListLimitedParams{Provider: string(provider), Process: string(fleet.ProcessRecovery)})
+// counted lists which machines of a provider count against the limit, and until when at least.
+func (t *transaction) counted(ctx context.Context, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
+	counted, err := t.q.ListLimited(ctx, statement.ListLimitedParams{Provider: string(provider), Process: string(fleet.ProcessRecovery)})
 	if err != nil {
 		return nil, err
 	}
@@ -146,10 +145,11 @@ func (t *transaction) limitedHolders(ctx context.Context, provider fleet.Provide
 		return nil, err
 	}
 	now := micros(t.Now())
-	kept := holders[:0]
-	for _, h := range holders {
-		// Nobody holds it: a step was taken, and its effect is waited for until the time of the step is
-		// over, or the next one is due. That one may be put off for long, by a maintenance or a backoff.
+	kept := counted[:0]
+	for _, h := range counted {
+		// Nobody works on it: a step was taken, and its effect is waited for until the time of the step
+		// is over, or the next one is due. That one may be put off for long, by a maintenance or a
+		// backoff.
 		if h.Session == "" {
 			until := stepEnds(h, env)
 			if h.DueRecovery != 0 {
@@ -211,33 +211,33 @@ func (c *claiming) hasRoom(ctx context.Context, t *transaction, a candidate) (bo
 		if _, full := c.full[p]; full {
 			return false, nil
 		}
-		all, err := c.holdersAt(ctx, t, p.provider)
+		all, err := c.countedAt(ctx, t, p.provider)
 		if err != nil {
 			return false, err
 		}
-		holders := p.among(all)
-		if p.room(env.Policy, len(holders)) > 0 {
+		counted := p.among(all)
+		if p.room(env.Policy, len(counted)) > 0 {
 			continue
 		}
 		if err := c.knowProviders(ctx, t); err != nil {
 			return false, err
 		}
-		c.full[p] = c.judgeHolders(t, holders)
+		c.full[p] = c.judgeCounted(t, counted)
 		return false, nil
 	}
 	return true, nil
 }
 
-// holdersAt is limitedHolders, once for a look.
-func (c *claiming) holdersAt(ctx context.Context, t *transaction, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
-	if holders, known := c.holders[provider]; known {
-		return holders, nil
+// countedAt is counted, once for a look.
+func (c *claiming) countedAt(ctx context.Context, t *transaction, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
+	if counted, known := c.counted[provider]; known {
+		return counted, nil
 	}
-	holders, err := t.limitedHolders(ctx, provider)
+	counted, err := t.counted(ctx, provider)
 	if err == nil {
-		c.holders[provider] = holders
+		c.counted[provider] = counted
 	}
-	return holders, err
+	return counted, err
 }
 
 // knowProviders finds out at which providers the claim may find work.
@@ -257,11 +257,11 @@ func holderDied(h statement.ListLimitedRow, now time.Time) bool {
 	return h.EndedAt != 0 || instant(h.DeadlineAt).Before(now)
 }
 
-// judgeHolders takes in those in a place without room whose sessions have ended, or may be ended:
+// judgeCounted takes in those in a place without room whose sessions have ended, or may be ended:
 // they are looked at next. It returns when to look at the place again if nothing wakes the claimer.
-func (c *claiming) judgeHolders(t *transaction, holders []statement.ListLimitedRow) time.Time {
+func (c *claiming) judgeCounted(t *transaction, counted []statement.ListLimitedRow) time.Time {
 	now, again := t.Now(), t.Now().Add(agenda.LongestPause)
-	for _, h := range holders {
+	for _, h := range counted {
 		if !holderDied(h, now) {
 			if deadline := instant(h.DeadlineAt); deadline.Before(again) {
 				again = deadline
@@ -302,23 +302,22 @@ func (r *claimRound) admit(ctx context.Context) error {
 			return err
 		}
 	}
-	r.t.env = nil // what the limit is by now, and what runs, is read by later statements
-	env, err := r.t.environment(ctx)
+	env, err := r.t.reread(ctx) // what the limit is by now, and what runs, is read by later statements
 	if err != nil || !env.Policy.LimitsRecovery() {
 		return err
 	}
 	running := make(map[fleet.ProviderName][]statement.ListLimitedRow)
 	for _, provider := range providers {
-		if running[provider], err = r.t.limitedHolders(ctx, provider); err != nil {
+		if running[provider], err = r.t.counted(ctx, provider); err != nil {
 			return err
 		}
 	}
 	room := make(map[place]int)
 	for _, p := range places {
-		holders := p.among(running[p.provider])
-		room[p] = p.room(env.Policy, len(holders))
+		counted := p.among(running[p.provider])
+		room[p] = p.room(env.Policy, len(counted))
 		if room[p] < wanted[p] {
-			r.full[p] = r.claiming.judgeHolders(r.t, holders)
+			r.full[p] = r.claiming.judgeCounted(r.t, counted)
 		}
 	}
 	starts := r.starts

@@ -37,7 +37,7 @@ func (c *claiming) find(ctx context.Context) error {
 	}
 	floor, changes := c.head.Floor(c.s.db.clock.Elapsed())
 	err := c.s.db.peek(ctx, "look for due work", func(ctx context.Context, t *transaction) error {
-		c.look, c.holders = look{at: t.Now(), changes: changes}, make(map[fleet.ProviderName][]statement.ListLimitedRow)
+		c.look, c.counted = look{at: t.Now(), changes: changes}, make(map[fleet.ProviderName][]statement.ListLimitedRow)
 		return c.scan(ctx, t, floor)
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *claiming) wanted(ctx context.Context, t *transaction, a candidate, now 
 	}
 	room, err := c.hasRoom(ctx, t, a)
 	if err == nil && !room {
-		c.leave(a.dueAt)
+		c.noteLeft(a.dueAt)
 	}
 	return room, err
 }
@@ -144,10 +144,10 @@ func floorMicros(floor time.Time) int64 {
 	return floor.UnixMicro() - 1
 }
 
-// leave notes that an entry was found and is not dealt with.
-func (c *claiming) leave(dueAt int64) {
-	if c.left == 0 || dueAt < c.left {
-		c.left = dueAt
+// noteLeft notes that an entry was found and is not dealt with.
+func (c *claiming) noteLeft(dueAt int64) {
+	if c.earliestLeft == 0 || dueAt < c.earliestLeft {
+		c.earliestLeft = dueAt
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *claiming) raiseFloor() {
 		return
 	}
 	floor := c.look.at
-	if left := time.UnixMicro(c.left); c.left != 0 && left.Before(floor) {
+	if left := time.UnixMicro(c.earliestLeft); c.earliestLeft != 0 && left.Before(floor) {
 		floor = left
 	}
 	if floor = floor.Add(-agenda.Slack); c.look.to.Before(floor) {

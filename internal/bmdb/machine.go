@@ -192,12 +192,17 @@ func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject)
 	return nil
 }
 
-// derive rewrites a machine of which the transaction has not written any facts since it read it.
-func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
+// freeDeadLane ends, as expired, the work of a session that has ended. The machine's row is locked.
+func (t *transaction) freeDeadLane(m *machineRecord) {
 	if m.lane.dead() {
 		t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
 		t.buffer.machine(m)
 	}
+}
+
+// derive rewrites a machine of which the transaction has not written any facts since it read it.
+func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
+	t.freeDeadLane(m)
 	plan, err := t.judge(ctx, m)
 	if err != nil {
 		return err

@@ -199,8 +199,7 @@ func (t *transaction) lockRecovery(ctx context.Context) error {
 	if err := t.q.LockLimit(ctx, statement.LockLimitParams{Process: string(fleet.ProcessRecovery)}); err != nil {
 		return err
 	}
-	t.env = nil
-	_, err := t.environment(ctx)
+	_, err := t.reread(ctx)
 	return err
 }
 

@@ -387,16 +387,15 @@ func (s *Session) CloseLost(ctx context.Context) error { return s.Close(ctx, cau
 // meanwhile.
 func (db *DB) endSession(ctx context.Context, id fleet.SessionID, cause string, onlyOverdue bool) (bool, error) {
 	return read(ctx, db.update, "end session", func(ctx context.Context, t *transaction) (ended bool, err error) {
-		ended = false
 		if err := t.LockSession(ctx, id, true); err != nil {
-			return ended, err
+			return false, err
 		}
 		row, err := t.q.GetSession(ctx, string(id))
 		if absent(err) || err == nil && (row.EndedAt != 0 || onlyOverdue && row.DeadlineAt >= micros(t.Now())) {
-			return ended, nil
+			return false, nil
 		}
 		if err != nil {
-			return ended, err
+			return false, err
 		}
 		n, err := t.q.EndSession(ctx, statement.EndSessionParams{ID: string(id), EndedAt: micros(t.Now()), Cause: cause})
 		ended = n == 1

@@ -131,7 +131,7 @@ func (t *transaction) startsAnew(machine fleet.MachineID) {
 func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 	r, machine := c.machine.record, c.work.Subject.Machine
 	was := r.InstallRequest
-	if was == nil || r.InstallCancel != nil && r.InstallCancel.Generation == was.Generation {
+	if was == nil || calledOff(r, was.Generation) {
 		return nil
 	}
 	data, err := t.q.GetFirstBootData(ctx, string(machine))

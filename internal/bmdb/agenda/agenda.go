@@ -2,10 +2,11 @@
 // wakes them when something becomes due. It only saves time: what it forgets is found by the full
 // scan of the agenda once in ScanEvery.
 //
-// A Head is what is known of one Scope. Its floor is where the next look at the agenda begins. A
-// commit that makes something due lowers the floors above it at once. A floor rises after a look,
-// and only if nothing below the new one was made due since that look began: whoever looks says how
-// many changes there had been, and Raise does nothing when there are more by now.
+// A Head is what is known of one process at some providers. Its floor is where the next look at the
+// agenda begins. A commit that makes something due lowers the floors above it at once. A floor
+// rises after a look, and only if nothing below the new one was made due since that look began:
+// whoever looks says how many changes there had been, and Raise does nothing when there are more by
+// now.
 package agenda
 
 import (
