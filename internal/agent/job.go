@@ -66,11 +66,11 @@ func startJob(
 	options.Progress = func(phase agentv1.InstallProgress_Phase, done int64) {
 		j.phase.Store(int32(phase))
 		j.done.Store(done)
-		j.update(time.Since(started))
+		j.askHeartbeat(time.Since(started))
 	}
 	options.Waiting = func(why string) {
 		j.waiting.Store(&why)
-		j.update(time.Since(started))
+		j.askHeartbeat(time.Since(started))
 	}
 	go func() {
 		defer cancel(nil)
@@ -87,7 +87,7 @@ func (j *job) run(
 	if refused := install.NotUnderstood(j.request, options); refused != nil {
 		return refused
 	}
-	failed := &agentv1.InstallReport{InstallGeneration: j.request.GetInstallGeneration(), Attempt: j.request.GetAttempt()}
+	failed := install.ReportOf(j.request)
 	if jump != nil {
 		j.phase.Store(int32(agentv1.InstallProgress_PHASE_PREPARING))
 		if refused := j.refusal(ctx, options); refused != nil {
@@ -194,9 +194,9 @@ func (s *session) beginToWrite(init *agentv1.TakeoverInit, request *agentv1.Inst
 	return nil
 }
 
-// update asks for a heartbeat, because there is progress to tell, unless the last one for that was
-// less than progressEvery ago.
-func (j *job) update(since time.Duration) {
+// askHeartbeat asks for a heartbeat, because there is progress to tell, unless the last one for
+// that was less than progressEvery ago.
+func (j *job) askHeartbeat(since time.Duration) {
 	if last := time.Duration(j.notified.Load()); since-last < progressEvery {
 		return
 	}
@@ -350,10 +350,10 @@ func (s *session) installEnded(ctx context.Context, report *agentv1.InstallRepor
 
 // callOff ends an install that nobody wants any more. Its report says so.
 func (s *session) callOff(off *agentv1.CancelInstall) {
-	same := func(r *agentv1.InstallRequest) bool {
-		return off != nil && r.GetInstallGeneration() == off.GetInstallGeneration() && r.GetAttempt() == off.GetAttempt()
+	if off == nil || s.job == nil {
+		return
 	}
-	if s.job != nil && same(s.job.request) {
+	if r := s.job.request; r.GetInstallGeneration() == off.GetInstallGeneration() && r.GetAttempt() == off.GetAttempt() {
 		s.log.Info("an install is called off", generationOf(off), attemptOf(off))
 		s.job.cancel(install.ErrCalledOff)
 	}
@@ -424,10 +424,8 @@ func (s *session) start(ctx context.Context, request *agentv1.InstallRequest) {
 func (s *session) notStarted(request *agentv1.InstallRequest, err error) {
 	s.log.Error("an install was not started, because it cannot be recorded", attemptOf(request), slog.Any("err", err))
 	if !errors.Is(err, takeover.ErrSuperseded) {
-		s.report = &agentv1.InstallReport{
-			InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
-			Error: "the install was not started, because the agent cannot record it: " + err.Error(),
-		}
+		s.report = install.ReportOf(request)
+		s.report.Error = "the install was not started, because the agent cannot record it: " + err.Error()
 	}
 }
 

@@ -60,7 +60,7 @@ func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, op
 // request does not allow to be erased. Nothing is written, and the disks may be in use. One that
 // cannot be read is no obstacle, because Run reads the disks again.
 func Refused(request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
-	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
+	report := ReportOf(request)
 	marks := readMarks(options.Root, options.Disks)
 	err := refuseHeld(request, nil, options, marks, report)
 	if err == nil {

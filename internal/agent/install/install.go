@@ -108,6 +108,11 @@ var heads = sync.Pool{New: func() any { return new([mebibyte]byte) }}
 // that leaves on the disk.
 var ErrCalledOff = errors.New("called off")
 
+// ReportOf returns a report of the attempt that the request is for, which says nothing yet.
+func ReportOf(request *agentv1.InstallRequest) *agentv1.InstallReport {
+	return &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
+}
+
 // Run installs what the request asks for and returns the report: of success, or of the failure in
 // one sentence. It returns soon after ctx has ended. The caller sees to it that one attempt is
 // started at most once and that installs do not overlap.
@@ -132,7 +137,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	if options.Progress == nil {
 		options.Progress = func(agentv1.InstallProgress_Phase, int64) {}
 	}
-	report := &agentv1.InstallReport{InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt()}
+	report := ReportOf(request)
 	var begun atomic.Pointer[agentv1.BegunDisk]
 	begin := options.Begin
 	options.Begin = func(ctx context.Context, disk *agentv1.BegunDisk) error {
@@ -159,10 +164,8 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	hangs, err := await(ctx, done, options.settled)
 	switch {
 	case hangs: // it still has its report
-		report = &agentv1.InstallReport{
-			InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(),
-			Disk: devicePath(begun.Load().GetName()), DiskSerial: begun.Load().GetSerial(),
-		}
+		report = ReportOf(request)
+		report.Disk, report.DiskSerial = devicePath(begun.Load().GetName()), begun.Load().GetSerial()
 	case err != nil && ctx.Err() != nil:
 		err = ended(ctx, err, report, begun.Load() != nil)
 	}

@@ -15,10 +15,10 @@ func NotUnderstood(request *agentv1.InstallRequest, options Options) *agentv1.In
 	if understood(request.ProtoReflect()) {
 		return nil
 	}
-	return &agentv1.InstallReport{
-		InstallGeneration: request.GetInstallGeneration(), Attempt: request.GetAttempt(), NotUnderstood: true,
-		Error: fmt.Sprintf("the agent (version %s) does not understand all that the install asks for, and has done nothing", options.Version),
-	}
+	report := ReportOf(request)
+	report.NotUnderstood = true
+	report.Error = fmt.Sprintf("the agent (version %s) does not understand all that the install asks for, and has done nothing", options.Version)
+	return report
 }
 
 // understood reports whether all fields of a message and of those in it are known, and all values
