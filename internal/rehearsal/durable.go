@@ -273,7 +273,7 @@ func (c claimed) mayBeQuiet() bool {
 	case nil, shepherd.Finish:
 		return true
 	case shepherd.Fail:
-		return shepherd.Queued(o.Err) || shepherd.Cause(o.Err) == c.cause
+		return shepherd.WasQueued(o.Err) || shepherd.Cause(o.Err) == c.cause
 	}
 	return false
 }

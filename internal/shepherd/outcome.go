@@ -76,9 +76,9 @@ func (o Finish) commit(ctx context.Context, work *bmdb.Work) error {
 // database could not take down. It does not grow, because nothing has failed.
 var queuedBackoff = fleet.Backoff{Initial: 15 * time.Second}
 
-// Queued reports whether an error tells of a call that only waited for its turn, or of a database
-// that is not available: nothing about its subject has failed.
-func Queued(err error) bool {
+// WasQueued reports whether an error tells of a call that only waited for its turn, or of a
+// database that is not available: nothing about its subject has failed.
+func WasQueued(err error) bool {
 	return provider.WasQueued(err) || errors.Is(err, bmdb.ErrUnavailable)
 }
 
@@ -88,7 +88,7 @@ func (o Fail) commit(ctx context.Context, work *bmdb.Work) error {
 
 // failure is what the BMDB is told.
 func (o Fail) failure() bmdb.Failure {
-	queued := Queued(o.Err)
+	queued := WasQueued(o.Err)
 	if queued {
 		o.Backoff = queuedBackoff
 	}

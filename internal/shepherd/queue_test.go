@@ -116,7 +116,7 @@ func TestAGatewayThatTimesOutIsNoQueue(t *testing.T) {
 				source := sourceOver(provider.NewTransport(provider.Limits{Spacing: 2 * time.Second, InFlight: 1},
 					func(*http.Request) string { return "GET /devices/{id}" }, provider.Options{HTTP: api}))
 				for range 20 { // the time until it is asked again differs
-					if _, err := source.Ask(t.Context(), "device-1"); err == nil || shepherd.Queued(err) || fleet.KindOf(err) != fleet.KindTimeout {
+					if _, err := source.Ask(t.Context(), "device-1"); err == nil || shepherd.WasQueued(err) || fleet.KindOf(err) != fleet.KindTimeout {
 						t.Fatalf("%s: %v", fleet.KindOf(err), err)
 					}
 				}

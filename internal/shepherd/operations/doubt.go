@@ -58,7 +58,7 @@ func (o operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome
 		}
 		o.observe(ResultRepeated)
 		return shepherd.Fail{
-			Err: fleet.Errorf(fleet.KindTemporary, "%s", cause), Backoff: o.config.Backoff, Changes: []bmdb.Change{seen},
+			Err: fleet.Errorf(fleet.KindTemporary, "%s", cause), Changes: []bmdb.Change{seen},
 		}
 	case o.attempt.Attempt < doubtfulCalls && o.now.Before(o.limit()):
 		return nil

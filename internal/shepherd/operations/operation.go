@@ -219,7 +219,7 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 	switch restarts := o.request.Operation.Restarts(); {
 	case restarts && unclear(err): // the next look finds the attempt, and is in doubt
 		o.observe(ResultRepeated)
-		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
+		return shepherd.Fail{Err: err}
 	case !unclear(err) && (restarts || o.request.Operation.Switches()):
 		return o.again(err, o.undo())
 	}
@@ -348,7 +348,7 @@ func (o operation) inDoubt() bool {
 func (o operation) unanswered(err error) shepherd.Outcome {
 	if o.accepted() || o.inDoubt() {
 		o.observe(ResultRepeated)
-		return shepherd.Fail{Err: err, Backoff: o.config.Backoff}
+		return shepherd.Fail{Err: err}
 	}
 	return o.again(err)
 }
@@ -359,9 +359,9 @@ func (o operation) unanswered(err error) shepherd.Outcome {
 func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
 	mayShow := o.doubted() && o.mayShow()
-	if o.now.Before(o.limit()) || mayBeHeard || mayShow || shepherd.Queued(err) {
+	if o.now.Before(o.limit()) || mayBeHeard || mayShow || shepherd.WasQueued(err) {
 		o.observe(ResultRepeated)
-		return shepherd.Fail{Err: err, Backoff: o.config.Backoff, Changes: changes}
+		return shepherd.Fail{Err: err, Changes: changes}
 	}
 	return o.giveUp(shepherd.Cause(err), changes...)
 }

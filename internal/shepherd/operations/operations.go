@@ -154,7 +154,7 @@ func (o *Operations) unasked(ctx context.Context, source Source, work *bmdb.Work
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.SetProvided(r.ID, r.ProviderID, entry.Provided(r.Provided, now))}}
 	}
 	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
-		return shepherd.Fail{Err: fmt.Errorf("ask the provider for the machine: %w", err), Backoff: o.config.Backoff}
+		return shepherd.Fail{Err: fmt.Errorf("ask the provider for the machine: %w", err)}
 	}
 	return shepherd.Finish{Changes: []bmdb.Change{bmdb.ReplaceByPolicy()}}
 }
