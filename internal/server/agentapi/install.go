@@ -135,9 +135,9 @@ func (s *Server) cancelInstall(ctx context.Context, a *agent, req *agentv1.Heart
 	return &agentv1.CancelInstall{InstallGeneration: p.GetInstallGeneration(), Attempt: p.GetAttempt()}, nil
 }
 
-// leaveMachine returns the order to give the machine back, where its agent is in memory and is to
-// leave; nil where it is not. The BMDB says so now, of this very agent. An agent that is handed an
-// install in the same answer is not asked to leave.
+// leaveMachine returns the order to restart into the system that the disk holds, where the agent is
+// in memory and is to leave; nil where it is not. The BMDB says so now, of this very agent. An
+// agent that is handed an install in the same answer is not asked to leave.
 func (s *Server) leaveMachine(
 	ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, install *agentv1.InstallRequest,
 ) (*agentv1.LeaveMachine, error) {

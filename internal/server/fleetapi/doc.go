@@ -8,7 +8,7 @@
 //     with its actor.
 //   - A caller is authorized by the headers of a request before its body is read.
 //   - A machine on its own is judged at the instant of the call, by lifecycle.Decide over facts
-//     read in one snapshot. A list shows what was decided when the machine's facts last changed.
+//     read in one snapshot. A list shows what was decided when the machine was last judged.
 //   - Requests are checked before anything is read: an error names the field and says what is
 //     accepted.
 //   - An error's code is that of its kind (server.Status). An error that nobody classified is

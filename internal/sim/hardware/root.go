@@ -37,15 +37,6 @@ func (m Machine) Build(root string, shared *Shared) error {
 // Path is where the drive's contents are in the machine whose file system is the directory root.
 func (d Disk) Path(root string) string { return filepath.Join(root, "dev", d.Name) }
 
-// WipeDisks makes every disk empty.
-func (m Machine) WipeDisks(root string) error {
-	var errs []error
-	for _, d := range m.Disks {
-		errs = append(errs, makeDisk(d.Path(root), d.Size))
-	}
-	return errors.Join(errs...)
-}
-
 func makeDisk(path string, size int64) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
