@@ -178,6 +178,9 @@ func (db *DB) Close() error { return db.engine.Close() }
 // a simulation can make the time.
 func (db *DB) Clock() *trust.Clock { return db.clock }
 
+// Shared reports whether other processes may have the database open.
+func (db *DB) Shared() bool { return !db.engine.Properties().SingleProcess }
+
 // Now returns database time.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return read(ctx, db.view, "now", func(_ context.Context, t *transaction) (time.Time, error) { return t.Now(), nil })

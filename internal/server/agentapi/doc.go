@@ -35,6 +35,14 @@
 // hardware again with its next inventory, and with its next call its first words are committed
 // again.
 //
+// # Cut off
+//
+// A process that is cut off from a BMDB that others share answers its agents with UNAVAILABLE. An
+// agent connects anew then, and a load balancer that keeps callers where they were leads it back.
+// The process that the BMDB hears would find it silent. So after a minute the listener is closed
+// until the BMDB can be reached, and agents call another process. On an engine for one process
+// there is no other, and no silence counts meanwhile: the listener stays open.
+//
 // # Installs
 //
 // An attempt is committed before it is handed out. The BMDB closes it as never started when the

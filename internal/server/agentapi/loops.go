@@ -2,8 +2,11 @@ package agentapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -11,6 +14,9 @@ import (
 
 const (
 	aliveInterval = 5 * time.Second
+	// cutOffAfter is how long the BMDB may be out of reach until agents are to call another process. A
+	// failover of PostgreSQL is over by then as a rule, and no agent counts as silent yet.
+	cutOffAfter   = time.Minute
 	sweepSpacing  = time.Second      // the least from one sweep to the next
 	sweepInterval = 30 * time.Second // the most
 	sweepPage     = 1000
@@ -52,18 +58,36 @@ func (s *Server) flush(ctx context.Context) {
 	}
 }
 
-// aliveEvery records until ctx ends that agents can reach this process.
-func (s *Server) aliveEvery(ctx context.Context) {
+// aliveEvery records until ctx ends that agents can reach this process. One that could not for
+// cutOffAfter stops serving, so that its agents call another process: while that one records that
+// it is up, their silence counts. When this one can record it again, it returns an error, and Serve
+// is to be called anew.
+func (s *Server) aliveEvery(ctx context.Context, stopServing context.CancelFunc) error {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
+	unrecorded := rate.Sometimes{First: 3, Interval: time.Minute}
+	recorded, cutOff := time.Now(), false
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
-			if err := s.alive(ctx); err != nil && ctx.Err() == nil {
-				s.options.Logger.Warn("cannot record that the agent API is up", slog.Any("err", err))
-			}
+		}
+		err := s.alive(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil && cutOff:
+			return fmt.Errorf("agent API: the database is within reach again, after %s; the port was closed to agents", time.Since(recorded).Round(time.Second))
+		case err == nil:
+			recorded = time.Now()
+			continue
+		}
+		unrecorded.Do(func() { s.options.Logger.Warn("cannot record that the agent API is up", slog.Any("err", err)) })
+		if !cutOff && s.db.Shared() && time.Since(recorded) >= cutOffAfter {
+			s.options.Logger.Error("the port for agents is closed until the database is within reach, so that they call another control plane", slog.Any("err", err))
+			cutOff = true
+			stopServing()
 		}
 	}
 }
@@ -73,6 +97,8 @@ func (s *Server) aliveEvery(ctx context.Context) {
 // listener, so that it is not the machines that count as silent. Nor do they while another process
 // listens, because they may not reach that one, or while this one has no room for all.
 func (s *Server) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cutOffAfter)
+	defer cancel()
 	env, err := s.db.Environment(ctx)
 	if err != nil {
 		return err

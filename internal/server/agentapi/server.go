@@ -111,7 +111,9 @@ func (s *Server) Agents() int { return s.agents.size() }
 
 // Serve serves the listener until ctx ends, then lets the calls that are under way finish within
 // the drain time, and writes the liveness that is still in memory. It closes the listener, and
-// returns nil after an orderly end. It may be called again with another listener.
+// returns nil after an orderly end. Where the BMDB is shared and out of reach, it closes the
+// listener, and returns an error when the BMDB is back. It may be called again with another
+// listener.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.alive(ctx); err != nil { // also learns the policy, which the first answer needs
 		if ctx.Err() != nil {
@@ -130,11 +132,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	drained := make(chan struct{})
 	group.Go(func() error { return s.serve(srv, limited, drained) })
 	group.Go(func() error { s.flushEvery(ctx); return nil })
-	group.Go(func() error { s.aliveEvery(ctx); return nil })
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	group.Go(func() error { return s.aliveEvery(ctx, stopServing) })
 	group.Go(func() error { s.sweepEvery(ctx); return nil })
 	group.Go(func() error {
 		defer close(drained)
-		s.stop(ctx, srv)
+		s.stop(serving, srv)
 		return nil
 	})
 	err := group.Wait()
