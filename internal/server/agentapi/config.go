@@ -18,7 +18,8 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// Endpoint is where machines reach it, as host:port: installed systems call it to say that they
 	// are up, and agents where initializer.endpoint does not name another one. One that only this host
-	// reaches, such as localhost, is refused where a provider has machines elsewhere. Required.
+	// reaches, such as localhost, is refused where a provider has machines elsewhere, and no machine
+	// elsewhere is handed an install with it. Required.
 	Endpoint string `yaml:"endpoint"`
 	// TLS is the certificate that it proves itself with.
 	TLS server.CertificateConfig `yaml:"tls"`

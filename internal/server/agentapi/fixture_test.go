@@ -43,7 +43,9 @@ type fixture struct {
 	config       agentapi.Config
 	api          *agentapi.Server
 	address      string
-	stop         func() error
+	// machinesAt is the address of all machines.
+	machinesAt netip.Addr
+	stop       func() error
 }
 
 // counter counts transactions, and their statements, by the kind of the transaction.
@@ -96,7 +98,7 @@ func newFixtureOn(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config
 // newIdleFixture is a fixture that serves nobody yet.
 func newIdleFixture(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Config, *fleet.Policy)) *fixture {
 	tb.Helper()
-	h := &fixture{t: tb, counter: &counter{transactions: map[string]int{}, statements: map[string]int{}}}
+	h := &fixture{t: tb, machinesAt: netip.MustParseAddr("127.0.0.1"), counter: &counter{transactions: map[string]int{}, statements: map[string]int{}}}
 	var err error
 	h.db, err = bmdb.Open(tb.Context(), engine, bmdb.Options{Logger: discard, Observer: h.counter})
 	h.must(err)
@@ -182,7 +184,7 @@ func (h *fixture) machines(n int, install *fleet.InstallRequest) []*host {
 	var changes []bmdb.Change
 	for _, i := range opened {
 		changes = append(changes, bmdb.IntentCalled(i.Machine), bmdb.CloseIntentProvided(i.Machine, fleet.ProviderID(i.Capacity), fleet.Provided{
-			Status: fleet.ProviderStatusActive, Address: netip.MustParseAddr("127.0.0.1"), Capacity: i.Capacity,
+			Status: fleet.ProviderStatusActive, Address: h.machinesAt, Capacity: i.Capacity,
 		}))
 	}
 	h.must(works[0].Finish(ctx, changes...))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"log/slog"
+	"net"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,6 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/remote"
+	"github.com/ironherd/ironherd/internal/secret"
 )
 
 // ReportUp implements agentv1.AgentCallbackServer. The secret is the credential: a malformed
@@ -164,6 +166,25 @@ func (s *Server) leaveMachine(
 	return order, nil
 }
 
+// strands reports whether the machine is elsewhere while the endpoint is one that only this host
+// reaches: an installed system would call itself for ever. A configuration without the providers
+// of the fleet, such as the package's, does not show that.
+func (s *Server) strands(ctx context.Context, machine fleet.MachineID) (bool, error) {
+	if host, _, err := net.SplitHostPort(s.config.Endpoint); err != nil || !secret.StaysHere(host) {
+		return false, nil
+	}
+	r, err := s.db.Machine(ctx, machine)
+	if err != nil || r.Provided != nil && r.Provided.Address.IsLoopback() {
+		return false, err
+	}
+	s.stranded.Do(func() {
+		s.options.Logger.ErrorContext(ctx, "no install is handed out to machines elsewhere, because their systems would be told to call an address "+
+			"where each finds itself: set agent_api.endpoint to one that they can reach, and start ironherd again",
+			slog.String("endpoint", s.config.Endpoint), slog.String("machine", string(machine)))
+	})
+	return true, nil
+}
+
 // nextInstall asks the BMDB for an install where one may be due, and returns it; nil where none is.
 // It does not ask while the agent is busy with one.
 func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.HeartbeatRequest, arrived time.Time) (*agentv1.InstallRequest, error) {
@@ -185,6 +206,14 @@ func (s *Server) nextInstall(ctx context.Context, a *agent, req *agentv1.Heartbe
 		return nil, nil // it says so all the time
 	}
 	a.checkInstall = true // until the BMDB has answered
+	stranded, err := s.strands(ctx, a.identity.Machine)
+	if err != nil {
+		return nil, s.failure(ctx, "look where the machine is", a.identity.Machine, err)
+	}
+	if stranded {
+		a.checkInstall = false
+		return nil, nil
+	}
 	order, err := s.db.HandOutInstall(ctx, a.identity, last.generation, last.number)
 	if err != nil {
 		return nil, s.failure(ctx, "look for an install", a.identity.Machine, err)

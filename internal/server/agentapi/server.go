@@ -72,8 +72,9 @@ type Server struct {
 	unservedCalls atomic.Int64
 	// unflushed bounds those about liveness that cannot be written, which is tried again every second.
 	unflushed rate.Sometimes
-	// invalid bounds those about a certificate that no agent accepts.
-	invalid rate.Sometimes
+	// invalid bounds those about a certificate that no agent accepts, and stranded those about an
+	// endpoint that machines do not reach.
+	invalid, stranded rate.Sometimes
 	// full: agents may have found no room, and the BMDB is not told yet. Only alive uses it.
 	full bool
 }
@@ -87,6 +88,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 		rechecks:    make(gate, strangersAtATime),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		unflushed: rate.Sometimes{First: 3, Interval: time.Minute}, invalid: rate.Sometimes{First: 1, Interval: time.Minute},
+		stranded: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	if s.observer == nil {
 		s.observer = nobody{}
