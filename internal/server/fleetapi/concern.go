@@ -197,7 +197,8 @@ func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
 	}
 	return concern(concernListener, "room", 1, "an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since %s: "+
 		"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
-		"max_connections_per_address (a fleet behind one address) or max_unadmitted, or keep out the strangers that its log names",
+		"max_connections_per_address (a fleet behind one address) or max_unadmitted, or policy.watch_interval (many systems that are watched by their unit), "+
+		"or keep out the strangers that its log names",
 		clock(env.ListenerFullSince, now))
 }
 
