@@ -101,6 +101,7 @@ func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
 	}
 	defer func() { _ = lock.Close() }()
 	r.returned = r.lookBack(bootID)
+	last, _ := r.store.Load() // one that cannot be used is not replaced
 
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -121,6 +122,9 @@ func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
 	}
 	if warning := clock.Warning(r.init.GetSentAt()); warning != "" {
 		success.Warnings = append(success.Warnings, warning)
+	}
+	if other := last.GetInit().GetMachineId(); other != "" && other != r.init.GetMachineId() {
+		success.Warnings = append(success.Warnings, "the last takeover of this host was for machine "+other+": if that one exists still, both are this host")
 	}
 	return success, nil
 }

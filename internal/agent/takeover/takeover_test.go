@@ -78,6 +78,20 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
+// TestTheMachineBeforeIsTold: one host under two addresses becomes two machines, which take it from
+// each other. A host that was forgotten and is taken in anew looks the same, and is let in.
+func TestTheMachineBeforeIsTold(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	for i, step := range []struct{ machine, told string }{{machineA, ""}, {machineB, machineA}, {machineB, ""}, {machineA, machineB}} {
+		success := take(t, root, message(step.machine, int64(i+1)), fine).GetSuccess()
+		warnings := strings.Join(success.GetWarnings(), "; ")
+		if success == nil || (step.told == "") != (warnings == "") || !strings.Contains(warnings, step.told) {
+			t.Errorf("machine %s: %v, %q", step.machine, success, warnings)
+		}
+	}
+}
+
 // TestClockFarAheadOfKexec: in memory the clock is no better, so a host that may find certificates
 // expired there is left as it is. A control plane that is superseded hears of that first.
 func TestClockFarAheadOfKexec(t *testing.T) {
