@@ -124,7 +124,7 @@ func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
 		success.Warnings = append(success.Warnings, warning)
 	}
 	if other := last.GetInit().GetMachineId(); other != "" && other != r.init.GetMachineId() {
-		success.Warnings = append(success.Warnings, "the last takeover of this host was for machine "+other+": if that one exists still, both are this host")
+		success.Warnings = append(success.Warnings, "the last takeover of this host was for machine "+other+": both are this host, or this disk is a copy of that one's")
 	}
 	return success, nil
 }

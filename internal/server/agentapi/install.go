@@ -166,14 +166,17 @@ func (s *Server) leaveMachine(
 	return order, nil
 }
 
-// strands reports whether the machine is elsewhere while the endpoint is one that only this host
-// reaches: an installed system would call itself for ever. A configuration without the providers
-// of the fleet, such as the package's, does not show that.
+// strands reports whether the address of the machine is elsewhere while the endpoint is one that
+// only this host reaches: an installed system would call itself for ever. A configuration without
+// the providers of the fleet, such as the package's, does not show that.
 func (s *Server) strands(ctx context.Context, machine fleet.MachineID) (bool, error) {
 	if host, _, err := net.SplitHostPort(s.config.Endpoint); err != nil || !secret.StaysHere(host) {
 		return false, nil
 	}
 	r, err := s.db.Machine(ctx, machine)
+	if fleet.KindOf(err) == fleet.KindNotFound {
+		return false, nil // whoever hands out tells the agent
+	}
 	if err != nil || r.Provided != nil && r.Provided.Address.IsLoopback() {
 		return false, err
 	}

@@ -14,8 +14,10 @@ import (
 
 const (
 	aliveInterval = 5 * time.Second
-	// cutOffAfter is how long the BMDB may be out of reach until agents are to call another process. A
-	// failover of PostgreSQL is over by then as a rule, and no agent counts as silent yet.
+	// aliveTimeout bounds one attempt to record that. What is recorded holds for as long.
+	aliveTimeout = 3 * aliveInterval
+	// cutOffAfter is for how long nothing can be recorded until agents are to call another process. A
+	// failover of PostgreSQL is over by then as a rule.
 	cutOffAfter   = time.Minute
 	sweepSpacing  = time.Second      // the least from one sweep to the next
 	sweepInterval = 30 * time.Second // the most
@@ -60,31 +62,35 @@ func (s *Server) flush(ctx context.Context) {
 
 // aliveEvery records until ctx ends that agents can reach this process. One that could not for
 // cutOffAfter stops serving, so that its agents call another process: while that one records that
-// it is up, their silence counts. When this one can record it again, it returns an error, and Serve
-// is to be called anew.
+// it is up, their silence counts. When this one could record it again, it returns an error, and
+// Serve is to be called anew. Until then nothing is recorded: agents do not reach it.
 func (s *Server) aliveEvery(ctx context.Context, stopServing context.CancelFunc) error {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
 	unrecorded := rate.Sometimes{First: 3, Interval: time.Minute}
-	recorded, cutOff := time.Now(), false
+	var failing time.Time // since then; zero: the last attempt did not fail
+	cutOff := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		err := s.alive(ctx)
+		began := time.Now()
+		err := s.aliveOr(ctx, cutOff)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil && cutOff:
-			return fmt.Errorf("agent API: the database is within reach again, after %s; the port was closed to agents", time.Since(recorded).Round(time.Second))
+			return fmt.Errorf("agent API: the database is within reach again, after %s; the port was closed to agents", time.Since(failing).Round(time.Second))
 		case err == nil:
-			recorded = time.Now()
+			failing = time.Time{}
 			continue
+		case failing.IsZero():
+			failing = began
 		}
 		unrecorded.Do(func() { s.options.Logger.Warn("cannot record that the agent API is up", slog.Any("err", err)) })
-		if !cutOff && s.db.Shared() && time.Since(recorded) >= cutOffAfter {
+		if !cutOff && s.db.Shared() && time.Since(failing) >= cutOffAfter {
 			s.options.Logger.Error("the port for agents is closed until the database is within reach, so that they call another control plane", slog.Any("err", err))
 			cutOff = true
 			stopServing()
@@ -92,12 +98,23 @@ func (s *Server) aliveEvery(ctx context.Context, stopServing context.CancelFunc)
 	}
 }
 
+// aliveOr makes one attempt of aliveEvery. Of a process that has stopped serving it only finds out
+// whether it could record anything.
+func (s *Server) aliveOr(ctx context.Context, cutOff bool) error {
+	if !cutOff {
+		return s.alive(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
+	defer cancel()
+	return s.db.CheckWritable(ctx)
+}
+
 // alive follows the policy and the size of the fleet, and records what agents are promised. Whoever
 // connects refuses a certificate that has expired. A process that knows that of its own is no
 // listener, so that it is not the machines that count as silent. Nor do they while another process
 // listens, because they may not reach that one, or while this one has no room for all.
 func (s *Server) alive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, cutOffAfter)
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
 	env, err := s.db.Environment(ctx)
 	if err != nil {
