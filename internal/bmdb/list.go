@@ -191,15 +191,16 @@ func machineRow(r statement.MachineLine) MachineRow {
 }
 
 // minPrefix is how much of a machine's ID must be given; maxNamed how many machines an answer of
-// "ambiguous" names.
+// "ambiguous" names. An ID begins with the time that the machine was made: four characters are
+// seven weeks, in which a name that was mistyped may find the only machine; eight are a minute.
 const (
-	minPrefix = 4
+	minPrefix = 8
 	maxNamed  = 5
 )
 
-// Resolve finds the machine that a person means: by its UUID, an unambiguous beginning of it of at
-// least four characters, its host name, or provider/provider-ID. KindNotFound; KindConflict when
-// several fit, naming them.
+// Resolve finds the machine that a person means: by its UUID, else by its host name, else by an
+// unambiguous beginning of its UUID of at least eight characters; or by provider/provider-ID.
+// KindNotFound; KindConflict when several fit, naming them.
 func (db *DB) Resolve(ctx context.Context, ref string) (fleet.MachineID, error) {
 	ref = strings.TrimSpace(ref)
 	found, err := read(ctx, db.view, "resolve", func(ctx context.Context, t *transaction) ([]string, error) { return t.resolve(ctx, ref) })
@@ -220,35 +221,25 @@ func (t *transaction) resolve(ctx context.Context, ref string) ([]string, error)
 	if provider, id, ok := strings.Cut(ref, "/"); ok {
 		return t.q.MachineByProviderID(ctx, statement.MachineByProviderIDParams{Provider: provider, ProviderID: id})
 	}
+	if ref == "" {
+		return nil, nil
+	}
 	lower := strings.ToLower(ref)
 	if id, err := fleet.ParseMachineID(ref); err == nil {
 		lower = string(id)
 	}
-	var found []string
-	if len(lower) >= minPrefix {
-		ids, err := t.q.ListMachineIDs(ctx, statement.ListMachineIDsParams{Lowest: lower, MaxRows: maxNamed + 1})
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range ids {
-			if id == lower {
-				return []string{id}, nil
-			}
-			if strings.HasPrefix(id, lower) {
-				found = append(found, id)
-			}
-		}
+	ids, err := t.q.ListMachineIDs(ctx, statement.ListMachineIDsParams{Lowest: lower, MaxRows: maxNamed + 1})
+	if err != nil {
+		return nil, err
 	}
-	if ref == "" {
-		return nil, nil
+	if slices.Contains(ids, lower) {
+		return []string{lower}, nil
 	}
 	named, err := t.q.ListMachinesByHostname(ctx, statement.ListMachinesByHostnameParams{Hostname: ref, MaxRows: maxNamed + 1})
-	for _, id := range named {
-		if !slices.Contains(found, id) {
-			found = append(found, id)
-		}
+	if err != nil || len(named) > 0 || len(ref) < minPrefix {
+		return named, err
 	}
-	return found, err
+	return slices.DeleteFunc(ids, func(id string) bool { return !strings.HasPrefix(id, lower) }), nil
 }
 
 // HistoryRow is one line of a history.

@@ -80,7 +80,7 @@ func (a *app) root() *cobra.Command {
   ironherd machine list         what is there
   ironherd machine explain NAME why it does (not) do anything
 
-A machine is named by its ID, an unambiguous beginning of it, its host name, or provider/provider-ID.
+A machine is named by its ID, its host name, provider/provider-ID, or an unambiguous beginning of its ID, of at least 8 characters.
 Exit codes: ` + exitWords + `.
 The docs are in docs/ of the repository, and in /usr/share/doc/ironherd/docs where the package is installed.`,
 		SilenceErrors: true,

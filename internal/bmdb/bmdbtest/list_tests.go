@@ -98,22 +98,6 @@ var listTests = []test{
 			w.Fatalf("%d machines: %v, want %v", len(got), got, want)
 		}
 	}},
-	{"a machine is found by what people call it", func(w *world) {
-		ids := w.machines(nil, "c1", "c2")
-		for ref, want := range map[string]fleet.MachineID{
-			string(ids[0]): ids[0], " " + string(ids[0]) + " ": ids[0], "host-c2": ids[1], "p1/id-c2": ids[1], string(ids[1][:35]): ids[1],
-		} {
-			if got, err := w.db.Resolve(w.ctx, ref); err != nil || got != want {
-				w.Errorf("%q is %s, %v", ref, got, err)
-			}
-		}
-		_, err := w.db.Resolve(w.ctx, string(ids[0][:4]))
-		w.wantKind(err, fleet.KindConflict)
-		for _, ref := range []string{"", "abc", "nohost", "p1/none", string(fleet.NewMachineID())} {
-			_, err := w.db.Resolve(w.ctx, ref)
-			w.wantKind(err, fleet.KindNotFound)
-		}
-	}},
 	{"the summary counts", func(w *world) {
 		w.machines(nil, "c1", "c2", "c3")
 		s := w.session("a")

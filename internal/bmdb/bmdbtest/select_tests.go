@@ -2,12 +2,44 @@ package bmdbtest
 
 import (
 	"context"
+	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
 var selectTests = []test{
+	{"a machine is found by what people call it", func(w *world) {
+		ids := w.machines(nil, "c1", "c2", "c3")
+		begins := string(ids[0][:30]) // as that of another machine is called
+		w.provisioning(func(work *bmdb.Work) {
+			r := w.record(ids[2])
+			r.Provided.Hostname = begins
+			w.must(work.Note(w.ctx, bmdb.SetProvided(ids[2], r.ProviderID, *r.Provided)))
+		})
+		for ref, want := range map[string]fleet.MachineID{
+			string(ids[0]): ids[0], " " + string(ids[0]) + " ": ids[0], strings.ToUpper(string(ids[0])): ids[0], "host-c2": ids[1],
+			"p1/id-c2": ids[1], string(ids[1][:35]): ids[1], begins: ids[2],
+		} {
+			if got, err := w.db.Resolve(w.ctx, ref); err != nil || got != want {
+				w.Errorf("%q is %s, %v", ref, got, err)
+			}
+		}
+		_, err := w.db.Resolve(w.ctx, string(ids[0][:8]))
+		w.wantKind(err, fleet.KindConflict)
+		for _, ref := range []string{"", "abc", "nohost", "p1/none", string(fleet.NewMachineID())} {
+			_, err := w.db.Resolve(w.ctx, ref)
+			w.wantKind(err, fleet.KindNotFound)
+		}
+	}},
+	{"four characters of a machine's ID are too few to find it by", func(w *world) {
+		id := w.machine("c1")
+		if got, err := w.db.Resolve(w.ctx, string(id[:8])); err != nil || got != id {
+			w.Errorf("eight find %s, %v", got, err)
+		}
+		_, err := w.db.Resolve(w.ctx, string(id[:7]))
+		w.wantKind(err, fleet.KindNotFound)
+	}},
 	{"a label that nobody has is looked for in few statements", func(w *world) {
 		const many = "WITH RECURSIVE m(n) AS (SELECT 100000 UNION ALL SELECT n + 1 FROM m WHERE n < 110000) "
 		change := func(statements ...string) {

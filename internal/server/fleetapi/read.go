@@ -288,7 +288,7 @@ func (s *Service) resolve(ctx context.Context, ref string) (fleet.MachineID, err
 	const longest = 300
 	if ref == "" || len(ref) > longest {
 		return "", fleet.Errorf(fleet.KindInvalid,
-			"machine must be a UUID, a prefix of one with at least 4 characters, a host name, or provider/provider-ID")
+			"machine must be a UUID, a host name, provider/provider-ID, or a prefix of a UUID with at least 8 characters")
 	}
 	id, err := s.db.Resolve(ctx, ref)
 	if fleet.KindOf(err) == fleet.KindNotFound {
