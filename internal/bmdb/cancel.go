@@ -8,28 +8,44 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// cancelInstall calls the newest install request off, which is cancellable, and says whether an
-// attempt had been handed to an agent: then the agent is told, and what the disk holds is
-// undefined. What is called off already stays as it is.
-func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor, reason string) (handedOut, changed bool, err error) {
+// cancelInstall calls the newest install request off, which is cancellable. What is called off
+// already stays as it is.
+func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor, reason string) (changed bool, err error) {
 	r := m.record
 	generation := r.InstallRequest.Generation
-	handedOut = r.InstallAttempt != nil && r.InstallAttempt.Generation == generation
 	if calledOff(r, generation) {
-		return handedOut, false, nil
+		return false, nil
 	}
 	err = t.q.PutInstallCancel(ctx, statement.PutInstallCancelParams{
 		Machine: string(r.ID), Generation: int64(generation), At: micros(t.Now()), Actor: actor, Reason: reason,
 	})
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
 	t.resetInstall(r.ID)
 	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessInstall, fleet.EventInstallCancelled,
 		fmt.Sprintf("install generation %d: %s", generation, reason))
 	// Whoever serves the agent is to look.
 	t.becomesDue(fleet.ProcessInstall, r.Provider, t.Now())
-	return handedOut, true, nil
+	return true, nil
+}
+
+// cancelled says what comes of calling the newest install off, and what that leaves on the disk;
+// "": what was there. An attempt that is open is told to stop, and reports then. One that has
+// failed has been reported.
+func cancelled(r fleet.Record) (told, disk string) {
+	a, undefined := r.InstallAttempt, "what the disk holds is undefined"
+	switch {
+	case cancellable(r) != nil:
+		return "", ""
+	case a == nil || a.Generation != r.InstallRequest.Generation:
+		return " before anything was handed to an agent" + startGoesOn(r), ""
+	case openAttempt(r) != nil:
+		return "; its agent is told with its next heartbeat, and says whether anything was written", undefined + ", unless nothing was written yet"
+	case r.InstallReport.Untouched():
+		return "; its last attempt has failed, and nothing was written" + startGoesOn(r), ""
+	}
+	return "; its last attempt has failed, and " + undefined + startGoesOn(r), undefined
 }
 
 // startGoesOn says what becomes of the start of an agent on an installed system, which is under way

@@ -76,18 +76,13 @@ var verbs = map[fleet.Verb]verb{
 		possible: func(x target) error { return cancellable(x.r) },
 		does:     func(x target) string { return "the install is called off" + startGoesOn(x.r) },
 		destroys: func(r fleet.Record) string {
-			if a := r.InstallAttempt; a != nil && r.InstallRequest != nil && a.Generation == r.InstallRequest.Generation {
-				return "what the disk holds is undefined, unless nothing was written yet"
-			}
-			return ""
+			_, disk := cancelled(r)
+			return disk
 		},
 		apply: func(ctx context.Context, x target, actor string, outcome *PlanOutcome) (bool, error) {
-			handedOut, changed, err := x.t.cancelInstall(ctx, x.m, actor, x.plan.Reason)
-			outcome.Detail = "the install is called off before anything was handed to an agent" + startGoesOn(x.r)
-			if handedOut {
-				outcome.Detail = "the install is called off; its agent is told with its next heartbeat, and says whether anything was written"
-			}
-			return changed, err
+			told, _ := cancelled(x.r)
+			outcome.Detail = "the install is called off" + told
+			return x.t.cancelInstall(ctx, x.m, actor, x.plan.Reason)
 		},
 	},
 	fleet.VerbQuarantine: {

@@ -127,6 +127,28 @@ var leaveTests = []test{
 			w.Errorf("state %s", s) // the agent is taken off, or told to restart the machine
 		}
 	}},
+	{"who calls an install off whose attempt has failed is told of the disk, and to expect nothing from its agent", func(w *world) {
+		for _, c := range []struct{ capacity, wrote, destroys, told string }{
+			{"c1", "", "", "the install is called off; its last attempt has failed, and nothing was written"},
+			{"c2", "/dev/sda", "what the disk holds is undefined", "the install is called off; its last attempt has failed, and what the disk holds is undefined"},
+		} {
+			a := w.ready(fleet.CapacityID(c.capacity), true)
+			w.handOut(a, 0, 0)
+			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "digest mismatch", Disk: c.wrote}))
+			p, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{
+				Verb: fleet.VerbCancelInstall, Machines: []fleet.MachineID{a.Machine}, Reason: "the wrong image",
+			})
+			w.must(err)
+			if got := p.Machines[0].Destroys; got != c.destroys {
+				w.Errorf("%q is lost, want %q", got, c.destroys)
+			}
+			p, err = w.db.ConfirmPlan(w.ctx, actor, p.ID)
+			w.must(err)
+			if got := p.Outcomes[0].Detail; got != c.told {
+				w.Errorf("it says %q, want %q", got, c.told)
+			}
+		}
+	}},
 	{"a reinstall that was called off before it was handed out brings the machine back", func(w *world) {
 		a, _ := w.reinstalling()
 		if why := w.leaves(a); why != "" {
