@@ -153,6 +153,14 @@ func explainCertificate(server string, refused *tls.CertificateVerificationError
 		return fleet.Errorf(fleet.KindUnauthenticated, "the certificate of the control plane at %s is not for %s: use a name that it has, "+
 			"or add this one to operator_api.names", server, wrong.Host)
 	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](refused); ok && invalid.Reason == x509.Expired {
+		now, valid := time.Now(), "has expired at "+fleet.Instant(invalid.Cert.NotAfter)
+		if now.Before(invalid.Cert.NotBefore) {
+			valid = "is not valid before " + fleet.Instant(invalid.Cert.NotBefore)
+		}
+		return fleet.Errorf(fleet.KindUnauthenticated, "a certificate of the control plane at %s %s, and the clock of this host says %s: "+
+			"set the clock that is wrong, this one or that of the control plane, else renew what operator_api.tls names", server, valid, fleet.Instant(now))
+	}
 	return fleet.Errorf(fleet.KindUnauthenticated, "the control plane at %s has no certificate of an authority that is trusted here: "+
 		"name its operator-ca.crt with --ca-file (%w)", server, refused.Err)
 }

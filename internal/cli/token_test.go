@@ -1,9 +1,17 @@
 package cli_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/token"
@@ -154,6 +163,43 @@ func TestPinnedAuthority(t *testing.T) {
 	other := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 	if r := run(t, nil, "provider", "list", "--server", other, "--ca-file", pinned); r.code != 4 || !strings.Contains(r.stderr, "is not for localhost: use a name that it has") {
 		t.Errorf("a name that it has not: %d, %q", r.code, r.stderr)
+	}
+}
+
+// TestCertificateOutOfTime: a certificate that has expired, or is not valid yet, is not taken for
+// one of a wrong authority.
+func TestCertificateOutOfTime(t *testing.T) {
+	t.Parallel()
+	_, handler := fleetv1connect.NewFleetServiceHandler(&fakeFleet{})
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, begins := range map[string]time.Time{
+		" has expired at 2020-01-03 00:00:00 UTC, and the clock of this host says 20":      time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+		" is not valid before 2120-01-01 00:00:00 UTC, and the clock of this host says 20": time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), NotBefore: begins, NotAfter: begins.AddDate(0, 0, 2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(handler)
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		t.Cleanup(server.CloseClientConnections)
+		pinned := filepath.Join(t.TempDir(), "operator-ca.crt")
+		if err := os.WriteFile(pinned, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, nil, "provider", "list", "--server", server.URL, "--ca-file", pinned)
+		if r.code != 4 || !strings.HasPrefix(r.stderr, "ironherd: a certificate of the control plane at "+server.URL+want) {
+			t.Errorf("got %d, %q, want %q", r.code, r.stderr, want)
+		}
 	}
 }
 
