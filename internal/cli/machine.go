@@ -70,7 +70,7 @@ func timeoutFlag(cmd *cobra.Command, value time.Duration, usage string) *time.Du
 const timeoutUsage = "give up after this long"
 
 // forEach does the same to several machines, one after the other, and prints failures under their
-// names. It returns the first failure when all machines failed, and partly when only some did.
+// names. Its failure is that of many.
 func forEach[T any](ctx context.Context, a *app, machines []T, name func(machine T) string, do func(ctx context.Context, machine T) error) error {
 	var failures []error
 	for _, machine := range machines {
@@ -86,12 +86,18 @@ func forEach[T any](ctx context.Context, a *app, machines []T, name func(machine
 			a.note("%s: %s", name(machine), message(err))
 		}
 	}
+	return ofMany(failures, len(machines))
+}
+
+// ofMany is the failure of a command for so many machines, of which these failed: nil when none
+// did, that of a single machine, the first one when all did, and partly when only some did.
+func ofMany(failures []error, machines int) error {
 	switch {
 	case len(failures) == 0:
 		return nil
-	case len(machines) == 1:
+	case machines == 1:
 		return failures[0]
-	case len(failures) == len(machines):
+	case len(failures) == machines:
 		return allFailed{failures[0]}
 	}
 	return partly{errSilent}
@@ -99,7 +105,7 @@ func forEach[T any](ctx context.Context, a *app, machines []T, name func(machine
 
 // afterWaiting is the failure of a command that waited for the machines for which it could ask.
 // missed is that of the others, which has been printed unless ctx ended meanwhile. err is that of
-// waiting. It may still have to be told: forEach leaves that to its caller for a single machine.
+// waiting. It may still have to be told: await leaves that to its caller for a single machine.
 func afterWaiting(ctx context.Context, missed, err error) error {
 	switch {
 	case err == nil:

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -177,11 +176,11 @@ func (a *app) install(ctx context.Context, client fleetClient, machines []string
 	if err := a.inFull(*f.output, begun); err != nil || !wait {
 		return cmp.Or(err, missed)
 	}
-	name := func(m wantedInstall) string { return m.Machine }
-	err := forEach(ctx, a, begun.Machines, name, func(ctx context.Context, m wantedInstall) error {
-		return a.waitInstalled(ctx, client, m.Machine, m.Machine, m.Generation)
-	})
-	return afterWaiting(ctx, missed, err)
+	var pending []*awaited
+	for _, m := range begun.Machines {
+		pending = append(pending, a.comesUp(ctx, m.Machine, m.Machine, m.Generation, len(begun.Machines) == 1))
+	}
+	return afterWaiting(ctx, missed, a.await(ctx, client, pending, len(pending)))
 }
 
 // noteCaveat tells what may keep an install from being seen as up.
@@ -191,53 +190,14 @@ func (a *app) noteCaveat(caveat string) {
 	}
 }
 
-// pollInterval is how often a waiting command asks.
-const pollInterval = 500 * time.Millisecond
-
-// poll asks for the machine of that ID until look is done or fails. Each question is bounded, so
-// that one which gets no answer at all is asked again. What look makes of each answer is told under
-// the machine's name when it changes. Where there is no answer, or ctx ends, ended says what comes
-// of that; last is what was told last.
-func (a *app) poll(
-	ctx context.Context, client fleetClient, id, name string,
-	look func(*fleetv1.GetMachineResponse) (now string, done bool, err error), ended func(last string, err error) error,
-) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	told := ""
-	for {
-		bounded, cancel := withTimeout(ctx, defaultTimeout)
-		response, err := client.GetMachine(bounded, &fleetv1.GetMachineRequest{Machine: id})
-		cancel()
-		if a.askAgain(ctx, ticker, err) {
-			continue
-		}
-		if err != nil {
-			return ended(told, err)
-		}
-		now, done, err := look(response)
-		if now != "" && now != told {
-			a.note("%s: %s", name, now)
-			told = now
-		}
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ended(told, context.Cause(ctx))
-		}
-	}
-}
-
-// waitInstalled polls the machine of that ID until that install generation, or a later one, is up.
-// It calls the machine by its name.
-func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine string, generation int64) error {
+// comesUp awaits that install generation, or a later one, to be up on the machine of that ID. It
+// calls the machine by its name. Progress is told of one that is alone: that of many would hide
+// what becomes of them.
+func (a *app) comesUp(ctx context.Context, id, machine string, generation int64, alone bool) *awaited {
 	look := func(response *fleetv1.GetMachineResponse) (now string, done bool, err error) {
 		m := response.GetMachine()
 		now = m.GetState()
-		if p := response.GetInstallProgress(); p != nil {
+		if p := response.GetInstallProgress(); p != nil && alone {
 			now += ", " + progress(p)
 		} else if m.GetReason() != "" {
 			now += ": " + a.asked(m.GetReason())
@@ -255,7 +215,7 @@ func (a *app) waitInstalled(ctx context.Context, client fleetClient, id, machine
 		}
 		return now, false, nil
 	}
-	return a.poll(ctx, client, id, machine, look, func(last string, err error) error { return a.waitEnded(ctx, id, machine, last, err) })
+	return &awaited{id: id, name: machine, look: look, ended: func(last string, err error) error { return a.waitEnded(ctx, id, machine, last, err) }}
 }
 
 // calledOff says that nobody wants the newest install any more; "" while somebody does.

@@ -274,17 +274,18 @@ func (a *app) afterPlan(ctx context.Context, client fleetClient, plan *fleetv1.P
 	}
 	verb := fleet.Verb(plan.GetVerb())
 	operation, operates := verb.Operation()
-	err := forEach(ctx, a, done, (*fleetv1.PlannedMachine).GetName, func(ctx context.Context, m *fleetv1.PlannedMachine) error {
+	var pending []*awaited
+	for _, m := range done {
 		// Where a plan is confirmed once more, a machine that is gone by then comes without a number.
+		// What was done at once is not awaited.
 		switch {
 		case verb == fleet.VerbReinstall || m.GetInstallGeneration() > 0:
-			return a.waitInstalled(ctx, client, m.GetMachineId(), m.GetName(), m.GetInstallGeneration())
+			pending = append(pending, a.comesUp(ctx, m.GetMachineId(), m.GetName(), m.GetInstallGeneration(), len(done) == 1))
 		case operates || m.GetOperation() > 0:
-			return a.waitOperated(ctx, client, m, operation)
+			pending = append(pending, a.operated(ctx, m, operation))
 		}
-		return nil // it was done at once
-	})
-	return afterWaiting(ctx, missed, err)
+	}
+	return afterWaiting(ctx, missed, a.await(ctx, client, pending, len(done)))
 }
 
 // outcomeError is the failure of a plan of which only so much was done. What became of each machine
@@ -302,8 +303,8 @@ func (a *app) outcomeError(plan *fleetv1.Plan, done int) error {
 	return allFailed{fleet.Errorf(fleet.KindConflict, "nothing was done to any of the machines")}
 }
 
-// waitOperated polls the machine until the operation has ended.
-func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.PlannedMachine, operation fleet.Operation) error {
+// operated awaits the end of the operation.
+func (a *app) operated(ctx context.Context, m *fleetv1.PlannedMachine, operation fleet.Operation) *awaited {
 	look := func(response *fleetv1.GetMachineResponse) (now string, done bool, err error) {
 		o := response.GetOperation()
 		switch {
@@ -321,7 +322,7 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 		}
 		return o.GetOperation() + " is asked for", false, nil
 	}
-	return a.poll(ctx, client, m.GetMachineId(), m.GetName(), look, func(last string, err error) error {
+	ended := func(last string, err error) error {
 		switch {
 		case kindOf(err) != fleet.KindNotFound:
 			return a.operationGoesOn(ctx, m, last, err)
@@ -330,7 +331,8 @@ func (a *app) waitOperated(ctx context.Context, client fleetClient, m *fleetv1.P
 		}
 		a.note("%s: it is not here any more", m.GetName())
 		return nil
-	})
+	}
+	return &awaited{id: m.GetMachineId(), name: m.GetName(), look: look, ended: ended}
 }
 
 // operationGoesOn is waitEnded for an operation.

@@ -3,6 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/fleet"
 )
@@ -93,7 +97,7 @@ func TestAQuestionWithoutAnAnswerIsAskedAgain(t *testing.T) {
 		var told bytes.Buffer
 		a := &app{env: Env{Stderr: &told}}
 		began := time.Now()
-		err := a.waitInstalled(t.Context(), &mute{left: 3}, "id", "a", 2)
+		err := a.await(t.Context(), &mute{left: 3}, []*awaited{a.comesUp(t.Context(), "id", "a", 2, true)}, 1)
 		if took := time.Since(began); err != nil || took < 3*defaultTimeout || took > 4*defaultTimeout {
 			t.Errorf("it took %s: %v", took, err)
 		}
@@ -101,7 +105,7 @@ func TestAQuestionWithoutAnAnswerIsAskedAgain(t *testing.T) {
 			t.Errorf("told %q, want %q", told.String(), want)
 		}
 		began = time.Now()
-		err = a.waitInstalled(t.Context(), &mute{left: 1000}, "id", "a", 2)
+		err = a.await(t.Context(), &mute{left: 1000}, []*awaited{a.comesUp(t.Context(), "id", "a", 2, true)}, 1)
 		if took := time.Since(began); kindOf(err) != fleet.KindTimeout || strings.Contains(err.Error(), "--timeout") || took > outagePatience+2*defaultTimeout {
 			t.Errorf("it took %s: %v", took, err)
 		}
@@ -129,6 +133,100 @@ func TestAskingIsBoundedWithWait(t *testing.T) {
 			if err := ask(); kindOf(err) != fleet.KindTimeout || time.Since(began) != confirmTimeout {
 				t.Errorf("%s: it took %s: %v", what, time.Since(began), err)
 			}
+		}
+	})
+}
+
+// lasting is a control plane whose machines are installed after so long; those of a negative time
+// fail after that.
+type lasting struct {
+	fleetClient
+	began time.Time
+	after map[string]time.Duration
+	asked map[time.Time]int
+}
+
+func (l *lasting) GetMachine(_ context.Context, r *fleetv1.GetMachineRequest) (*fleetv1.GetMachineResponse, error) {
+	l.asked[time.Now()]++
+	m := &fleetv1.Machine{State: "installing"}
+	a := &fleetv1.GetMachineResponse{Machine: m, InstallProgress: &agentv1.InstallProgress{BytesDone: int64(time.Since(l.began))}}
+	switch after, since := l.after[r.GetMachine()], time.Since(l.began); {
+	case after < 0 && since > -after:
+		m.State, m.Reason = "failed", "its disk is broken"
+	case after > 0 && since > after:
+		m.State, a.InstalledGeneration = "installed", 1
+	}
+	return a, nil
+}
+
+// stamped writes before each line how many minutes have passed.
+type stamped struct {
+	strings.Builder
+	began time.Time
+}
+
+func (w *stamped) Write(p []byte) (int, error) {
+	fmt.Fprintf(&w.Builder, "%.0f ", time.Since(w.began).Minutes())
+	return w.Builder.Write(p)
+}
+
+// TestEachEndIsToldWhenItComes: who waits for several machines is told of each when it is done or
+// has failed, whatever the first one does. Only perTurn of them are asked for at once.
+func TestEachEndIsToldWhenItComes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := &stamped{began: time.Now()}
+		a := &app{env: Env{Stderr: told}}
+		l := &lasting{began: time.Now(), after: map[string]time.Duration{"a": 3 * time.Hour, "b": -10 * time.Minute, "c": time.Hour}, asked: map[time.Time]int{}}
+		var pending []*awaited
+		for _, name := range []string{"a", "b", "c"} {
+			pending = append(pending, a.comesUp(t.Context(), name, name, 1, false))
+		}
+		if err := a.await(t.Context(), l, pending, 3); !errors.Is(err, partly{errSilent}) {
+			t.Errorf("it ends with %v", err)
+		}
+		want := "0 a: installing\n0 b: installing\n0 c: installing\n10 b: failed: its disk is broken\n" +
+			"10 b: machine b cannot be installed: it is failed (its disk is broken)\n60 c: installed\n180 a: installed\n"
+		if told.String() != want {
+			t.Errorf("told\n%swant\n%s", told.String(), want)
+		}
+		const many = 3*perTurn + 1
+		pending = nil
+		for n := range many {
+			l.after[strconv.Itoa(n)] = time.Nanosecond
+			pending = append(pending, a.comesUp(t.Context(), strconv.Itoa(n), strconv.Itoa(n), 1, false))
+		}
+		clear(l.asked)
+		if err := a.await(t.Context(), l, pending, many); err != nil || len(l.asked) != 4 {
+			t.Errorf("%d turns, %v", len(l.asked), err)
+		}
+		for at, n := range l.asked {
+			if n > perTurn {
+				t.Errorf("%d were asked for at %s", n, at)
+			}
+		}
+	})
+}
+
+// TestThoseLeftAreNamed: where the time to wait ends, the machines that are left are named.
+func TestThoseLeftAreNamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		a := &app{env: Env{Stderr: &told}}
+		l := &lasting{began: time.Now(), after: map[string]time.Duration{"b": time.Minute}, asked: map[time.Time]int{}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var pending []*awaited
+		for _, name := range []string{"a", "b", "c"} {
+			pending = append(pending, a.comesUp(ctx, name, name, 1, false))
+		}
+		err := a.await(ctx, l, pending, 3)
+		if kindOf(err) != fleet.KindTimeout || !strings.Contains(err.Error(), "machine a was not installed in time; it is installing. The install goes on") {
+			t.Errorf("it ends with %v", err)
+		}
+		if want := "b: installed\nWaiting ends for 1 other machine, too: c\n"; !strings.HasSuffix(told.String(), want) {
+			t.Errorf("told %q, want %q", told.String(), want)
 		}
 	})
 }
