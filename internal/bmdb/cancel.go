@@ -32,18 +32,20 @@ func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor
 
 // cancelled says what comes of calling the newest install off, and what that leaves on the disk;
 // "": what was there. An attempt that is open is told to stop, and reports then. One that has
-// failed has been reported.
+// failed has been reported, or was given up: its agent may be at it still, and is told.
 func cancelled(r fleet.Record) (told, disk string) {
 	a, undefined := r.InstallAttempt, "what the disk holds is undefined"
 	switch {
 	case cancellable(r) != nil:
 		return "", ""
-	case a == nil || a.Generation != r.InstallRequest.Generation:
-		return " before anything was handed to an agent" + startGoesOn(r), ""
 	case openAttempt(r) != nil:
 		return "; its agent is told with its next heartbeat, and says whether anything was written", undefined + ", unless nothing was written yet"
+	case a == nil || a.Generation != r.InstallRequest.Generation:
+		return " before anything was handed to an agent" + startGoesOn(r), ""
 	case r.InstallReport.Untouched():
 		return "; its last attempt has failed, and nothing was written" + startGoesOn(r), ""
+	case r.InstallReport.Disk == fleet.DiskUnknown:
+		return "; its last attempt was given up: an agent that is at it still is told with its next heartbeat, and " + undefined + startGoesOn(r), undefined
 	}
 	return "; its last attempt has failed, and " + undefined + startGoesOn(r), undefined
 }

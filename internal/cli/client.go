@@ -158,8 +158,8 @@ func explainCertificate(server string, refused *tls.CertificateVerificationError
 		if now.Before(invalid.Cert.NotBefore) {
 			valid = "is not valid before " + fleet.Instant(invalid.Cert.NotBefore)
 		}
-		return fleet.Errorf(fleet.KindUnauthenticated, "a certificate of the control plane at %s %s, and the clock of this host says %s: "+
-			"set the clock that is wrong, this one or that of the control plane, else renew what operator_api.tls names", server, valid, fleet.Instant(now))
+		return fleet.Errorf(fleet.KindUnauthenticated, "the certificate of the control plane at %s %s, and the clock of this host says %s: "+
+			"set the clock that is wrong, this one or that of the control plane, else renew the certificate (operator_api.tls, where that is set)", server, valid, fleet.Instant(now))
 	}
 	return fleet.Errorf(fleet.KindUnauthenticated, "the control plane at %s has no certificate of an authority that is trusted here: "+
 		"name its operator-ca.crt with --ca-file (%w)", server, refused.Err)

@@ -197,7 +197,7 @@ func TestCertificateOutOfTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := run(t, nil, "provider", "list", "--server", server.URL, "--ca-file", pinned)
-		if r.code != 4 || !strings.HasPrefix(r.stderr, "ironherd: a certificate of the control plane at "+server.URL+want) {
+		if r.code != 4 || !strings.HasPrefix(r.stderr, "ironherd: the certificate of the control plane at "+server.URL+want) {
 			t.Errorf("got %d, %q, want %q", r.code, r.stderr, want)
 		}
 	}

@@ -353,6 +353,11 @@ func (a *app) operationGoesOn(ctx context.Context, m *fleetv1.PlannedMachine, la
 // than an upgrade keeps a control plane away.
 const outagePatience = 10 * time.Minute
 
+// unansweredTooLong reports whether a command that waits gives up, because nothing is answered.
+func (a *app) unansweredTooLong() bool {
+	return !a.unanswered.IsZero() && time.Since(a.unanswered) > outagePatience
+}
+
 // askAgain waits for the next turn of a command that waits, where a question was not answered and
 // may be when it is asked again, as while the control plane is upgraded. It tells that once, and
 // reports false when nothing was answered for too long, or err is another error or none.
@@ -364,6 +369,7 @@ func (a *app) askAgain(ctx context.Context, ticker *time.Ticker, err error) bool
 	switch kindOf(err) {
 	case fleet.KindTemporary, fleet.KindTimeout, fleet.KindThrottled:
 	default:
+		a.unanswered = time.Time{}
 		return false
 	}
 	switch {
@@ -372,7 +378,7 @@ func (a *app) askAgain(ctx context.Context, ticker *time.Ticker, err error) bool
 	case a.unanswered.IsZero():
 		a.note("What was asked for goes on, and so does waiting: %s", whileWaiting(err))
 		a.unanswered = time.Now()
-	case time.Since(a.unanswered) > outagePatience:
+	case a.unansweredTooLong():
 		return false
 	}
 	select {

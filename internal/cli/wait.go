@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ type awaited struct {
 // await waits until each of the machines is done or has failed. It asks for them in turn, so that
 // what becomes of one is told when it happens, however long the others take. It prints failures
 // under the names of the machines, unless the command was for one alone. Its failure is that of
-// many, or that of the first machine that is left where ctx ends.
+// many, or that of the first machine that is left where ctx ends, or nothing is answered any more.
 func (a *app) await(ctx context.Context, client fleetClient, pending []*awaited, machines int) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -40,7 +41,7 @@ func (a *app) await(ctx context.Context, client fleetClient, pending []*awaited,
 			pending = pending[1:]
 			done, err := a.lookAt(ctx, client, ticker, m)
 			switch {
-			case err != nil && ctx.Err() != nil:
+			case err != nil && (ctx.Err() != nil || a.unansweredTooLong()):
 				a.noteLeft(pending)
 				return err
 			case err != nil:
@@ -65,16 +66,20 @@ func (a *app) await(ctx context.Context, client fleetClient, pending []*awaited,
 	return ofMany(failures, machines)
 }
 
-// noteLeft names the machines that were waited for, too, when the waiting ended.
+// noteLeft names the first of the machines that were waited for, too, when the waiting ended.
 func (a *app) noteLeft(pending []*awaited) {
 	if len(pending) == 0 {
 		return
 	}
-	names := make([]string, len(pending))
-	for i, m := range pending {
+	first := min(len(pending), perTurn)
+	names := make([]string, first)
+	for i, m := range pending[:first] {
 		names[i] = m.name
 	}
-	a.note("Waiting ends for %s, too: %s", plural(len(names), "other machine"), strings.Join(names, ", "))
+	if more := len(pending) - first; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	a.note("Waiting also ends for %s: %s", plural(len(pending), "other machine"), strings.Join(names, ", "))
 }
 
 // lookAt asks for the machine once, and tells how far it is when that has changed. The question is

@@ -112,6 +112,30 @@ func TestAQuestionWithoutAnAnswerIsAskedAgain(t *testing.T) {
 	})
 }
 
+// TestAnOutageEndsTheWaitForAll: the machines that are left are not asked for one by one, and not
+// all of a large plan are named.
+func TestAnOutageEndsTheWaitForAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		a := &app{env: Env{Stderr: &told}}
+		var pending []*awaited
+		for n := range 1000 {
+			name := fmt.Sprintf("m%d", n)
+			pending = append(pending, a.comesUp(t.Context(), name, name, 2, false))
+		}
+		began := time.Now()
+		err := a.await(t.Context(), &mute{left: 1 << 20}, pending, 1000)
+		if took := time.Since(began); kindOf(err) != fleet.KindTimeout || took > outagePatience+2*defaultTimeout {
+			t.Errorf("it took %s: %v", took, err)
+		}
+		if want := "Waiting also ends for 999 other machines: m1, m2, "; !strings.Contains(told.String(), want) ||
+			!strings.HasSuffix(told.String(), ", m20, and 979 more\n") {
+			t.Errorf("told %q", told.String())
+		}
+	})
+}
+
 // TestAskingIsBoundedWithWait: a plan or an install that is asked for, and of which nothing is
 // heard, ends a command that waits without --timeout.
 func TestAskingIsBoundedWithWait(t *testing.T) {
@@ -225,7 +249,7 @@ func TestThoseLeftAreNamed(t *testing.T) {
 		if kindOf(err) != fleet.KindTimeout || !strings.Contains(err.Error(), "machine a was not installed in time; it is installing. The install goes on") {
 			t.Errorf("it ends with %v", err)
 		}
-		if want := "b: installed\nWaiting ends for 1 other machine, too: c\n"; !strings.HasSuffix(told.String(), want) {
+		if want := "b: installed\nWaiting also ends for 1 other machine: c\n"; !strings.HasSuffix(told.String(), want) {
 			t.Errorf("told %q, want %q", told.String(), want)
 		}
 	})

@@ -131,10 +131,17 @@ var leaveTests = []test{
 		for _, c := range []struct{ capacity, wrote, destroys, told string }{
 			{"c1", "", "", "the install is called off; its last attempt has failed, and nothing was written"},
 			{"c2", "/dev/sda", "what the disk holds is undefined", "the install is called off; its last attempt has failed, and what the disk holds is undefined"},
+			{"c3", fleet.DiskUnknown, "what the disk holds is undefined", "the install is called off; its last attempt was given up: " +
+				"an agent that is at it still is told with its next heartbeat, and what the disk holds is undefined"},
 		} {
 			a := w.ready(fleet.CapacityID(c.capacity), true)
 			w.handOut(a, 0, 0)
-			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "digest mismatch", Disk: c.wrote}))
+			if c.wrote == fleet.DiskUnknown {
+				w.shift.Advance(fleet.DefaultPolicy().ReportWithin() + time.Minute)
+				w.must(errorOf2(w.db.ExpireInstalls(w.ctx, 10)))
+			} else {
+				w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, Error: "digest mismatch", Disk: c.wrote}))
+			}
 			p, err := w.db.CreatePlan(w.ctx, actor, bmdb.PlanRequest{
 				Verb: fleet.VerbCancelInstall, Machines: []fleet.MachineID{a.Machine}, Reason: "the wrong image",
 			})
