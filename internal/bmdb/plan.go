@@ -253,8 +253,8 @@ func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
 	}
 	row := rows[0]
 	var body planBody
-	if err := json.Unmarshal([]byte(row.Machines), &body); err != nil {
-		return Plan{}, fmt.Errorf("plan %s cannot be read: %w", id, err)
+	if err := readJSON(row.Machines, &body); err != nil {
+		return Plan{}, fleet.Errorf(fleet.KindUnsupported, "plan %s cannot be read (a newer control plane may have made it): confirm it there, or make it anew: %w", id, err)
 	}
 	p := Plan{
 		ID: row.ID, At: instant(row.At), ExpiresAt: instant(row.ExpiresAt), Actor: row.Actor, Verb: fleet.Verb(row.Verb), Reason: row.Reason,

@@ -169,6 +169,6 @@ func seenUpOf(text string) (s fleet.SeenUp, err error) {
 	if text == "" {
 		return s, nil
 	}
-	err = json.Unmarshal([]byte(text), &s)
+	err = readJSON(text, &s)
 	return s, err
 }

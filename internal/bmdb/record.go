@@ -3,6 +3,7 @@ package bmdb
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -138,10 +139,10 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 			Generation: fleet.InstallGeneration(r.RequestGeneration), At: instant(r.RequestAt), Actor: r.RequestActor,
 		}
 		var err error
-		if err := json.Unmarshal([]byte(r.RequestRootDisk), &q.RootDisk); err != nil {
+		if err := readJSON(r.RequestRootDisk, &q.RootDisk); err != nil {
 			unreadable = fmt.Errorf("read the disk selector of its install request: %w", err)
 		}
-		if err := json.Unmarshal([]byte(r.RequestImage), &q.Image); err != nil {
+		if err := readJSON(r.RequestImage, &q.Image); err != nil {
 			unreadable = fmt.Errorf("read the image of its install request: %w", err)
 		}
 		if q.SeenUp, err = seenUpOf(r.RequestSeenUp); err != nil {
@@ -175,4 +176,15 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		}
 	}
 	return unreadable
+}
+
+// readJSON reads what the database has as JSON. It fails where there is something that this version
+// does not know: a newer one may narrow or forbid something by it, and nobody would heed that.
+func readJSON(text string, into any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil || d.InputOffset() == int64(len(text)) {
+		return err
+	}
+	return errors.New("something follows the JSON")
 }

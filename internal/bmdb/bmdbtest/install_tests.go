@@ -371,6 +371,26 @@ var installTests = []test{
 		a := w.ready("c1", true)
 		w.wantKind(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}), fleet.KindConflict)
 	}},
+	{"an install that a newer version has narrowed is not handed out", func(w *world) { // rule 8
+		for column, newer := range map[string]string{
+			"image": `{"url":"http://h/i","digest":"","compression":"","boot":"uefi"}`, "root_disk": `{"min_size":5,"slot":"7"}`, "seen_up": `{"within":"1h"}`,
+		} {
+			a := w.ready(fleet.CapacityID(column), true)
+			w.exec("UPDATE install_request SET "+column+" = $1 WHERE machine = $2", newer, string(a.Machine))
+			if o := w.handOut(a, 0, 0); o != nil {
+				w.Errorf("%s: handed out: %+v", column, o.Request)
+			}
+			if r := w.record(a.Machine); !strings.Contains(r.Unreadable, "unknown field") || column == "root_disk" && r.InstallRequest.RootDisk.MinSize != 5 {
+				w.Errorf("%s: unreadable: %q, and read is %+v", column, r.Unreadable, r.InstallRequest)
+			}
+			// what is asked for anew has nothing that is not known
+			_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, false)
+			w.must(err)
+			if o := w.handOut(a, 0, 0); o == nil || o.Request.Generation != 2 {
+				w.Errorf("%s: handed out: %+v, want install generation 2", column, o)
+			}
+		}
+	}},
 	{"no order while nothing is wanted or known", func(w *world) {
 		a := w.startAgent(w.wantsInstall("c1"))
 		if o := w.handOut(a, 0, 0); o != nil {

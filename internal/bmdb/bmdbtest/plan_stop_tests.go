@@ -26,6 +26,20 @@ var planStopTests = []test{
 			w.Fatalf("gone on with: %+v", done.Outcomes)
 		}
 	}},
+	{"a plan that a newer version has narrowed is not carried out", func(w *world) { // rule 8
+		w.levered()
+		id := w.machine("c1")
+		for _, newer := range []string{`{"least":"3",`, `{"install":{"RootDisk":{"slot":"7"}},`, `{"selector":{"racks":["4"]},`} {
+			p := w.planned(fleet.VerbReboot, id)
+			w.exec("UPDATE plan SET machines = $1 || substr(machines, 2) WHERE id = $2", newer, p.ID)
+			_, err := w.db.ConfirmPlan(w.ctx, actor, p.ID)
+			w.wantKind(err, fleet.KindUnsupported)
+			if !strings.HasPrefix(err.Error(), "plan "+p.ID+" cannot be read (a newer control plane may have made it): confirm it there, or make it anew: ") ||
+				w.record(id).Operation != nil {
+				w.Errorf("%s: %v, operation %+v", newer, err, w.record(id).Operation)
+			}
+		}
+	}},
 	{"a machine that is not created yet is not kept away by a quarantine, and that is said", func(w *world) {
 		created := w.machine("c1")
 		wanted := newIntents("c2")

@@ -86,13 +86,13 @@ func New(db *bmdb.DB, options Options) *Service {
 // Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of
 // Needs: Connect, gRPC, gRPC-Web, and gRPC's reflection.
 func (s *Service) Register(mux *http.ServeMux) {
-	bounds := connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+	byCall := connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 		if neededBy(spec.Procedure).Covers(token.Operator) {
-			return []connect.HandlerOption{connect.WithReadMaxBytes(maxChange)}
+			return append(s.knownOnly(), connect.WithReadMaxBytes(maxChange))
 		}
 		return []connect.HandlerOption{connect.WithReadMaxBytes(maxQuestion)}
 	})
-	options := []connect.HandlerOption{bounds, connect.WithCompressMinBytes(1 << 10)}
+	options := []connect.HandlerOption{byCall, connect.WithCompressMinBytes(1 << 10)}
 	mux.Handle(fleetv1connect.NewFleetServiceHandler(s, options...))
 	reflector := grpcreflect.NewStaticReflector(fleetv1connect.FleetServiceName)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, options...))
