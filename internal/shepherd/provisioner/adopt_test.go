@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -415,6 +416,50 @@ func TestWhatABackupLacks(t *testing.T) {
 		b.passes(2)
 		if view := b.view(); len(view.Machines) != 5 || b.kinds() != "" || len(b.fake.Devices()) != 5 {
 			t.Errorf("%d machines, %d devices, discrepancies %q: %s", len(view.Machines), len(b.fake.Devices()), b.kinds(), b.result())
+		}
+	})
+}
+
+// notes is told of transactions, and keeps the most statements that one in the middle of work had.
+type notes struct{ most atomic.Int64 }
+
+func (n *notes) Transaction(kind string, _ time.Duration, statements int, _ error) {
+	if kind == "note" {
+		n.most.Store(max(n.most.Load(), int64(statements)))
+	}
+}
+
+func (*notes) Outcome(fleet.Process, string, time.Duration) {}
+
+func (*notes) Happened(bmdb.Happening, string) {}
+
+// TestManyAdoptionsAreTakenInByParts: others write in between, however many there are
+// (rule 12).
+func TestManyAdoptionsAreTakenInByParts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many, fewStatements = 250, 2000 // a hundred machines take 1,600
+		told := new(notes)
+		b := newBenchWith(t, many, told)
+		for i := range many {
+			if _, err := b.fake.Land(fleet.CapacityID(fmt.Sprintf("capacity-%03d", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(b.config.SettlingTime)
+		b.restart()
+		b.pass()
+		for _, device := range b.fake.Devices() {
+			if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is ours"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.pass()
+		if v := b.view(); len(v.Machines) != many || len(v.Adoptions) != 0 || b.kinds() != "" {
+			t.Errorf("%d machines, %d adoptions, discrepancies %q", len(v.Machines), len(v.Adoptions), b.kinds())
+		}
+		if n := told.most.Load(); n > fewStatements {
+			t.Errorf("one transaction had %d statements", n)
 		}
 	})
 }

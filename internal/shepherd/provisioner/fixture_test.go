@@ -44,7 +44,13 @@ type bench struct {
 
 func newBench(t *testing.T, reservations int) *bench {
 	t.Helper()
-	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+	return newBenchWith(t, reservations, nil)
+}
+
+// newBenchWith returns one whose transactions are told to the observer; nil: to nobody.
+func newBenchWith(t *testing.T, reservations int, observer bmdb.Observer) *bench {
+	t.Helper()
+	db := shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{Observer: observer})
 	if err := db.RegisterProvider(t.Context(), source, "fake", 0); err != nil {
 		t.Fatal(err)
 	}

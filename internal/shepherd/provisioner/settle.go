@@ -56,10 +56,13 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.note(ctx, changes); err != nil {
+		return nil, err
+	}
 	adopted, unseen := p.adoptionChanges(ctx)
-	if changes = append(changes, adopted...); len(changes) > 0 {
-		if err := p.work.Note(ctx, changes...); err != nil {
-			return nil, fmt.Errorf("record what the list says: %w", err)
+	for chunk := range slices.Chunk(adopted, machinesNoted) {
+		if err := p.note(ctx, slices.Concat(chunk...)); err != nil {
+			return nil, err
 		}
 	}
 	changes, err = p.unseenChanges(ctx, unseen)
@@ -68,6 +71,20 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	}
 	contested, err := p.contestedChanges(ctx)
 	return append(changes, contested...), err
+}
+
+// machinesNoted is how many machines are written in one transaction: others wait for it.
+const machinesNoted = 100
+
+// note records what the list says.
+func (p *pass) note(ctx context.Context, changes []bmdb.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := p.work.Note(ctx, changes...); err != nil {
+		return fmt.Errorf("record what the list says: %w", err)
+	}
+	return nil
 }
 
 // listChanges returns the changes that follow from the list alone.
@@ -133,9 +150,6 @@ func (p *pass) contestedChanges(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
-// refreshed is how many machines are refreshed in one transaction.
-const refreshed = 100
-
 // refresh records what a list of hosts says of those that the BMDB knows: it was edited by
 // somebody who looks whether that counts. Of other providers only the updater reads this.
 func (p *pass) refresh(ctx context.Context, entries []provider.Entry) error {
@@ -158,9 +172,9 @@ func (p *pass) refresh(ctx context.Context, entries []provider.Entry) error {
 			changes = append(changes, bmdb.SetProvided(m.ID, m.ProviderID, fact))
 		}
 	}
-	for chunk := range slices.Chunk(changes, refreshed) {
-		if err := p.work.Note(ctx, chunk...); err != nil {
-			return fmt.Errorf("record what the list says: %w", err)
+	for chunk := range slices.Chunk(changes, machinesNoted) {
+		if err := p.note(ctx, chunk); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -331,10 +345,10 @@ func (p *pass) givenBackDiscrepancies(ctx context.Context) ([]bmdb.Discrepancy, 
 	return found, nil
 }
 
-// adoptionChanges returns the changes that take in the machines that operators asked for, and those
-// that are not to be seen. A request for one that is managed already ends, with a word in the
-// history.
-func (p *pass) adoptionChanges(ctx context.Context) (changes []bmdb.Change, unseen []fleet.ProviderID) {
+// adoptionChanges returns, for each machine that operators asked for, the changes that take it in,
+// and those machines that are not to be seen. A request for one that is managed already ends, with
+// a word in the history.
+func (p *pass) adoptionChanges(ctx context.Context) (changes [][]bmdb.Change, unseen []fleet.ProviderID) {
 	unknown := make(map[fleet.ProviderID]provider.Entry)
 	for _, entry := range p.survey.unknown {
 		unknown[entry.ID] = entry
@@ -355,11 +369,11 @@ func (p *pass) adoptionChanges(ctx context.Context) (changes []bmdb.Change, unse
 			machine := fleet.NewMachineID()
 			p.logger.InfoContext(ctx, "machine is adopted", slog.String("machine", string(machine)), slog.String("provider_id", string(id)),
 				slog.String("asked_by", p.view.Adoptions[id]))
-			changes = append(changes, bmdb.AdoptEntry(machine, id, entry.Capacity, entry.Provided(nil, p.view.Now)))
+			changes = append(changes, []bmdb.Change{bmdb.AdoptEntry(machine, id, entry.Capacity, entry.Provided(nil, p.view.Now))})
 			continue
 		}
 		if why, known := managed[id]; known {
-			changes = append(changes, p.notAdoptedChanges(ctx, id, why)...)
+			changes = append(changes, p.notAdoptedChanges(ctx, id, why))
 			continue
 		}
 		unseen = append(unseen, id)
