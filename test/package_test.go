@@ -18,21 +18,22 @@ import (
 
 // TestAfterThePackageIsInstalled runs what dpkg runs then, on a host with systemd that is made of
 // stand-ins. A control plane that does not come up fails no upgrade: dpkg would leave the package
-// half configured, and whatever depends on it, too. One that an earlier package left as failed is
-// started: it refused a configuration that this package may take.
+// half configured, and whatever depends on it, too. One that refused a configuration is started:
+// this package may take it. One that had to be killed when somebody stopped it stays stopped.
 func TestAfterThePackageIsInstalled(t *testing.T) {
 	t.Parallel()
 	const users, reload, restart = "systemd-sysusers ironherd.conf\n", "systemctl daemon-reload\n", "systemctl try-restart ironherd.service\n"
 	const enabled = "systemctl is-enabled --quiet ironherd.service\n"
 	const asked = enabled + "systemctl is-failed --quiet ironherd.service\n"
+	const status = "systemctl show --property=ExecMainStatus --value ironherd.service\n"
 	const start = "systemctl start ironherd.service\n"
 	const said = "ironherd: the control plane did not come up at once; see: systemctl status ironherd\n"
 	for name, test := range map[string]struct {
 		args []string
-		// fails is the command that fails; systemd says whether it runs here, and left whether the unit
-		// has failed.
+		// fails is the command that fails; systemd says whether it runs here, and left is the status
+		// that the failed unit has ended with; "": it has not failed.
 		fails   string
-		left    bool
+		left    string
 		systemd bool
 		called  string
 		failed  bool
@@ -41,9 +42,10 @@ func TestAfterThePackageIsInstalled(t *testing.T) {
 		"new":                         {args: []string{"configure", ""}, systemd: true, called: users + reload},
 		"upgrade":                     {args: []string{"configure", "1.2.2"}, systemd: true, called: users + reload + asked + restart},
 		"upgrade, and no restart":     {args: []string{"configure", "1.2.2"}, fails: restart, systemd: true, called: users + reload + asked + restart, stderr: said},
-		"after one that failed":       {args: []string{"configure", "1.2.4"}, systemd: true, left: true, called: users + reload + asked + start},
-		"after one, and not wanted":   {args: []string{"configure", "1.2.4"}, fails: enabled, systemd: true, left: true, called: users + reload + enabled + restart},
-		"after one, and no start":     {args: []string{"configure", "1.2.4"}, fails: start, systemd: true, left: true, called: users + reload + asked + start, stderr: said},
+		"after one that failed":       {args: []string{"configure", "1.2.4"}, systemd: true, left: "2", called: users + reload + asked + status + start},
+		"after one that was killed":   {args: []string{"configure", "1.2.4"}, systemd: true, left: "9", called: users + reload + asked + status + restart},
+		"after one, and not wanted":   {args: []string{"configure", "1.2.4"}, fails: enabled, systemd: true, left: "2", called: users + reload + enabled + restart},
+		"after one, and no start":     {args: []string{"configure", "1.2.4"}, fails: start, systemd: true, left: "2", called: users + reload + asked + status + start, stderr: said},
 		"no systemd":                  {args: []string{"configure", "1.2.2"}, called: users},
 		"no user":                     {args: []string{"configure", "1.2.2"}, fails: users, systemd: true, called: users, failed: true},
 		"an upgrade that was undone":  {args: []string{"abort-upgrade", "1.2.2"}, systemd: true},
@@ -60,9 +62,10 @@ func TestAfterThePackageIsInstalled(t *testing.T) {
 			}
 			for _, program := range []string{"systemctl", "systemd-sysusers"} {
 				text := "#!/bin/sh\necho \"${0##*/} $*\" >>" + calls + "\n"
-				if !test.left { // as systemctl says it
+				if test.left == "" { // as systemctl says it
 					text += "[ \"$1\" != is-failed ] || exit 1\n"
 				}
+				text += "[ \"$1\" != show ] || echo " + test.left + "\n"
 				text += "[ \"${0##*/} $*\" != '" + strings.TrimSpace(test.fails) + "' ]\n"
 				if err := os.WriteFile(filepath.Join(dir, program), []byte(text), 0o755); err != nil {
 					t.Fatal(err)
