@@ -1,12 +1,15 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/test/pgserver"
 )
 
@@ -112,6 +115,41 @@ func TestDataPutBackByHand(t *testing.T) {
 	if got := restored(t, join(t, url, options)); got != "" {
 		t.Errorf("accepted: %q", got)
 	}
+}
+
+// TestADumpOfAnOlderRelease: over a newer schema it cannot be migrated, because what only that one
+// has is still there, and the failure says what to do. In an emptied schema it can.
+func TestADumpOfAnOlderRelease(t *testing.T) {
+	t.Parallel()
+	s, ctx := pgserver.Shared(t), t.Context()
+	name, err := s.Create(ctx, "")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(err)
+	url := s.URL(name)
+	e := open(t, url, postgres.Options{Silent: true})
+	t.Cleanup(func() {
+		if err := errors.Join(e.Close(), s.Drop(context.WithoutCancel(ctx), name)); err != nil {
+			t.Error(err)
+		}
+	})
+	must(e.MigrateTo(ctx, 28))
+	dump := filepath.Join(t.TempDir(), "dump")
+	client(t, url, "pg_dump", "--format=custom", "--file="+dump, "--dbname="+url)
+	must(e.Migrate(ctx))
+	client(t, url, "pg_restore", "--clean", "--if-exists", "--single-transaction", "--dbname="+url, dump)
+	err = e.Migrate(ctx)
+	if fleet.KindOf(err) != fleet.KindConflict || !strings.Contains(err.Error(), "put the dump into an emptied schema, or into a new database: ") ||
+		!strings.Contains(err.Error(), `"agent_authority" already exists`) {
+		t.Errorf("over the newer schema: %v", err)
+	}
+	must(s.Exec(ctx, name, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public"))
+	client(t, url, "pg_restore", "--single-transaction", "--dbname="+url, dump)
+	must(e.Migrate(ctx))
 }
 
 // client runs a program that comes with the server.
