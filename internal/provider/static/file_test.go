@@ -274,3 +274,31 @@ func BenchmarkGet(b *testing.B) {
 		})
 	}
 }
+
+// TestAListHasRoomForTheMostHosts, and none beyond its bound.
+func TestAListHasRoomForTheMostHosts(t *testing.T) {
+	t.Parallel()
+	const host = `- id: rack-1000-host-100000
+  hostname: rack-1000-host-100000.fleet.example.net
+  address: 2001:0db8:1000:1000:1000:1000:1000:1000
+  location: hall 2, rack 1000
+  labels: {role: database, team: payments}
+  host_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHDZ6GhhqEXsp3oNMdNMmqmNZ3k7G5Wf8G3vOqWgY0y8
+`
+	if most := listSize / len(host); most < maximumHosts {
+		t.Errorf("a list has room for %d of %d hosts", most, maximumHosts)
+	}
+	path := filepath.Join(t.TempDir(), "hosts.yaml")
+	for size, want := range map[int64]fleet.Kind{listSize: fleet.KindUnknown, listSize + 1: fleet.KindInvalid} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		data, err := readOnce(path)
+		if fleet.KindOf(err) != want || (err == nil) != (int64(len(data)) == size) {
+			t.Errorf("%d bytes: %d, %v", size, len(data), err)
+		}
+	}
+}

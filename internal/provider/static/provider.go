@@ -54,8 +54,9 @@ import (
 	"github.com/ironherd/ironherd/internal/secret"
 )
 
-// listSize bounds a list, in bytes.
-const listSize = 16 << 20
+// listSize bounds a list, in bytes: 335 for each of the most hosts. While it is parsed, a list
+// takes some thirty times its size of memory.
+const listSize = 32 << 20
 
 // Provider is one host list. It is safe for concurrent use.
 type Provider struct {
