@@ -129,6 +129,9 @@ func (t *transaction) sameInstall(ctx context.Context, r fleet.Record, request f
 	if r.Repair != nil && r.Repair.Steps[fleet.RungReinstall] > 0 && !request.RootDisk.Erase {
 		was.RootDisk.Serial, was.RootDisk.Erase = request.RootDisk.Serial, false
 	}
+	if r.Unreadable != "" { // what cannot be read may differ
+		return false, nil
+	}
 	if was.Image != request.Image || was.RootDisk != request.RootDisk || was.SeenUp != request.SeenUp {
 		return false, nil
 	}

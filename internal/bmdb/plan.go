@@ -101,8 +101,8 @@ type PlannedMachine struct {
 	Marked    int64                   `json:"marked,omitempty"`
 }
 
-// planBody is what the table keeps of a plan as JSON. An older version knows no selector: what it
-// made fits any machine, and it carries out what this one made without looking.
+// planBody is what the table keeps of a plan as JSON. One that a version without selectors
+// has made fits any machine.
 type planBody struct {
 	Until    *time.Time            `json:"until,omitempty"`
 	Install  *fleet.InstallRequest `json:"install,omitempty"`
@@ -254,7 +254,7 @@ func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
 	row := rows[0]
 	var body planBody
 	if err := readJSON(row.Machines, &body); err != nil {
-		return Plan{}, fleet.Errorf(fleet.KindUnsupported, "plan %s cannot be read (a newer control plane may have made it): confirm it there, or make it anew: %w", id, err)
+		return Plan{}, fleet.Errorf(fleet.KindUnsupported, "plan %s cannot be read (a newer control plane may have made it): confirm it there, or make it anew: %w", row.ID, err)
 	}
 	p := Plan{
 		ID: row.ID, At: instant(row.At), ExpiresAt: instant(row.ExpiresAt), Actor: row.Actor, Verb: fleet.Verb(row.Verb), Reason: row.Reason,

@@ -148,6 +148,9 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		if q.SeenUp, err = seenUpOf(r.RequestSeenUp); err != nil {
 			unreadable = fmt.Errorf("read how its installed system is to be seen: %w", err)
 		}
+		if word := q.UnknownWord(); word != "" && unreadable == nil {
+			unreadable = fmt.Errorf("read its install request: %q says nothing to this version", word)
+		}
 		record.InstallRequest = q
 	}
 	var err error

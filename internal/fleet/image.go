@@ -63,6 +63,10 @@ const (
 	FirstBootNoCloudUserData FirstBootForm = "nocloud-user-data"
 )
 
+func firstBootForms() []FirstBootForm {
+	return []FirstBootForm{FirstBootArea, FirstBootNoCloud, FirstBootNoCloudUserData}
+}
+
 // CompressionOf returns the compression that the end of an image's URL stands for. That of an image
 // in a registry always is a digest, so the manifest is asked there.
 func CompressionOf(address string) Compression {
@@ -150,6 +154,8 @@ const (
 	PickLargest  Pick = "largest"
 )
 
+func picks() []Pick { return []Pick{PickOnly, PickSmallest, PickLargest} }
+
 // DiskSelector picks the root disk. All set fields must match.
 type DiskSelector struct {
 	// Serial number of the disk.
@@ -211,7 +217,7 @@ func (i Image) Validate() []FieldFault {
 	if i.Size < 0 {
 		f.add("size", "must not be negative, not %d", i.Size)
 	}
-	if !slices.Contains([]FirstBootForm{FirstBootArea, FirstBootNoCloud, FirstBootNoCloudUserData}, i.FirstBoot) {
+	if !slices.Contains(firstBootForms(), i.FirstBoot) {
 		f.add("first_boot", "must be nocloud, nocloud-user-data, or left out where the system reads the first-boot area, not %.80q", i.FirstBoot)
 	}
 	return f
@@ -270,10 +276,26 @@ func (s DiskSelector) Validate() []FieldFault {
 	if s.MinSize < 0 {
 		f.add("min_size", "must not be negative, not %d", s.MinSize)
 	}
-	if !slices.Contains([]Pick{PickOnly, PickSmallest, PickLargest}, s.Pick) {
+	if !slices.Contains(picks(), s.Pick) {
 		f.add("pick", "must be smallest or largest, or left out where exactly one disk matches, not %.80q", s.Pick)
 	}
 	return f
+}
+
+// UnknownWord returns a word of the request that says nothing to this version, because a newer one
+// has written it; "": there is none.
+func (q InstallRequest) UnknownWord() string {
+	switch i, by := q.Image, q.SeenUp.By; {
+	case i.Compression != "" && !slices.Contains(compressions(), i.Compression):
+		return string(i.Compression)
+	case !slices.Contains(firstBootForms(), i.FirstBoot):
+		return string(i.FirstBoot)
+	case !slices.Contains(picks(), q.RootDisk.Pick):
+		return string(q.RootDisk.Pick)
+	case by != SeenByUnit && by != SeenBySSH && by != SeenByHTTP:
+		return string(by)
+	}
+	return ""
 }
 
 type faults []FieldFault

@@ -1,6 +1,7 @@
 package bmdbtest
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -372,20 +373,30 @@ var installTests = []test{
 		w.wantKind(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}), fleet.KindConflict)
 	}},
 	{"an install that a newer version has narrowed is not handed out", func(w *world) { // rule 8
-		for column, newer := range map[string]string{
-			"image": `{"url":"http://h/i","digest":"","compression":"","boot":"uefi"}`, "root_disk": `{"min_size":5,"slot":"7"}`, "seen_up": `{"within":"1h"}`,
+		for n, c := range []struct{ column, newer, says string }{
+			{"image", `{"url":"http://h/i","digest":"","compression":"","boot":"uefi"}`, "unknown field"},
+			{"image", `{"url":"http://h/i","digest":"","compression":"lz9"}`, `"lz9" says nothing to this version`},
+			{"image", `{"url":"http://h/i","digest":"","compression":"","first_boot":"ignition"}`, `"ignition" says nothing to this version`},
+			{"root_disk", `{"min_size":5,"slot":"7"}`, "unknown field"},
+			{"root_disk", `{"min_size":5,"pick":"newest"}`, `"newest" says nothing to this version`},
+			{"seen_up", `{"within":"1h"}`, "unknown field"},
+			{"seen_up", `{"by":"ping"}`, `"ping" says nothing to this version`},
 		} {
-			a := w.ready(fleet.CapacityID(column), true)
+			column, newer := c.column, c.newer
+			a := w.ready(fleet.CapacityID(fmt.Sprintf("c%d", n)), true)
 			w.exec("UPDATE install_request SET "+column+" = $1 WHERE machine = $2", newer, string(a.Machine))
 			if o := w.handOut(a, 0, 0); o != nil {
 				w.Errorf("%s: handed out: %+v", column, o.Request)
 			}
-			if r := w.record(a.Machine); !strings.Contains(r.Unreadable, "unknown field") || column == "root_disk" && r.InstallRequest.RootDisk.MinSize != 5 {
+			if r := w.record(a.Machine); !strings.Contains(r.Unreadable, c.says) || column == "root_disk" && r.InstallRequest.RootDisk.MinSize != 5 {
 				w.Errorf("%s: unreadable: %q, and read is %+v", column, r.Unreadable, r.InstallRequest)
 			}
 			// what is asked for anew has nothing that is not known
-			_, err := w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, false)
-			w.must(err)
+			asked := fleet.InstallRequest{Image: image, FirstBootData: []byte("hello")}
+			if column == "root_disk" {
+				asked.RootDisk.MinSize = 5 // the same, but for what cannot be read
+			}
+			w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, asked, false)))
 			if o := w.handOut(a, 0, 0); o == nil || o.Request.Generation != 2 {
 				w.Errorf("%s: handed out: %+v, want install generation 2", column, o)
 			}

@@ -54,7 +54,7 @@ func (e *Engine) Migrate(ctx context.Context) error {
 				err = errors.Join(context.Cause(ctx), err)
 			}
 			if codeOf(err) == codeDuplicateTable {
-				err = fleet.Errorf(fleet.KindConflict, "the database has what only a newer schema has, as after a dump of an older release was put back over it: "+
+				err = fleet.Errorf(fleet.KindConflict, "the database may have what only a newer schema has, as after a dump of an older release was put back over it: "+
 					"put the dump into an emptied schema, or into a new database: %w", err)
 			}
 			return fmt.Errorf("migrate the database: %w", classify(err))

@@ -463,3 +463,36 @@ func TestManyAdoptionsAreTakenInByParts(t *testing.T) {
 		}
 	})
 }
+
+// TestAPauseHoldsAdoptionsBack: `provider pause` keeps the pass under way from taking machines in,
+// and the pass after `provider resume` does.
+func TestAPauseHoldsAdoptionsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		device, err := b.fake.Land("capacity-000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(b.config.SettlingTime)
+		b.restart()
+		b.pass()
+		if err := b.db.RequestAdoption(t.Context(), "ada", source, device.ID, false, "it is ours"); err != nil {
+			t.Fatal(err)
+		}
+		b.fake.Hook = once(shepherdtest.Listing, 1, func(fleet.CapacityID) error {
+			return b.db.PauseProvider(t.Context(), "ada", source, "not yet")
+		})
+		b.pass()
+		if v := b.view(); len(v.Machines) != 0 || len(v.Adoptions) != 1 {
+			t.Errorf("paused: %d machines, %d adoptions", len(v.Machines), len(v.Adoptions))
+		}
+		if err := b.db.ResumeProvider(t.Context(), "ada", source, "now"); err != nil {
+			t.Fatal(err)
+		}
+		b.pass()
+		if v := b.view(); len(v.Machines) != 1 || len(v.Adoptions) != 0 {
+			t.Errorf("resumed: %d machines, %d adoptions", len(v.Machines), len(v.Adoptions))
+		}
+	})
+}

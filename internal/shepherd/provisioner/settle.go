@@ -61,7 +61,11 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 	}
 	adopted, unseen := p.adoptionChanges(ctx)
 	for chunk := range slices.Chunk(adopted, machinesNoted) {
-		if err := p.note(ctx, slices.Concat(chunk...)); err != nil {
+		err := p.note(ctx, append(slices.Concat(chunk...), bmdb.UnlessPaused()))
+		if errors.Is(err, bmdb.ErrPaused) {
+			break // they are asked for still when it is resumed
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
