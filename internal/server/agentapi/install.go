@@ -173,12 +173,13 @@ func (s *Server) strands(ctx context.Context, machine fleet.MachineID) (bool, er
 	if host, _, err := net.SplitHostPort(s.config.Endpoint); err != nil || !secret.StaysHere(host) {
 		return false, nil
 	}
-	r, err := s.db.Machine(ctx, machine)
-	if fleet.KindOf(err) == fleet.KindNotFound {
-		return false, nil // whoever hands out tells the agent
-	}
-	if err != nil || r.Provided != nil && r.Provided.Address.IsLoopback() {
+	switch r, err := s.db.Machine(ctx, machine); {
+	case fleet.KindOf(err) == fleet.KindNotFound: // whoever hands out tells the agent
+		return false, nil
+	case err != nil:
 		return false, err
+	case r.Provided != nil && r.Provided.Address.IsLoopback():
+		return false, nil
 	}
 	s.stranded.Do(func() {
 		s.options.Logger.ErrorContext(ctx, "no install is handed out to machines elsewhere, because their systems would be told to call an address "+
