@@ -1,10 +1,12 @@
 package shepherd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,7 +27,8 @@ type Source[C any] struct {
 // Look reads what the BMDB knows of the provider and then one of the provider's lists. So a list
 // that fails costs one read, and no machine that the BMDB knows is newer than the list. A
 // machine that the list lacks counts as Releasing also where that is so only after the list: a
-// list may wait long for its turn, and the calls that give machines back have turns meanwhile.
+// list may wait long for its turn, and the calls that give machines back have turns meanwhile. In
+// a list of hosts, an entry that may be another machine's by now is Invalid.
 func (s Source[C]) Look(
 	ctx context.Context, db *bmdb.DB, list func(context.Context) ([]provider.Entry, error),
 ) ([]provider.Entry, bmdb.ProviderView, error) {
@@ -40,7 +43,44 @@ func (s Source[C]) Look(
 	if err := s.excuse(ctx, db, entries, &view); err != nil {
 		return nil, bmdb.ProviderView{}, fmt.Errorf("view the BMDB again: %w", err)
 	}
+	if provider.Keeps(s.Provider) {
+		doubt(entries, view)
+	}
 	return entries, view, nil
+}
+
+// doubt makes those entries of a list of hosts Invalid whose machine is recorded with an address
+// that the list gives to a host which may become another machine, or to a machine whose entry is in
+// doubt. Perhaps somebody has renumbered the hosts, and that host is the machine. The records tell
+// it, and must not be written over before the list has changed again.
+func doubt(entries []provider.Entry, view bmdb.ProviderView) {
+	recorded := make(map[fleet.ProviderID]netip.Addr, len(view.Machines))
+	for _, m := range view.Machines {
+		recorded[m.ProviderID] = netip.Addr{}
+		if m.Provided != nil {
+			recorded[m.ProviderID] = m.Provided.Address
+		}
+	}
+	left := make(map[netip.Addr][]int) // machines, by the address that their entries have no more
+	var next []int                     // entries that may be another machine's
+	for i, e := range entries {
+		was, machine := recorded[e.ID]
+		switch {
+		case was.IsValid() && was != e.Address:
+			left[was] = append(left[was], i)
+		case !machine && !view.Penalties[e.Capacity].ForEver():
+			next = append(next, i)
+		}
+	}
+	for len(next) > 0 {
+		other := entries[next[0]]
+		for _, i := range left[other.Address] {
+			why := fmt.Sprintf("host %q had the address %s, which the list gives to host %q now: somebody has changed their ids, perhaps", entries[i].ID, other.Address, other.ID)
+			entries[i].Invalid = cmp.Or(entries[i].Invalid, why)
+		}
+		next = append(next[1:], left[other.Address]...)
+		delete(left, other.Address)
+	}
 }
 
 // excuse marks those machines as Releasing that the list lacks, and that are being given back by

@@ -13,7 +13,7 @@
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
 //     of the BMDB that the provider does not have, a list without most of its machines, and an
 //     entry that is a machine of another provider, or has the address of one that its list does not
-//     have any more. A used machine that is younger than the settling
+//     have any more, or has under another address. A used machine that is younger than the settling
 //     time is none yet, unless it carries a token of our form: no lag explains one that the BMDB
 //     does not know. While there is a discrepancy, the pass creates nothing at this provider. The
 //     pass that finds none creates again. It asks for a machine that is missing by its ID, and

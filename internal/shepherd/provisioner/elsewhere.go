@@ -219,25 +219,28 @@ func (p *pass) toldBefore(evidence string) bool {
 // renamed returns the hosts that have the address of a machine of this list, of which the list does
 // not say where it is: somebody has changed its ID, perhaps.
 func (p *pass) renamed(entries []provider.Entry, hosts map[netip.Addr][]comparedHost) map[fleet.CapacityID]elsewhere {
-	usable := make(map[fleet.ProviderID]bool, len(entries)) // of the IDs of the list
+	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
-		usable[entry.ID] = entry.Invalid == ""
+		listed[entry.ID] = entry
 	}
 	found := make(map[fleet.CapacityID]elsewhere)
 	for _, m := range p.view.Machines {
-		says, there := usable[m.ProviderID]
+		entry, there := listed[m.ProviderID]
+		says := there && entry.Invalid == ""
 		if says || m.Provided == nil {
 			continue
-		}
-		why := "which the list does not have any more"
-		if there {
-			why = "whose entry cannot be used"
 		}
 		for _, h := range hosts[m.Provided.Address] {
 			if h.machine != "" {
 				continue
 			}
-			remedy := renamedRemedy(h.ID, m)
+			why, remedy := "which the list does not have any more", renamedRemedy(h.ID, m)
+			switch {
+			case there && entry.Address.IsValid() && entry.Address != h.Address: // see shepherd.Source.Look
+				why, remedy = "whose entry has another address now", renumberedRemedy(h.ID, m)
+			case there:
+				why = "whose entry cannot be used"
+			}
 			evidence := fmt.Sprintf("host %s (%s) may be machine %s (%s), %s", h.ID, h.Address, m.ID, m.ProviderID, why)
 			found[h.Capacity] = elsewhere{h.Entry, evidence, remedy, ""}
 			p.moved[m.ID] = remedy
@@ -328,6 +331,13 @@ func movedRemedy(machine fleet.MachineID) string {
 func renamedRemedy(id fleet.ProviderID, m bmdb.ProviderMachine) string {
 	return fmt.Sprintf("give host %s, which has its address, the id %s again; only where it is another host, or is to be managed anew with all that this list configures, "+
 		"`ironherd machine forget %s --reason WHY` removes that machine, once it is a %s", id, m.ProviderID, m.ID, fleet.DiscrepancyMissingMachine)
+}
+
+// renumberedRemedy tells what to do about one that has the address which a machine of the same list
+// had before.
+func renumberedRemedy(id fleet.ProviderID, m bmdb.ProviderMachine) string {
+	return fmt.Sprintf("give the hosts of the list the ids again that they had; only where %s is another host, and %s has a new address, take %s off the list "+
+		"until `ironherd machine show %s` has that address, and put it back then", id, m.ProviderID, id, m.ID)
 }
 
 // unlistedRemedy tells what to do about a host that its list does not have any more.

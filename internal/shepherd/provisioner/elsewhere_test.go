@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/provisioner"
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
+	"github.com/ironherd/ironherd/internal/shepherd/updater"
 )
 
 const jumpKey = "host_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJYkuhBCElqTLXHJoZwrvFaOz6bKLQNwNQCcDKZWwOTQ"
@@ -307,6 +309,59 @@ func TestAHostWhoseIDChanges(t *testing.T) {
 				}
 				b.manage(2, changed)
 				if machines, found := b.machinesOf("rack"); machines != "db1 n2" || len(found) != 0 {
+					t.Errorf("machines %q, discrepancies %+v", machines, found)
+				}
+			})
+		})
+	}
+}
+
+// TestHostsThatAreNumberedAnew (rule 8): a host is inserted, and each ID names the neighbour of its
+// machine. The last host is a machine and is left alone, whichever process reads the list first.
+// The list is put right by the old IDs, also where the new host has the last one then. Where the
+// last host is another one, a person has it taken in.
+func TestHostsThatAreNumberedAnew(t *testing.T) {
+	t.Parallel()
+	before := []string{"{id: n1, address: 192.0.2.1}", "{id: n2, address: 192.0.2.2}", "{id: n3, address: 192.0.2.3}"}
+	without := []string{"{id: n1, address: 192.0.2.9}", "{id: n2, address: 192.0.2.1}", "{id: n3, address: 192.0.2.2}"}
+	anew := append(slices.Clone(without), "{id: n4, address: 192.0.2.3}")
+	for name, lists := range map[string][][]string{
+		"the new host has the last ID then": {append(slices.Clone(before), "{id: n4, address: 192.0.2.9}")},
+		"another host":                      {without, anew},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+				manage := func(hosts []string) (machines string, found []bmdb.Discrepancy) {
+					t.Helper()
+					rack := b.listed("rack", hosts...)
+					updates, err := updater.New(b.db, []updater.Source{{Name: "rack", Provider: rack.Provider, Config: updater.DefaultConfig()}}, updater.Options{})
+					if err == nil {
+						err = b.one(updates)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.manage(2, rack)
+					return b.machinesOf("rack")
+				}
+				b.manage(2, b.listed("rack", before...))
+				for range 2 {
+					machines, found := manage(anew)
+					if machines != "n1 n2 n3" || len(found) != 1 || found[0].Kind != fleet.DiscrepancyDuplicateMachine || found[0].ProviderID != "n4" ||
+						!strings.Contains(found[0].Evidence, "(n3), whose entry has another address now") || !strings.Contains(found[0].Remedy, "take n4 off the list") {
+						t.Fatalf("machines %q, discrepancies %+v", machines, found)
+					}
+					if machines, found := manage(before); machines != "n1 n2 n3" || len(found) != 0 {
+						t.Fatalf("put right: machines %q, discrepancies %+v", machines, found)
+					}
+				}
+				manage(anew)
+				for _, hosts := range lists {
+					manage(hosts)
+				}
+				if machines, found := b.machinesOf("rack"); machines != "n1 n2 n3 n4" || len(found) != 0 {
 					t.Errorf("machines %q, discrepancies %+v", machines, found)
 				}
 			})
