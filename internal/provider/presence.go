@@ -8,6 +8,7 @@ import (
 
 // Presence is what a list says of a machine that the BMDB knows. A list lags, so that only the
 // provider's answer, when it is asked for the machine by its ID, makes one gone or brings it back.
+// A list of hosts does not lag: a host is back when that list has it.
 type Presence string
 
 const (

@@ -18,7 +18,7 @@
 //     does not know. While there is a discrepancy, the pass creates nothing at this provider. The
 //     pass that finds none creates again. It asks for a machine that is missing by its ID, and
 //     records that it is gone when the provider says so: then people can forget it. One that is
-//     listed again is asked for, too.
+//     listed again is asked for, too, but for a host of a list, which step 2 has recorded.
 //  5. creates at most a chunk of machines: first it retries open intents, the one that it tried
 //     longest ago first, then it takes free capacity in the order of the IDs. While anything is
 //     free, open intents get at most half of the chunk. Capacity that fails sits out a penalty.

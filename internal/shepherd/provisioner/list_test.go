@@ -148,6 +148,52 @@ func TestWhatAListSaysOfAKnownHost(t *testing.T) {
 	})
 }
 
+// TestAListThatIsPutRight: the first process that reads it says of all hosts that they are back.
+func TestAListThatIsPutRight(t *testing.T) {
+	t.Parallel()
+	for name, reads := range map[string]func(*bench){
+		"the provisioner": func(b *bench) { b.pass() },
+		"the updater":     func(b *bench) { b.update() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const hosts, lost = 70, 30 // more than a pass asks for
+				b := newBench(t, 0)
+				write := b.hostList(hosts)
+				gone := func() (n int) {
+					t.Helper()
+					for _, m := range b.view().Machines {
+						if m.Provided.Status == fleet.ProviderStatusGone {
+							n++
+						}
+					}
+					return n
+				}
+				b.passes(2)
+				stop := b.keep()
+				time.Sleep(b.config.SettlingTime)
+				stop()
+				write(hostLines(hosts)[lost:]...)
+				b.passes(2)
+				if n := gone(); n != lost || b.kinds() == "" {
+					t.Fatalf("%d are gone, discrepancies %q", n, b.kinds())
+				}
+				write(hostLines(hosts)...)
+				reads(b)
+				if n := gone(); n != 0 {
+					t.Errorf("%d are gone still", n)
+				}
+				b.restart()
+				b.pass()
+				if b.kinds() != "" {
+					t.Errorf("discrepancies %q", b.kinds())
+				}
+			})
+		})
+	}
+}
+
 // pausedList is a list of hosts that a person pauses in front of the third host that is taken.
 type pausedList struct {
 	*static.Provider

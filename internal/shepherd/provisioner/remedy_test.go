@@ -217,7 +217,7 @@ func TestTheRemedyOfMachinesDeletedElsewhere(t *testing.T) {
 // update has the updater do its next pass.
 func (b *bench) update() {
 	b.t.Helper()
-	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, updater.Options{})
+	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.provider, Config: updater.DefaultConfig()}}, updater.Options{})
 	if err == nil {
 		err = b.one(handler)
 	}

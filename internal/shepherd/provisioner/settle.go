@@ -154,8 +154,9 @@ func (p *pass) contestedChanges(ctx context.Context) ([]bmdb.Change, error) {
 	return changes, nil
 }
 
-// refresh records what a list of hosts says of those that the BMDB knows: it was edited by
-// somebody who looks whether that counts. Of other providers only the updater reads this.
+// refresh records what a list of hosts says of those that the BMDB knows, also that one is back: a
+// list does not lag, and was edited by somebody who looks whether that counts. Of other providers
+// only the updater reads this.
 func (p *pass) refresh(ctx context.Context, entries []provider.Entry) error {
 	if !provider.Keeps(p.source.Provider) {
 		return nil
@@ -169,7 +170,7 @@ func (p *pass) refresh(ctx context.Context, entries []provider.Entry) error {
 	var changes []bmdb.Change
 	for _, m := range p.view.Machines {
 		entry, there := listed[m.ProviderID]
-		if !there || m.Provided == nil || m.Provided.Status == fleet.ProviderStatusGone { // see returned
+		if !there || m.Provided == nil || m.Releasing && m.Provided.Status == fleet.ProviderStatusGone {
 			continue
 		}
 		if fact := entry.Provided(m.Provided, p.view.Now); !provider.SameFact(fact, *m.Provided) {
@@ -256,6 +257,9 @@ func (p *pass) compare(ctx context.Context) ([]bmdb.Discrepancy, []bmdb.Change, 
 // returnedChanges asks for each machine that was gone and is in the list again by its ID: lists
 // lag. It returns the changes that record what the provider says.
 func (p *pass) returnedChanges(ctx context.Context) ([]bmdb.Change, error) {
+	if provider.Keeps(p.source.Provider) { // see refresh
+		return nil, nil
+	}
 	var changes []bmdb.Change
 	for _, m := range inTurn(p, p.survey.back)[:min(len(p.survey.back), asksPerPass)] {
 		entry, err := p.ask(ctx, m.ProviderID)

@@ -4,9 +4,9 @@
 // It writes what changed and nothing else: status, address, location, capacity. Lists lag. So it
 // asks for a machine by its ID, a bounded number in a pass, when the list denies what is recorded:
 // when the machine is not in the list any more, or when it is gone and is in the list again. The
-// machine is gone, or back, only when the provider says so of that very machine. What the list
-// says is written before anything is asked, and a provider that hangs is not asked for more in that
-// pass.
+// machine is gone, or back, only when the provider says so of that very machine; but a host is back
+// when a list of hosts has it, which does not lag. What the list says is written before anything is
+// asked, and a provider that hangs is not asked for more in that pass.
 //
 // When most of the machines that the list should have are missing at once, the updater doubts the
 // list: it declares nothing gone, and the pass fails with that as its cause.
@@ -173,11 +173,14 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (of map[pr
 		}
 		entry, present := listed[m.ProviderID]
 		is := provider.PresenceOf(*m.Provided, present, m.Releasing, p.view.Now, p.source.Config.SettlingTime)
-		if is != provider.PresenceListed { // which are nearly all
-			of[is] = append(of[is], m)
-		}
 		if is.Expected() {
 			known++
+		}
+		if is == provider.PresenceBack && provider.Keeps(p.source.Provider) {
+			is = provider.PresenceListed
+		}
+		if is != provider.PresenceListed { // which are nearly all
+			of[is] = append(of[is], m)
 		}
 		switch {
 		case is != provider.PresenceListed:
