@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -78,7 +79,8 @@ func (t *transaction) penalties(ctx context.Context, provider fleet.ProviderName
 	rows, err := t.q.ListPenalties(ctx, statement.ListPenaltiesParams{Provider: string(provider), Now: micros(t.Now())})
 	penalties := make(map[fleet.CapacityID]Penalty, len(rows))
 	for _, p := range rows {
-		penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause}
+		address, _ := netip.ParseAddr(p.Address) // invalid while there is none
+		penalties[fleet.CapacityID(p.Capacity)] = Penalty{Until: instant(p.Until), Cause: p.Cause, Address: address}
 	}
 	return penalties, err
 }

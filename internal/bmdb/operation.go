@@ -302,8 +302,12 @@ func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.Opera
 	if !until.After(t.Now()) {
 		return nil
 	}
+	address := ""
+	if lifecycle.Listed(r) && r.Provided.Address.IsValid() { // it stays there, whatever its ID is
+		address = r.Provided.Address.String()
+	}
 	_, err := t.q.PutPenalty(ctx, statement.PutPenaltyParams{
-		Provider: string(r.Provider), Capacity: string(r.Provided.Capacity), Until: micros(until),
+		Provider: string(r.Provider), Capacity: string(r.Provided.Capacity), Until: micros(until), Address: address,
 		Cause: fmt.Sprintf("%s, asked for by %s: %s", q.Operation, q.Actor, q.Reason),
 	})
 	return err

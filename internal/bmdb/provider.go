@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -378,6 +379,9 @@ type ProviderMachine struct {
 type Penalty struct {
 	Until time.Time
 	Cause string
+	// Address is the one that the host of a list had when it was given back; invalid: it is of no such
+	// host.
+	Address netip.Addr
 }
 
 // ForEver reports whether only a person ends it (DB.RetryCapacity).

@@ -456,6 +456,7 @@ type Penalty struct {
 	Capacity string
 	Until    int64
 	Cause    string
+	Address  string
 }
 
 type Plan struct {

@@ -762,7 +762,7 @@ func (q *Queries) ListMachinesOfClosedTokens(ctx context.Context, arg ListMachin
 }
 
 const listPenalties = `-- name: ListPenalties :many
-SELECT capacity, until, cause FROM penalty WHERE provider = $1 AND until > $2 ORDER BY capacity
+SELECT capacity, until, cause, address FROM penalty WHERE provider = $1 AND until > $2 ORDER BY capacity
 `
 
 type ListPenaltiesParams struct {
@@ -774,6 +774,7 @@ type ListPenaltiesRow struct {
 	Capacity string
 	Until    int64
 	Cause    string
+	Address  string
 }
 
 func (q *Queries) ListPenalties(ctx context.Context, arg ListPenaltiesParams) ([]ListPenaltiesRow, error) {
@@ -785,7 +786,12 @@ func (q *Queries) ListPenalties(ctx context.Context, arg ListPenaltiesParams) ([
 	var items []ListPenaltiesRow
 	for rows.Next() {
 		var i ListPenaltiesRow
-		if err := rows.Scan(&i.Capacity, &i.Until, &i.Cause); err != nil {
+		if err := rows.Scan(
+			&i.Capacity,
+			&i.Until,
+			&i.Cause,
+			&i.Address,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -1079,9 +1085,9 @@ func (q *Queries) PutDiscrepancy(ctx context.Context, arg PutDiscrepancyParams) 
 }
 
 const putPenalty = `-- name: PutPenalty :execrows
-INSERT INTO penalty (provider, capacity, until, cause)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause
+INSERT INTO penalty (provider, capacity, until, cause, address)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause, address = excluded.address
 WHERE penalty.until < excluded.until
 `
 
@@ -1090,6 +1096,7 @@ type PutPenaltyParams struct {
 	Capacity string
 	Until    int64
 	Cause    string
+	Address  string
 }
 
 // The longer penalty stays: who writes one may not know of the other.
@@ -1099,6 +1106,7 @@ func (q *Queries) PutPenalty(ctx context.Context, arg PutPenaltyParams) (int64, 
 		arg.Capacity,
 		arg.Until,
 		arg.Cause,
+		arg.Address,
 	)
 	if err != nil {
 		return 0, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 )
 
 // elsewhere is an entry that the BMDB has as a machine of another provider, or under another ID.
+// Without a remedy it was released there, and is no discrepancy.
 type elsewhere struct {
 	entry            provider.Entry
 	evidence, remedy string
@@ -114,6 +116,7 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 		return err
 	}
 	found := p.renamed(entries, hosts)
+	p.keptOut(ctx, p.source.Name, p.view.Penalties, hosts, found)
 	rows, err := p.db.Providers(ctx)
 	if err != nil {
 		return fmt.Errorf("look for hosts at other providers: %w", err)
@@ -134,6 +137,7 @@ func (p *pass) takeElsewhere(ctx context.Context, entries []provider.Entry) erro
 				p.compareHosts(ctx, row.Name, m, hosts[m.Provided.Address], found)
 			}
 		}
+		p.keptOut(ctx, row.Name, view.Penalties, hosts, found)
 	}
 	p.survey.leave(entries, found)
 	return nil
@@ -182,9 +186,9 @@ func (p *pass) compareHosts(
 	_, asked := p.sources[name]
 	unlisted := m.Provided.Status == fleet.ProviderStatusGone
 	gone := unlisted && p.bought(name)
-	access, known := provider.Access{}, false
+	entry, known := provider.Entry{}, false
 	if !gone {
-		access, known = p.accessOf(ctx, name, m.ProviderID)
+		entry, known = p.entryAt(ctx, name, m.ProviderID, m.Provided.Address)
 	}
 	unsaid := asked && !known
 	for _, h := range hosts {
@@ -192,7 +196,7 @@ func (p *pass) compareHosts(
 			return fmt.Sprintf("host %s (%s) %s machine %s (%s) of provider %s", h.ID, h.Address, is, m.ID, nameOf(m), name)
 		}
 		isTwo := says("is") + ", and machine " + string(h.machine) + " of this one"
-		another := gone || known && !sameAccess(h.Access, access)
+		another := gone || known && !sameAccess(h.Access, entry.Access)
 		free := h.machine == ""
 		switch {
 		case another:
@@ -207,6 +211,34 @@ func (p *pass) compareHosts(
 			found[h.Capacity] = elsewhere{h.Entry, says("is"), remedy, ""}
 		case !unlisted && (!unsaid || p.toldBefore(isTwo)):
 			found[h.Capacity] = elsewhere{h.Entry, isTwo, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
+		}
+	}
+}
+
+// keptOut adds to found those of the hosts whose address another one had, under another ID or at
+// that other provider, when it was released. Only a person lets them be used again. They are no
+// discrepancy.
+func (p *pass) keptOut(
+	ctx context.Context, name fleet.ProviderName, penalties map[fleet.CapacityID]bmdb.Penalty, hosts map[netip.Addr][]comparedHost, found map[fleet.CapacityID]elsewhere,
+) {
+	open := func(h comparedHost) bool { return h.machine == "" && found[h.Capacity].evidence == "" }
+	for _, capacity := range slices.Sorted(maps.Keys(penalties)) {
+		penalty := penalties[capacity]
+		if !penalty.ForEver() || !slices.ContainsFunc(hosts[penalty.Address], open) {
+			continue
+		}
+		entry, known := p.entryAt(ctx, name, fleet.ProviderID(capacity), penalty.Address)
+		moved := ""
+		if entry.Address.IsValid() && entry.Address != penalty.Address {
+			moved = fmt.Sprintf("; %s, which is at %s now, is taken in by that, too: take it off its list first", capacity, entry.Address)
+		}
+		for _, h := range hosts[penalty.Address] {
+			if !open(h) || known && !sameAccess(h.Access, entry.Access) {
+				continue
+			}
+			found[h.Capacity] = elsewhere{entry: h.Entry, evidence: fmt.Sprintf(
+				"host %s has the address (%s) that %s of provider %s had when it was released, until `ironherd provider retry %s --capacity %s --reason WHY` (%s)%s",
+				h.ID, h.Address, capacity, name, name, capacity, penalty.Cause, moved)}
 		}
 	}
 }
@@ -257,22 +289,23 @@ func (p *pass) bought(name fleet.ProviderName) bool {
 	return configured && !provider.Keeps(other.Provider)
 }
 
-// accessOf returns how another provider has a machine reached; not known where that is not
-// configured here, or does not say. One that does not answer in time is asked no more in this pass:
+// entryAt returns the entry of a host in the list of a provider, and whether it says how the host
+// is reached at that address: not where the provider is not configured here, or where the list
+// gives the host another address by now. A list that cannot be asked is asked no more in this pass:
 // each question could take as long, and what hangs must not stop the passes of another provider.
-func (p *pass) accessOf(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID) (provider.Access, bool) {
+func (p *pass) entryAt(ctx context.Context, name fleet.ProviderName, id fleet.ProviderID, at netip.Addr) (provider.Entry, bool) {
 	other, configured := p.sources[name]
 	switch {
 	case !configured:
-		return provider.Access{}, false
+		return provider.Entry{}, false
 	case !provider.Keeps(other.Provider): // it is reached as all machines are
-		return provider.Access{}, true
-	case p.othersHang[name]:
-		return provider.Access{}, false
+		return provider.Entry{}, true
+	case p.othersFail[name]:
+		return provider.Entry{}, false
 	}
 	entry, err := other.Ask(ctx, id)
-	p.othersHang[name] = fleet.KindOf(err) == fleet.KindTimeout
-	return entry.Access, err == nil && entry.Invalid == ""
+	p.othersFail[name] = err != nil && fleet.KindOf(err) != fleet.KindNotFound
+	return entry, err == nil && entry.Invalid == "" && entry.Address == at
 }
 
 // sameAccess reports whether one address, reached in these two ways, may be one host. A port that
@@ -293,6 +326,10 @@ func sameAccess(a, b provider.Access) bool {
 func (s *survey) leave(entries []provider.Entry, known map[fleet.CapacityID]elsewhere) {
 	for _, entry := range entries {
 		if twin, ours := known[entry.Capacity]; ours {
+			if twin.remedy == "" {
+				s.keptOutAt = append(s.keptOutAt, twin.evidence)
+				continue
+			}
 			s.elsewhere = append(s.elsewhere, twin)
 			if twin.machine == "" {
 				s.unusable = append(s.unusable, twin.evidence)
@@ -336,8 +373,8 @@ func renamedRemedy(id fleet.ProviderID, m bmdb.ProviderMachine) string {
 // renumberedRemedy tells what to do about one that has the address which a machine of the same list
 // had before.
 func renumberedRemedy(id fleet.ProviderID, m bmdb.ProviderMachine) string {
-	return fmt.Sprintf("give the hosts of the list the ids again that they had; only where %s is another host, and %s has a new address, take %s off the list "+
-		"until `ironherd machine show %s` has that address, and put it back then", id, m.ProviderID, id, m.ID)
+	return fmt.Sprintf("give the hosts of the list the ids again that they had; only where %s is another host, and %s has a new address, take %s off the list, "+
+		"with all others of which this is told, until `ironherd machine show %s` has that address, and put them back then", id, m.ProviderID, id, m.ID)
 }
 
 // unlistedRemedy tells what to do about a host that its list does not have any more.

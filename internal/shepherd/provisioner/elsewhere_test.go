@@ -144,6 +144,23 @@ func TestAHostOfAnotherProviderIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestAHostWhoseNewAddressIsNotRecordedYet: how it is reached there says nothing of the host at the
+// address that is recorded.
+func TestAHostWhoseNewAddressIsNotRecordedYet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+		b.manage(2, b.listed("rack", "{id: n1, address: 192.0.2.1, port: 2222}"))
+		if err := b.db.PauseProvider(t.Context(), "ada", "rack", "it is moved"); err != nil {
+			t.Fatal(err)
+		}
+		b.manage(1, b.listed("all", "{id: x1, address: 192.0.2.1, port: 2222}"), b.listed("rack", "{id: n1, address: 192.0.2.5, port: 22}"))
+		if machines, found := b.machinesOf("all"); machines != "" || len(found) != 1 || !strings.Contains(found[0].Evidence, "(n1) of provider rack") {
+			t.Errorf("machines %q, discrepancies %+v", machines, found)
+		}
+	})
+}
+
 // TestAHostThatMovesToAnotherList is taken in when a person has the machine of the first one
 // forgotten: that a list leaves a host out says nothing of the host, and of the system on it.
 func TestAHostThatMovesToAnotherList(t *testing.T) {
@@ -363,6 +380,105 @@ func TestHostsThatAreNumberedAnew(t *testing.T) {
 				}
 				if machines, found := b.machinesOf("rack"); machines != "n1 n2 n3 n4" || len(found) != 0 {
 					t.Errorf("machines %q, discrepancies %+v", machines, found)
+				}
+			})
+		})
+	}
+}
+
+// releasing is what releases machines of a provider, and asks nobody.
+type releasing struct{ of fleet.ProviderName }
+
+func (r releasing) Scope() shepherd.Scope {
+	return shepherd.Scope{Process: fleet.ProcessOperation, Providers: []fleet.ProviderName{r.of}, Backoff: fleet.Backoff{Initial: time.Minute}}
+}
+
+func (r releasing) Act(_ context.Context, work *bmdb.Work) shepherd.Outcome {
+	n := work.Record.Operation.Number
+	return shepherd.Finish{Changes: []bmdb.Change{bmdb.BeginOperation(n, ""), bmdb.AcceptOperation(n), bmdb.EndOperation(n, true, "it is clean", 0)}}
+}
+
+// TestAReleasedHostStaysOut also under another ID and in another list, until a person says that it
+// may be used again. A host that is reached in another way is another one.
+func TestAReleasedHostStaysOut(t *testing.T) {
+	t.Parallel()
+	const n2, jump = "{id: n2, address: 192.0.2.2}", ", jump: {address: 192.0.2.8, " + jumpKey + "}"
+	for name, test := range map[string]struct {
+		host string
+		is   fleet.ProviderName // which lists it
+		left string             // where its old entry is still there, that one
+		kept bool
+		how  string // how it was reached when it was released
+		told string
+	}{
+		"another ID": {host: "{id: db1, address: 192.0.2.1}", is: "rack", kept: true},
+		"its ID is another host's": {
+			host: "{id: db1, address: 192.0.2.1}", is: "rack", left: "{id: n1, address: 192.0.2.5}", kept: true,
+			told: "; n1, which is at 192.0.2.5 now, is taken in by that, too: take it off its list first",
+		},
+		"its ID is that of a host on another port": {
+			host: "{id: db1, address: 192.0.2.1, port: 2222}", is: "rack", left: "{id: n1, address: 192.0.2.5, port: 22}", kept: true, how: ", port: 2222",
+		},
+		"its ID is that of a host without a jump host": {
+			host: "{id: db1, address: 192.0.2.1" + jump + "}", is: "all", left: "{id: n1, address: 192.0.2.5}", kept: true, how: jump,
+		},
+		"another list": {host: "{id: n1, address: 192.0.2.1}", is: "all", kept: true},
+		"both lists":   {host: "{id: x1, address: 192.0.2.1}", is: "all", left: "{id: n1, address: 192.0.2.1}", kept: true},
+		"another port": {host: "{id: x1, address: 192.0.2.1, port: 2222}", is: "all", left: "{id: n1, address: 192.0.2.1, port: 22}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
+				check := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				rack := b.listed("rack", "{id: n1, address: 192.0.2.1"+test.how+"}", n2)
+				b.manage(2, rack)
+				check(b.db.SetLevers(t.Context(), "rack", provider.Levers(rack.Provider)))
+				view, err := b.db.ViewProvider(t.Context(), "rack")
+				check(err)
+				_, err = bmdbtest.Operate(t.Context(), b.db, "ada", view.Machines[0].ID, fleet.OperationRelease, "sold")
+				check(err)
+				check(b.one(releasing{"rack"}))
+				lists := map[fleet.ProviderName][]string{"rack": {n2}, "all": {"{id: x9, address: 192.0.2.9}"}}
+				lists[test.is] = append(lists[test.is], test.host)
+				if test.left != "" {
+					lists["rack"] = append(lists["rack"], test.left)
+				}
+				sources := []provisioner.Source{b.listed("rack", lists["rack"]...), b.listed("all", lists["all"]...)}
+				b.manage(2, sources...)
+				id := strings.TrimSuffix(strings.Fields(test.host)[1], ",")
+				taken := func() bool {
+					t.Helper()
+					machines, found := b.machinesOf(test.is)
+					if len(found) != 0 || test.is == "all" && !strings.Contains(machines, "x9") {
+						t.Errorf("machines %q, discrepancies %+v", machines, found)
+					}
+					return strings.Contains(machines, id)
+				}
+				if taken() == test.kept {
+					t.Errorf("it is kept out: %t", !test.kept)
+				}
+				if !test.kept {
+					return
+				}
+				rows, err := b.db.Providers(t.Context())
+				check(err)
+				for _, row := range rows {
+					want := "1 kept out by address: host " + id + " has the address (192.0.2.1) that n1 of provider rack had when it was released, " +
+						"until `ironherd provider retry rack --capacity n1 --reason WHY` (release, asked for by ada: sold)" + test.told
+					if told := strings.Contains(row.PassResult, want); told != (row.Name == test.is) || len(row.Unusable()) > 0 {
+						t.Errorf("of %s it is told %q, want %q", row.Name, row.PassResult, want)
+					}
+				}
+				check(b.db.RetryCapacity(t.Context(), "ada", "rack", []fleet.CapacityID{"n1"}, "ours again"))
+				b.manage(2, sources[map[fleet.ProviderName]int{"rack": 0, "all": 1}[test.is]])
+				if !taken() {
+					t.Error("it is kept out still")
 				}
 			})
 		})

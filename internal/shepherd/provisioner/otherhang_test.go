@@ -17,15 +17,19 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd/shepherdtest"
 )
 
-// unread is a list whose file may hang when it is asked for one host.
+// unread is a list whose file may hang or be broken when it is asked for one host.
 type unread struct {
 	*static.Provider
-	hangs bool
-	asked int
+	hangs, broken bool
+	asked         int
 }
 
 func (u *unread) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
-	if u.asked++; !u.hangs {
+	u.asked++
+	switch {
+	case u.broken:
+		return provider.Entry{}, fleet.Errorf(fleet.KindInvalid, "the file is no list")
+	case !u.hangs:
 		return u.Provider.Get(ctx, id)
 	}
 	select {
@@ -36,11 +40,23 @@ func (u *unread) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry, 
 	}
 }
 
-// TestAnotherListThatHangs costs a pass one question, however many addresses the two lists share.
-// Meanwhile a host that may be one of the other list is left alone, and no machine is told to be
-// two.
+// TestAnotherListThatHangs, or cannot be read, costs a pass one question, however many addresses
+// the two lists share. Meanwhile a host that may be one of the other list is left alone, and no
+// machine is told to be two.
 func TestAnotherListThatHangs(t *testing.T) {
 	t.Parallel()
+	t.Run("it hangs", func(t *testing.T) {
+		t.Parallel()
+		anotherListThatFails(t, func(u *unread, fails bool) { u.hangs = fails })
+	})
+	t.Run("it cannot be read", func(t *testing.T) {
+		t.Parallel()
+		anotherListThatFails(t, func(u *unread, fails bool) { u.broken = fails })
+	})
+}
+
+func anotherListThatFails(t *testing.T, set func(u *unread, fails bool)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, db: shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})}
 		hosts := func(prefix, jump string, n int) (lines []string) {
@@ -59,23 +75,23 @@ func TestAnotherListThatHangs(t *testing.T) {
 		b.manage(2, left, right)
 
 		left = b.listed("left", hosts("l", "192.0.2.1", 4)...)
-		other.hangs = true
+		set(other, true)
 		b.manage(0, left, right)
 		for range 4 { // two of each
 			other.asked = 0
 			outcome, took := b.passTook()
 			if _, failed := outcome.(shepherd.Fail); failed || took > 40*time.Second || other.asked > 1 {
-				t.Errorf("a pass took %s, asked the list that hangs for %d hosts, and ended with %s", took, other.asked, text(outcome))
+				t.Errorf("a pass took %s, asked the other list for %d hosts, and ended with %s", took, other.asked, text(outcome))
 			}
 		}
 		machines, found := b.machinesOf("left")
 		if machines != "l1 l2 l3" || len(found) != 1 || found[0].ProviderID != "l4" || found[0].Kind != fleet.DiscrepancyDuplicateMachine {
-			t.Errorf("while the other list hangs: machines %q, discrepancies %+v", machines, found)
+			t.Errorf("while it fails: machines %q, discrepancies %+v", machines, found)
 		}
-		other.hangs = false
+		set(other, false)
 		b.manage(2, left, right)
 		if machines, found := b.machinesOf("left"); machines != "l1 l2 l3 l4" || len(found) != 0 {
-			t.Errorf("when it hangs no more: machines %q, discrepancies %+v", machines, found)
+			t.Errorf("when it fails no more: machines %q, discrepancies %+v", machines, found)
 		}
 	})
 }

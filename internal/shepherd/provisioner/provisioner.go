@@ -136,7 +136,7 @@ func (p *Provisioner) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome
 	s.begins(work.Epoch)
 	run := &pass{
 		db: p.db, sources: p.sources, source: s, work: work, logger: p.options.Logger.With(slog.String("provider", string(s.Name))), makeHostKey: p.options.HostKey,
-		apart: make(map[fleet.CapacityID][]fleet.MachineID), moved: make(map[fleet.MachineID]string), othersHang: make(map[fleet.ProviderName]bool),
+		apart: make(map[fleet.CapacityID][]fleet.MachineID), moved: make(map[fleet.MachineID]string), othersFail: make(map[fleet.ProviderName]bool),
 	}
 	if err := run.run(ctx); err != nil {
 		failed, change := "the pass failed: "+shepherd.Cause(err), bmdb.FailPass
@@ -172,8 +172,8 @@ type pass struct {
 
 	// hangs: the provider did not answer a question about one machine.
 	hangs bool
-	// othersHang are other providers that did not answer such a question.
-	othersHang map[fleet.ProviderName]bool
+	// othersFail are providers that could not be asked how another host is reached.
+	othersFail map[fleet.ProviderName]bool
 
 	discrepancies int
 	tally         tally
@@ -281,6 +281,9 @@ func (p *pass) summary() string {
 	}
 	if kept := p.survey.keptOut; len(kept) > 0 {
 		parts = append(parts, fmt.Sprintf("%d kept out (`ironherd provider show %s` names all, and what uses one again): %s", len(kept), p.source.Name, someOf(kept)))
+	}
+	if kept := p.survey.keptOutAt; len(kept) > 0 {
+		parts = append(parts, fmt.Sprintf("%d kept out by address: %s", len(kept), someOf(kept)))
 	}
 	if p.tally.paused() {
 		parts = append(parts, "creation is stopped: the provider was paused meanwhile")

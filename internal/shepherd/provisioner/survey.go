@@ -19,8 +19,9 @@ type survey struct {
 	// what would be free but for a penalty.
 	free      []fleet.CapacityID
 	penalized int
-	// keptOut is capacity that only a person lets be used again, with who took it out.
-	keptOut []string
+	// keptOut is capacity that only a person lets be used again, with who took it out. keptOutAt are
+	// hosts that have the address of such capacity, with that in words.
+	keptOut, keptOutAt []string
 
 	// found are open intents whose machine is in the list.
 	found []sighting

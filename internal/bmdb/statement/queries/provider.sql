@@ -180,9 +180,9 @@ DELETE FROM token WHERE token IN (
 
 -- The longer penalty stays: who writes one may not know of the other.
 -- name: PutPenalty :execrows
-INSERT INTO penalty (provider, capacity, until, cause)
-VALUES (sqlc.arg(provider), sqlc.arg(capacity), sqlc.arg(until), sqlc.arg(cause))
-ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause
+INSERT INTO penalty (provider, capacity, until, cause, address)
+VALUES (sqlc.arg(provider), sqlc.arg(capacity), sqlc.arg(until), sqlc.arg(cause), sqlc.arg(address))
+ON CONFLICT (provider, capacity) DO UPDATE SET until = excluded.until, cause = excluded.cause, address = excluded.address
 WHERE penalty.until < excluded.until;
 
 -- name: DeletePastPenalties :exec
@@ -196,7 +196,7 @@ DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND until < sqlc.arg(bef
 DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND capacity = sqlc.arg(capacity);
 
 -- name: ListPenalties :many
-SELECT capacity, until, cause FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now) ORDER BY capacity;
+SELECT capacity, until, cause, address FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now) ORDER BY capacity;
 
 -- name: CountPenalties :one
 SELECT count(*) FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now);
