@@ -42,6 +42,8 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 		return o.gone()
 	case err == nil && entry.Invalid != "" && !o.listed():
 		err = fleet.Errorf(fleet.KindUnknown, "%s", entry.Invalid)
+	case err == nil && o.listed() && moved(r.Provided, entry):
+		err = fleet.Errorf(fleet.KindTemporary, "the list gives it the address %s, and that is not recorded yet", entry.Address)
 	}
 	if err != nil {
 		return o.unanswered(fmt.Errorf("ask the provider for the machine: %w", err))
@@ -63,6 +65,12 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 		return o.fail(fmt.Sprintf("the provider says that the machine is %s: the policy gives back only what the provider gave up", fact.Says()), seen)
 	}
 	return o.begin(ctx, entry, fact, seen)
+}
+
+// moved reports whether an entry has another address than the one that is recorded. In a list of
+// hosts, only a pass sees whether that is another host: see shepherd.Source.Look.
+func moved(was *fleet.Provided, entry provider.Entry) bool {
+	return entry.Invalid == "" && was != nil && was.Address.IsValid() && entry.Address != was.Address
 }
 
 // recovered reports whether the policy would give back a machine that its provider does not give up
