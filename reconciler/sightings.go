@@ -19,10 +19,11 @@ type sightings struct {
 	since map[string]sighting // by key
 }
 
-// sighting is when a version of a key was seen first.
+// sighting is when a key was seen first with the text that it has. The text tells one word from the
+// next; revisions do not, because those of an etcd that was restored begin again below.
 type sighting struct {
-	revision int64
-	at       time.Time
+	text string
+	at   time.Time
 }
 
 // clockSlack is how far wall clocks may differ, and how long it may take until one is set.
@@ -44,8 +45,8 @@ func (s *sightings) see(snapshot etcd.Snapshot) {
 		s.since = map[string]sighting{}
 	}
 	for key, entry := range snapshot.Entries {
-		if seen := s.since[key]; entry.Revision > seen.revision {
-			s.since[key] = sighting{entry.Revision, time.Now()}
+		if seen, known := s.since[key]; !known || seen.text != string(entry.Value) {
+			s.since[key] = sighting{string(entry.Value), time.Now()}
 		}
 	}
 }

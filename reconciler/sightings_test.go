@@ -18,8 +18,8 @@ func TestWordsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var w sightings
-		seen := func(key string, revision int64) {
-			w.see(etcd.Snapshot{Entries: map[string]etcd.Entry{key: {Revision: revision}}})
+		seen := func(key string, revision int64, text string) {
+			w.see(etcd.Snapshot{Entries: map[string]etcd.Entry{key: {Value: []byte(text), Revision: revision}}})
 		}
 		over := func(what, key string, at time.Time, want bool) {
 			t.Helper()
@@ -28,9 +28,9 @@ func TestWordsEnd(t *testing.T) {
 			}
 		}
 		now := time.Now()
-		seen("right", 1)
-		seen("ahead", 2)
-		seen("late", 3)
+		seen("right", 11, "first")
+		seen("ahead", 12, "")
+		seen("late", 13, "")
 		over("one that begins", "right", now, false)
 		past := now.Add(-time.Hour - time.Second)
 		over("one whose end is long past, or our clock is not set yet", "late", past.Add(-clockSlack), false)
@@ -41,13 +41,20 @@ func TestWordsEnd(t *testing.T) {
 			t.Error("one without an end")
 		}
 		time.Sleep(time.Hour - clockSlack - time.Second)
-		seen("right", 1)
+		seen("right", 11, "first")
 		over("a moment before its end", "right", now, false)
 		time.Sleep(time.Second)
 		over("at its end", "right", now, true)
 		over("one of a clock that is ahead", "ahead", now.Add(10*time.Hour), true)
-		seen("right", 4)
+		seen("right", 14, "second")
 		over("one that was written anew", "right", time.Now(), false)
+		time.Sleep(time.Hour)
+		over("the second one at its end", "right", time.Now().Add(-time.Hour), true)
+		for _, revision := range []int64{5, 14} {
+			seen("right", revision, time.Now().String())
+			over("one that was written after etcd was restored", "right", time.Now(), false)
+			time.Sleep(time.Hour)
+		}
 	})
 }
 
