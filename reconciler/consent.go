@@ -30,7 +30,7 @@ type Sourcer interface {
 
 // Consent is what others say about deleting what is no longer in the files.
 type Consent struct {
-	// Agreed tells whether the files of every node of the newest release say the same.
+	// Agreed tells whether the files of every node say the same.
 	Agreed gate.Verdict
 	// Approved tells that a person has said that what these files say is a decision.
 	Approved bool
@@ -122,29 +122,32 @@ func askConsent(ctx context.Context, config Config, client *clientv3.Client, reg
 	}, nil
 }
 
-// agreed says whether the files of every node of the newest release say the same as those of the
-// node that asks. Nodes of an older release are about to be replaced; they are not asked.
+// agreed says whether the files of every node say the same as those of the node that asks. Nodes of
+// an older release are asked, too: the first node of a new one may have only a part of the files.
 func agreed(set node.Set, self string, ours release.Release, own node.Source) gate.Verdict {
-	_, newest := set.Gate().Range(ours)
 	var others []string
 	for _, n := range set.Nodes {
+		who := n.Name
+		if n.Known && n.Release != ours {
+			who += " of release " + n.Release.String()
+		}
 		switch {
-		case !n.Counts() || n.Name == self || n.Known && n.Release != newest:
+		case !n.Counts() || n.Name == self:
 		case !n.Known:
-			others = append(others, n.Name+" (its record cannot be read)")
+			others = append(others, who+" (its record cannot be read)")
 		case n.Source == nil:
-			others = append(others, n.Name+" (has not said which it has)")
+			others = append(others, who+" (has not said which it has)")
 		case !n.Source.Whole():
-			others = append(others, n.Name+" (cannot read all of its own)")
+			others = append(others, who+" (cannot read all of its own)")
 		case n.Source.Digest != own.Digest:
-			others = append(others, fmt.Sprintf("%s (%s, %d objects)", n.Name, n.Source.Digest, n.Source.Objects))
+			others = append(others, fmt.Sprintf("%s (%s, %d objects)", who, n.Source.Digest, n.Source.Objects))
 		}
 	}
 	if len(others) > 0 {
-		return gate.Verdict{Reason: fmt.Sprintf("not every node of release %s has the same manifests as %s (%s, %d objects): %s",
-			newest, self, own.Digest, own.Objects, strings.Join(others, ", "))}
+		return gate.Verdict{Reason: fmt.Sprintf("not every node has the same manifests as %s (%s, %d objects): %s",
+			self, own.Digest, own.Objects, strings.Join(others, ", "))}
 	}
-	return gate.Verdict{OK: true, Reason: fmt.Sprintf("every node of release %s has the same manifests", newest)}
+	return gate.Verdict{OK: true, Reason: "every node has the same manifests"}
 }
 
 // declare keeps what the files of this node say in its record, so that whoever leads can compare.

@@ -95,9 +95,11 @@ func TestAgreed(t *testing.T) {
 	}{
 		{"alone", []node.Node{with("self", "v2.0.0", nil)}, ""},
 		{"the same", []node.Node{with("n2", "v2.0.0", &node.Source{Digest: "d1", Objects: 3})}, ""},
-		{"an older release is not asked", []node.Node{old}, ""},
+		{"an older release has the same", []node.Node{with("old", "v1.0.0", &own)}, ""},
+		{"an older release has others", []node.Node{old}, "old of release v1.0.0 (d0, 0 objects)"},
+		{"an older release has not said", []node.Node{with("old", "v1.0.0", nil)}, "old of release v1.0.0 (has not said"},
 		{"another role is not asked", []node.Node{{Name: "w", Known: true, Record: node.Record{Roles: []string{"worker"}, Release: v("v2.0.0")}}}, ""},
-		{"others", []node.Node{old, with("n2", "v2.0.0", &node.Source{Digest: "d2", Objects: 9})}, "n2 (d2, 9 objects)"},
+		{"others", []node.Node{with("n2", "v2.0.0", &node.Source{Digest: "d2", Objects: 9})}, "n2 (d2, 9 objects)"},
 		{"not all readable", []node.Node{with("n2", "v2.0.0", &node.Source{Digest: "d1", Objects: 3, Faults: 1})}, "n2 (cannot read all of its own)"},
 		{"a record of before", []node.Node{with("n2", "v2.0.0", nil)}, "n2 (has not said"},
 		{"unknown", []node.Node{{Name: "n2", Fault: "x"}}, "n2 (its record cannot be read)"},

@@ -138,7 +138,7 @@ func TestReconcilerKeepsWhatManifestsLose(t *testing.T) {
 		if r.get(ctx, "api/v1/namespaces/default/configmaps/three") == http.StatusNotFound {
 			t.Fatal("a failover has deleted an object")
 		}
-		return look.Leader != nil && look.Leader.Name == "control-2" && failing(look, "not every node of release v1.0.0 has the same manifests")
+		return look.Leader != nil && look.Leader.Name == "control-2" && failing(look, "not every node has the same manifests as control-2")
 	})
 	if !there("three") {
 		t.Fatal("what the manifests of one node have is not there")

@@ -56,8 +56,8 @@ func (r refusal) String() string {
 //   - more than Options.MaxPrune of them at once;
 //   - more than half of what we created from manifests: a disk that is not mounted, a link that
 //     leads nowhere. Neither what the release brings is counted, nor Namespaces and definitions;
-//   - other nodes of the release have other manifests: after a failover, those of the new leader
-//     may be the older ones, or only a part.
+//   - other nodes have other manifests: after a failover, or on the first node of a new release,
+//     those of the new leader may be the older ones, or only a part.
 func (a *Applier) refuses(ctx context.Context, want *wanted, entries map[object.Key]inventory.Entry, lost []object.Key) refusal {
 	if len(lost) == 0 {
 		return refusal{}

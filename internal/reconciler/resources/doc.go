@@ -71,8 +71,8 @@
 // What was in the manifests is deleted once each pass of a while (Options.Absence) has found it
 // missing: an object that is moved from file to file is in neither for a moment. It is not deleted
 // while a manifest cannot be read, or may be unfinished (Options.Settled), nor if it is most of
-// what was there, nor while other nodes of the newest release have other manifests
-// (Applier.AskConsent). A person can overrule the last two.
+// what was there, nor while other nodes have other manifests (Applier.AskConsent). A person can
+// overrule the last two.
 //
 // # Fencing, and what remains possible
 //
