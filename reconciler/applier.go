@@ -66,6 +66,10 @@ type Report struct {
 	// Deleting are the objects that are no longer wanted and that finalizers hold, as the last pass
 	// found that went to its end.
 	Deleting []Deletion `json:"deleting,omitempty"`
+	// Unrecorded is how many wanted objects say themselves that the applier has created them, while
+	// its records do not have them as they are, as the last pass found that went to its end. So it
+	// will not delete them when they are no longer wanted. That is no failure.
+	Unrecorded int `json:"unrecorded,omitempty"`
 	// Requests is how many were sent to the API server.
 	Requests int `json:"requests"`
 	// Ready tells that everything which an API server of the release needs is as wanted, whatever

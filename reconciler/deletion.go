@@ -24,15 +24,17 @@ func (d Deletion) Why() string {
 	return fmt.Sprintf("its deletion began at %s, and its finalizers hold it: %s", d.Since.UTC().Format(time.RFC3339), strings.Join(d.Finalizers, ", "))
 }
 
-// Deletions are those that a leader waits for. The leader keeps them in etcd, so that `status`
-// shows them on every node.
+// Deletions are those that a leader waits for, and those that there will not be. The leader keeps
+// them in etcd, so that `status` shows them on every node.
 type Deletions struct {
 	// Node that leads.
 	Node string `json:"node"`
-	// Count is how many there are.
+	// Count is how many the leader waits for.
 	Count int `json:"count"`
 	// Objects are at most maxFailures of them.
 	Objects []Deletion `json:"objects"`
+	// Unrecorded is that of Report.
+	Unrecorded int `json:"unrecorded,omitempty"`
 }
 
 // deletionWriter keeps the deletions that a leadership waits for in etcd, as a notice.
@@ -41,12 +43,13 @@ type deletionWriter struct {
 }
 
 // passEnded updates the deletions after a pass.
-func (w *deletionWriter) passEnded(ctx context.Context, t *term, all []Deletion) {
-	if len(all) == 0 {
+func (w *deletionWriter) passEnded(ctx context.Context, t *term, report Report) {
+	all := report.Deleting
+	if len(all) == 0 && report.Unrecorded == 0 {
 		w.none(ctx, t)
 		return
 	}
-	told := Deletions{Node: t.config.Node, Count: len(all)}
+	told := Deletions{Node: t.config.Node, Count: len(all), Objects: []Deletion{}, Unrecorded: report.Unrecorded}
 	for _, d := range all[:min(len(all), maxFailures)] {
 		told.Objects = append(told.Objects, Deletion{clip(d.Object), clipAll(d.Finalizers), d.Since})
 	}

@@ -54,6 +54,11 @@ func TestDeletionsAreTold(t *testing.T) {
 	if now := written(); now != first {
 		t.Errorf("it is written again, at %d after %d", now, first)
 	}
-	r.set(func(r *resources) { r.deleting = nil })
+	r.set(func(r *resources) { r.deleting, r.unrecorded = nil, 7 })
+	eventually(t, "what is no longer known to be created", func() bool {
+		d := look().Deletions
+		return d != nil && d.Count == 0 && d.Objects != nil && d.Unrecorded == 7
+	})
+	r.set(func(r *resources) { r.unrecorded = 0 })
 	eventually(t, "that it is over", func() bool { return look().Deletions == nil })
 }

@@ -59,6 +59,8 @@ type resources struct {
 	// optional tells that what is broken is nothing that API servers need.
 	optional bool
 	deleting []Deletion
+	// unrecorded is what every pass reports of it.
+	unrecorded int
 }
 
 type hand struct {
@@ -96,7 +98,7 @@ func (h *hand) Pass(ctx context.Context) (Report, error) {
 		return Report{}, context.Cause(ctx)
 	}
 	h.passes++
-	report := Report{Objects: 1, Deleting: h.deleting}
+	report := Report{Objects: 1, Deleting: h.deleting, Unrecorded: h.unrecorded}
 	if h.broken != nil {
 		report.Failures = []Failure{{Object: "Thing x", Reason: h.broken.Error(), Required: !h.optional}}
 		if !h.optional {

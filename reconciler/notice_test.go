@@ -46,7 +46,7 @@ func TestNoticesInTime(t *testing.T) {
 	for what, end := range map[string]func(*testing.T, *term, string){
 		"deletions": func(t *testing.T, leader *term, name string) {
 			t.Helper()
-			leader.deletionWriter.passEnded(t.Context(), leader, []Deletion{{Object: "Thing " + name, Finalizers: []string{"x"}}})
+			leader.deletionWriter.passEnded(t.Context(), leader, Report{Deleting: []Deletion{{Object: "Thing " + name, Finalizers: []string{"x"}}}})
 		},
 		"trouble": func(t *testing.T, leader *term, name string) {
 			t.Helper()
@@ -92,7 +92,7 @@ func TestNoticesInTime(t *testing.T) {
 				end(t, leader, "e")
 				end(t, leader, "f")
 				if what == "deletions" {
-					leader.deletionWriter.passEnded(t.Context(), leader, nil)
+					leader.deletionWriter.passEnded(t.Context(), leader, Report{})
 				} else {
 					leader.troubleWriter.passEnded(t.Context(), leader, Report{}, nil)
 				}

@@ -29,7 +29,8 @@ type Overview struct {
 	Reason string `json:"reason,omitempty"`
 	// Trouble is why the leader's passes fail. Nil: they do not.
 	Trouble *Trouble `json:"trouble,omitempty"`
-	// Deletions are what is no longer wanted and is held by finalizers. Nil: nothing is.
+	// Deletions are what is no longer wanted and is held by finalizers, and how much will not be
+	// deleted. Nil: nothing of either.
 	Deletions *Deletions `json:"deletions,omitempty"`
 	// Approval is a person's word about the manifests. Nil: there is none.
 	Approval *Approval `json:"approval,omitempty"`

@@ -177,7 +177,7 @@ func (t *term) pass(ctx context.Context, onReady func(context.Context) error) (r
 	report.Ready = report.Ready || err == nil
 	t.config.Observer.PassEnded(report, took, err)
 	t.troubleWriter.passEnded(ctx, t, report, err)
-	t.deletionWriter.passEnded(ctx, t, report.Deleting)
+	t.deletionWriter.passEnded(ctx, t, report)
 	t.setState(func(state *State) {
 		state.PassedAt, state.PassError, state.PassReady = time.Now(), "", report.Ready
 		if err != nil {

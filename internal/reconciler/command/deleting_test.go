@@ -23,6 +23,12 @@ func TestDeletionsAreShown(t *testing.T) {
 		t.Errorf("status says\n%s\nwant\n%s", text.String(), want)
 	}
 	text.Reset()
+	statusTable(&text, reconciler.Overview{NoLeader: "x", Deletions: &reconciler.Deletions{Unrecorded: 3}})
+	if want := "\ninventory:  wanted objects that bear the mark of their creation by the reconciler, and that the inventory does not have as they are: 3; "; !strings.Contains(text.String(), want) ||
+		strings.Contains(text.String(), "being deleted") {
+		t.Errorf("status says\n%s\nwant\n%s", text.String(), want)
+	}
+	text.Reset()
 	(&app{}).diffText(&text, reconciler.Diff{Objects: 1, Deleting: held}, false)
 	if want := "being deleted: " + first + "being deleted: " + second + "0 objects would change; 1 are wanted\n"; text.String() != want {
 		t.Errorf("plan says\n%s\nwant\n%s", text.String(), want)

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/etcd"
 	"github.com/ironherd/ironherd/reconciler/node"
@@ -87,6 +88,9 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 		}
 		if more := d.Count - len(d.Objects); more > 0 {
 			pair(name, "and %d more", more)
+		}
+		if d.Unrecorded > 0 {
+			pair("inventory", "%s", resources.WhyUnrecorded(d.Unrecorded))
 		}
 	}
 	for _, each := range o.Overrides {

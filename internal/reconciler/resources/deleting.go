@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
 )
 
@@ -41,6 +42,30 @@ func (p *pass) deletions(ctx context.Context) (all []reconciler.Deletion) {
 		all = append(all, reconciler.Deletion{Object: l.Key.String(), Finalizers: live.Finalizers, Since: begunToDelete(live)})
 	}
 	return all
+}
+
+// countUnrecorded counts the wanted objects that bear our mark and are not those of the inventory:
+// it was lost, or they were put back by a tool that has given them new UIDs. What is never deleted
+// in any case is not counted, nor what is being deleted.
+func (p *pass) countUnrecorded() (n int) {
+	entries := p.ledger.entries()
+	for key, i := range p.located {
+		live := p.now(i)
+		if live == nil || live.DeletionTimestamp != nil || key.Container() ||
+			i.NeverPruned() || live.Annotations[object.Prune] == object.NeverPrune {
+			continue
+		}
+		if mark := live.Annotations[object.Mark]; mark != "" && !entries[key].Ours(string(live.UID), mark) {
+			n++
+		}
+	}
+	return n
+}
+
+// WhyUnrecorded says what reconciler.Report.Unrecorded means, for people.
+func WhyUnrecorded(n int) string {
+	return fmt.Sprintf("wanted objects that bear the mark of their creation by the reconciler, and that the inventory does not have as they are: %d; "+
+		"it will not delete them when they are no longer wanted", n)
 }
 
 // begunToDelete returns when the deletion of an object began. What the server keeps is when it may

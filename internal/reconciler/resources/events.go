@@ -14,10 +14,11 @@ import (
 
 // The reasons of our events.
 const (
-	eventFailed    = "NotAsWanted"
-	eventRecreated = "Recreated"
-	eventPruned    = "Pruned"
-	eventTakenBack = "TakenBack"
+	eventFailed     = "NotAsWanted"
+	eventRecreated  = "Recreated"
+	eventPruned     = "Pruned"
+	eventTakenBack  = "TakenBack"
+	eventUnrecorded = "NotRecorded"
 )
 
 // mostEvents is how many events a pass sends at most. What more there is to say is in the log, and
@@ -33,7 +34,7 @@ func (p *pass) tell(o *object.Object, live *metav1.PartialObjectMetadata, reason
 }
 
 func (p *pass) tellLocked(o *object.Object, live *metav1.PartialObjectMetadata, reason, note string) {
-	e := api.Event{Key: o.Key, Version: o.Version, Reason: reason, Note: note, Warning: reason == eventFailed}
+	e := api.Event{Key: o.Key, Version: o.Version, Reason: reason, Note: note, Warning: reason == eventFailed || reason == eventUnrecorded}
 	if live != nil {
 		e.UID = string(live.UID)
 	}
@@ -82,6 +83,13 @@ func (p *pass) tellFaults(ctx context.Context) {
 				p.tell(on, live, eventFailed, text)
 				p.a.log.WarnContext(ctx, "not everything can be as wanted", slog.String("object", f.Object), slog.String("err", f.Reason))
 			}
+		}
+	}
+	if n := p.report.Unrecorded; n > 0 { // told once, however many there are
+		told[eventUnrecorded] = true
+		if !p.told[eventUnrecorded] {
+			p.tell(on, live, eventUnrecorded, WhyUnrecorded(n))
+			p.a.log.WarnContext(ctx, "wanted objects that bear our mark are not in the inventory, and will not be deleted", slog.Int("objects", n))
 		}
 	}
 	p.told = told

@@ -171,7 +171,7 @@ func (p *pass) remember(ctx context.Context) {
 	if m := p.mirrors[api.ConfigMap.Resource].Get(nameOf(summaryKey)); m != nil {
 		seen = m.ResourceVersion
 	}
-	p.deleting = p.deletions(ctx)
+	p.deleting, p.unrecorded = p.deletions(ctx), p.countUnrecorded()
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	p.a.standings, p.a.deleting, p.a.summarySeen = all, p.deleting, seen

@@ -95,7 +95,7 @@ func (a *Applier) Pass(ctx context.Context) (reconciler.Report, error) {
 		p.lookAtAll(ctx)
 		p.remember(ctx)
 	}
-	p.report.Deleting = s.deleting
+	p.report.Deleting, p.report.Unrecorded = s.deleting, s.unrecorded
 	p.reportFights(ctx)
 	shorten(p.report.Failures)
 	p.tellFaults(ctx)

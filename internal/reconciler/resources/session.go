@@ -69,9 +69,11 @@ type session struct {
 	health map[object.Key]seenHealth
 	// deleting is what the last pass that went to its end has found of deletions that take their time.
 	deleting []reconciler.Deletion
+	// unrecorded is how many objects it has found whose creation by us is no longer known.
+	unrecorded int
 	// said has, of each object that is not as wanted, what was told of it last.
 	said map[object.Key]string
-	// told has the failures of no object that an event tells of.
+	// told has the failures of no object that an event tells of, and eventUnrecorded if one does.
 	told map[string]bool
 	// logged has the texts that firstTime was asked for.
 	logged map[string]bool
