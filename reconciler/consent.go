@@ -159,6 +159,7 @@ func (s *Service) declare(ctx context.Context, sourcer Sourcer) error {
 	sets := s.nodes.Watch(ctx)
 	for {
 		source := sourcer.Source(ctx)
+		source.Own.Release = s.config.Build.Release
 		wrote, err := s.registry.Declare(ctx, s.config.Node, source)
 		if err != nil && fleet.KindOf(err) != fleet.KindConflict { // a conflict: the next time
 			return err

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,9 +146,11 @@ func TestConsent(t *testing.T) {
 		return answered(t, func() (Consent, error) { return files["n1"].ask(t.Context(), own) })
 	}
 	d1, d2 := node.Source{Digest: "d1", Objects: 2}, node.Source{Digest: "d2", Objects: 1}
-	eventually(t, "both have said which they have", func() bool {
+	eventually(t, "both have said which they have, and who says so", func() bool {
 		set, err := node.NewRegistry(client, layout, quiet(t)).List(t.Context())
-		return err == nil && len(set.Nodes) == 2 && set.Nodes[0].Source != nil && set.Nodes[1].Source != nil
+		return err == nil && len(set.Nodes) == 2 && !slices.ContainsFunc(set.Nodes, func(n node.Node) bool {
+			return n.Source == nil || n.Source.Own.Release != b.Release
+		})
 	})
 	if !ask(d1).Agreed.OK {
 		t.Error("they do not agree")

@@ -21,6 +21,9 @@ type Overview struct {
 	Leader *election.Candidate `json:"leader"`
 	Status gate.Observed       `json:"status"`
 	Nodes  []NodeOverview      `json:"nodes"`
+	// Differ says which nodes are set to keep other objects of a release, though their reconcilers are
+	// of the same one; empty: none is known. What is kept then changes with each leader.
+	Differ string `json:"differ,omitempty"`
 	// NoLeader is why nobody leads; empty when somebody does.
 	NoLeader string `json:"noLeader,omitempty"`
 	// Holds tells that the leader waits before it may change anything. Reason is why it waits, or
@@ -96,6 +99,7 @@ func Look(ctx context.Context, client *clientv3.Client, layout etcd.Layout, own 
 		}
 	}
 	builds[own.Release] = own
+	o.Differ = differ(set)
 	for _, n := range set.Nodes {
 		build, known := builds[n.Release]
 		build.Release = n.Release
@@ -131,4 +135,23 @@ func whyNoLeader(set node.Set) string {
 	}
 	return fmt.Sprintf("only a reconciler of %s, the newest release present, may lead, and none stands for election: is it running on %s, "+
 		"and can it reach etcd? If it is gone for good, remove the node", newest, strings.Join(those, ", "))
+}
+
+// differ says which nodes are set to keep other objects of a release, though their reconcilers are
+// of the same one.
+func differ(set node.Set) string {
+	first := map[release.Release]node.Node{}
+	var pairs []string
+	for _, n := range set.Nodes {
+		if !n.Counts() || !n.Known || n.Source == nil || n.Source.Own.Digest == "" {
+			continue
+		}
+		own := n.Source.Own
+		if before, found := first[own.Release]; !found {
+			first[own.Release] = n
+		} else if before.Source.Own != own {
+			pairs = append(pairs, before.Name+" and "+n.Name)
+		}
+	}
+	return strings.Join(pairs, ", ")
 }

@@ -34,6 +34,16 @@ type Source struct {
 	Objects int `json:"objects"`
 	// Faults is how many files or documents cannot be read. What they have is not in the digest.
 	Faults int `json:"faults,omitempty"`
+	// Own is what the release itself brings, as it is set on the node. No consent depends on it.
+	Own Own `json:"own,omitzero"`
+}
+
+// Own is what a reconciler keeps of its own release.
+type Own struct {
+	// Release of the reconciler. In an upgrade that of the API server is another one for a while.
+	Release release.Release `json:"release,omitzero"`
+	// Digest of those objects. Empty: the node has not said.
+	Digest string `json:"digest,omitempty"`
 }
 
 // Whole tells that everything could be read.

@@ -8,7 +8,8 @@ import (
 	"github.com/ironherd/ironherd/reconciler"
 )
 
-// TestDeletionsAreShown: status and plan name what finalizers hold, each on one line.
+// TestDeletionsAreShown: status and plan name what finalizers hold, each on one line. Status tells
+// of what will not be deleted, too, and of nodes that are not set alike.
 func TestDeletionsAreShown(t *testing.T) {
 	t.Parallel()
 	held := []reconciler.Deletion{
@@ -26,6 +27,11 @@ func TestDeletionsAreShown(t *testing.T) {
 	statusTable(&text, reconciler.Overview{NoLeader: "x", Deletions: &reconciler.Deletions{Unrecorded: 3}})
 	if want := "\ninventory:  wanted objects that bear the mark of their creation by the reconciler, and that the inventory does not have as they are: 3; "; !strings.Contains(text.String(), want) ||
 		strings.Contains(text.String(), "being deleted") {
+		t.Errorf("status says\n%s\nwant\n%s", text.String(), want)
+	}
+	text.Reset()
+	statusTable(&text, reconciler.Overview{NoLeader: "x", Differ: "n1 and n2"})
+	if want := "\nsettings:  n1 and n2 keep other objects of the release, though it is the same one: compare built_in, "; !strings.Contains(text.String(), want) {
 		t.Errorf("status says\n%s\nwant\n%s", text.String(), want)
 	}
 	text.Reset()

@@ -70,6 +70,10 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 	case o.Reason != "":
 		pair("leader does", "%s", clean(o.Reason))
 	}
+	if o.Differ != "" {
+		pair("settings", "%s keep other objects of the release, though it is the same one: compare built_in, default_storage_class and storage_capacity, "+
+			"and the builds; what the cluster has may change with each leader", clean(o.Differ))
+	}
 	if t := o.Trouble; t != nil {
 		waits := "; no API server waits for it"
 		if t.Blocks {
@@ -80,18 +84,8 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 			pair("", "%s: %s", clean(f.Object), clean(f.Reason))
 		}
 	}
-	if d := o.Deletions; d != nil {
-		name := "being deleted"
-		for _, each := range d.Objects {
-			pair(name, "%s: %s", clean(each.Object), clean(each.Why()))
-			name = ""
-		}
-		if more := d.Count - len(d.Objects); more > 0 {
-			pair(name, "and %d more", more)
-		}
-		if d.Unrecorded > 0 {
-			pair("inventory", "%s", resources.WhyUnrecorded(d.Unrecorded))
-		}
+	if o.Deletions != nil {
+		deletions(pair, *o.Deletions)
 	}
 	for _, each := range o.Overrides {
 		pair(each.Effect.Past(), "%s", clean(each.String()))
@@ -119,6 +113,21 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 			clean(sourceOf(n.Node)), admitted, clean(why))
 	}
 	_ = nodes.Flush()
+}
+
+// deletions shows what is being deleted, and what will not be.
+func deletions(pair func(name, format string, args ...any), d reconciler.Deletions) {
+	name := "being deleted"
+	for _, each := range d.Objects {
+		pair(name, "%s: %s", clean(each.Object), clean(each.Why()))
+		name = ""
+	}
+	if more := d.Count - len(d.Objects); more > 0 {
+		pair(name, "and %d more", more)
+	}
+	if d.Unrecorded > 0 {
+		pair("inventory", "%s", resources.WhyUnrecorded(d.Unrecorded))
+	}
 }
 
 func releaseOf(n node.Node) string {

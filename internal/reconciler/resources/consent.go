@@ -16,17 +16,27 @@ import (
 // source is what the manifests say. It depends on the objects alone, not on the files that they are
 // in.
 func (w *wanted) source() node.Source {
-	sum := sha256.New()
 	objects := w.of(false)
-	for _, o := range objects { // they are sorted
+	return node.Source{Digest: digest(objects), Objects: len(objects), Faults: w.unread}
+}
+
+// digest stands for objects, which are sorted.
+func digest(objects []*object.Object) string {
+	sum := sha256.New()
+	for _, o := range objects {
 		// a hash takes whatever is written to it
 		_, _ = fmt.Fprintf(sum, "%s/%s/%s/%s %s\n", o.Group, o.Kind, o.Namespace, o.Name, o.Hash())
 	}
-	return node.Source{Digest: hex.EncodeToString(sum.Sum(nil)[:8]), Objects: len(objects), Faults: w.unread}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // Source implements reconciler.Sourcer.
-func (a *Applier) Source(ctx context.Context) node.Source { return a.wantSettled(ctx).source() }
+func (a *Applier) Source(ctx context.Context) node.Source {
+	w := a.wantSettled(ctx)
+	source := w.source()
+	source.Own.Digest = digest(w.of(true))
+	return source
+}
 
 // AskConsent implements reconciler.Sourcer.
 func (a *Applier) AskConsent(ask func(context.Context, node.Source) (reconciler.Consent, error)) {

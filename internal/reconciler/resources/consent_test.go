@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/inventory"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
 	"github.com/ironherd/ironherd/reconciler"
@@ -107,6 +109,23 @@ func TestSourceIsOfObjects(t *testing.T) {
 	}
 	if of(a) == of(b) || of(a) == of() {
 		t.Error("different objects have the same digest")
+	}
+	own := func(s builtin.Selection) node.Source {
+		a, err := offline(Options{Manifests: t.TempDir(), Selection: s}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Source(t.Context())
+	}
+	all := builtin.Selection{Names: builtin.All(), DefaultClass: "local"}
+	if own(all).Own.Digest == "" || own(all) != own(all) {
+		t.Error("the same settings have different digests, or none")
+	}
+	before := own(all)
+	for _, other := range []builtin.Selection{{}, {Names: builtin.All()}, {Names: builtin.All(), DefaultClass: "local", Capacity: true}} {
+		if got := own(other); got.Own.Digest == before.Own.Digest || got.Digest != before.Digest {
+			t.Errorf("%+v: %+v, after %+v", other, got, before)
+		}
 	}
 	if s := (&wanted{unread: 2}).source(); s.Whole() || s.Faults != 2 {
 		t.Errorf("what cannot be read is not told: %+v", s)
