@@ -61,6 +61,9 @@ type resources struct {
 	deleting []Deletion
 	// unrecorded is what every pass reports of it.
 	unrecorded int
+	// cluster is which one they are in; silent is why the API server does not tell.
+	cluster string
+	silent  error
 }
 
 type hand struct {
@@ -87,6 +90,12 @@ func (h *hand) Probe(context.Context) error {
 		return *err
 	}
 	return nil
+}
+
+func (h *hand) Cluster(context.Context) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cluster, h.silent
 }
 
 func (h *hand) Changed() <-chan struct{} { return h.changed }

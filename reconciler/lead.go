@@ -107,6 +107,7 @@ func (t *term) round(ctx context.Context) error {
 	if plan.Hold {
 		t.troubleWriter.none(ctx, t)
 		t.deletionWriter.none(ctx, t)
+		_ = t.sameCluster(ctx) // whether people of the cluster may be shown what blocks
 		t.awaitChange(ctx, nodes.Revision)
 		return nil
 	}
@@ -116,6 +117,7 @@ func (t *term) round(ctx context.Context) error {
 // carryOut carries out a plan, in order. It returns nil when the leadership ends, and KindConflict
 // when the nodes or the status are no longer what the plan was made from.
 func (t *term) carryOut(ctx context.Context, plan gate.Plan, nodes int64) error {
+	t.awaitCluster(ctx)
 	if plan.Before != nil {
 		if err := t.write(ctx, announcement{status: *plan.Before, guarded: plan.Guarded, nodes: nodes}); err != nil {
 			return err

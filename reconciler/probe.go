@@ -23,9 +23,14 @@ func (s *Service) probe(ctx context.Context) error {
 	interval, failed := s.config.TTL/probeEvery, 0
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	var other error // of the cluster, as it was known last
 	for {
 		attempt, cancel := context.WithTimeout(ctx, interval)
 		err := prober.Probe(attempt)
+		if err == nil {
+			other = s.probeCluster(attempt, other)
+			err = other
+		}
 		cancel()
 		if ctx.Err() != nil {
 			return nil

@@ -62,10 +62,11 @@ func (s *Service) publish(ctx context.Context, publisher Publisher) error {
 	})
 }
 
-// standing returns how things stand in a term; false before anything was decided in it.
+// standing returns how things stand in a term; false while etcd and the API server may be of two
+// clusters.
 func (s *Service) standing(term int64) (Standing, bool) {
 	state := s.State()
-	if state.Term != term || state.Doing == "" {
+	if state.Term != term || !s.certainIn(term) {
 		return Standing{}, false
 	}
 	standing := Standing{

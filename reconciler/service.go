@@ -122,8 +122,9 @@ type Service struct {
 	mu      sync.Mutex
 	state   State
 	passing passing
-	// settled is the term for which the last requests of the leader before have landed.
-	settled int64
+	// settled is the term for which the last requests of the leader before have landed, and certain
+	// the one in which etcd and the API server were of one cluster, as far as is known.
+	settled, certain int64
 }
 
 // passing is the pass that is under way.
@@ -209,6 +210,7 @@ type capabilities struct {
 	overridable Overridable
 	prober      Prober
 	publisher   Publisher
+	identifier  Identifier
 }
 
 func capabilitiesOf(a Applier) (c capabilities) {
@@ -216,6 +218,7 @@ func capabilitiesOf(a Applier) (c capabilities) {
 	c.overridable, _ = a.(Overridable)
 	c.prober, _ = a.(Prober)
 	c.publisher, _ = a.(Publisher)
+	c.identifier, _ = a.(Identifier)
 	return c
 }
 

@@ -62,6 +62,7 @@ var (
 	_ reconciler.Overridable = (*Engine)(nil)
 	_ reconciler.Publisher   = (*Engine)(nil)
 	_ reconciler.Staged      = (*Engine)(nil)
+	_ reconciler.Identifier  = (*Engine)(nil)
 )
 
 // New returns an engine for the API server that config reaches, and asks nothing of it yet. It
@@ -119,6 +120,10 @@ func (e *Engine) Probe(ctx context.Context) error { return e.applier.Probe(ctx) 
 // Ready asks the API server once whether it is ready, whatever it thinks of our credentials. It is
 // what reconciler.Expose asks: when ours have expired, clients still have theirs.
 func (e *Engine) Ready(ctx context.Context) error { return e.applier.Ready(ctx) }
+
+// Cluster asks the API server for the UID of the namespace kube-system, which our user must be
+// allowed to get. A Service calls it.
+func (e *Engine) Cluster(ctx context.Context) (string, error) { return e.applier.Cluster(ctx) }
 
 // Source is what the manifests say. A Service puts it into the record of its node.
 func (e *Engine) Source(ctx context.Context) node.Source { return e.applier.Source(ctx) }

@@ -35,6 +35,10 @@ func (l Layout) Node(name string) string { return l.Nodes().Key + name }
 // Status is the key of the reconciler's status.
 func (l Layout) Status() string { return l.Root + "/reconciler/status" }
 
+// Cluster is the key that says which cluster the keys are of, by the UID of the namespace
+// kube-system.
+func (l Layout) Cluster() string { return l.Root + "/reconciler/cluster" }
+
 // Trouble is the key under which the leader tells why its passes fail.
 func (l Layout) Trouble() string { return l.Root + "/reconciler/trouble" }
 

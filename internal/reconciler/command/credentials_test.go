@@ -65,3 +65,39 @@ func TestCheckWithoutOneMember(t *testing.T) {
 	_, said := p.run(0, "config", "check", "--connect", "--etcd-endpoints", "http://127.0.0.1:9,"+shared.Endpoints()[0])
 	contains(t, "config check --connect", said, "not every endpoint does: http://127.0.0.1:9: nobody listens there", "the configuration is good")
 }
+
+// TestCheckOfTwoClusters: a node that was given the etcd of another cluster is told so before its
+// service begins.
+func TestCheckOfTwoClusters(t *testing.T) {
+	t.Parallel()
+	text := emptyServer(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newProgram(t)
+	p.env = append(p.env, "IRONHERD_RECONCILER_KUBECONFIG="+file)
+	p.run(0, "config", "check", "--connect") // the keys are of no cluster yet
+	p.put(p.layout().Cluster(), "uid-of-a")
+	_, said := p.run(2, "config", "check", "--connect")
+	contains(t, "config check --connect", said, "two Kubernetes clusters", "uid-of-a", "uid-of-b", p.layout().Cluster())
+	p.put(p.layout().Cluster(), "uid-of-b")
+	p.run(0, "config", "check", "--connect")
+}
+
+// emptyServer returns a kubeconfig of what answers as an API server that has nothing but the
+// namespace kube-system.
+func emptyServer(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/namespaces/kube-system" {
+			_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"kube-system","uid":"uid-of-b"}}`))
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not found","reason":"NotFound","code":404}`))
+	}))
+	t.Cleanup(server.Close)
+	return strings.Replace(kubeconfig, "http://127.0.0.1:9", server.URL, 1)
+}

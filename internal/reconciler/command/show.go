@@ -401,6 +401,11 @@ func (a *app) connect(ctx context.Context, c config) error {
 	if err := applier.Check(ctx); err != nil {
 		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "%w", err))
 	}
+	if err := a.withEtcd(ctx, func(c config, client *clientv3.Client, _ *slog.Logger) error {
+		return reconciler.CheckCluster(ctx, client, c.layout, applier)
+	}); fleet.KindOf(err) == fleet.KindInvalid {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

@@ -61,6 +61,8 @@ var (
 
 	_ reconciler.Publisher = (*Applier)(nil)
 	_ reconciler.Staged    = (*Applier)(nil)
+
+	_ reconciler.Identifier = (*Applier)(nil)
 )
 
 // Close closes idle connections. Nothing else may be called afterwards.
@@ -76,14 +78,26 @@ func (a *Applier) Probe(ctx context.Context) error { return a.client.Usable(a.cl
 // knows us: when our certificate has expired, clients still have theirs.
 func (a *Applier) Ready(ctx context.Context) error { return a.client.Ready(a.client.Logging(ctx)) }
 
-// Check asks the API server what a leader asks it first: whether it is ready and knows us, and what
-// is in the inventory.
+// Cluster implements reconciler.Identifier.
+func (a *Applier) Cluster(ctx context.Context) (string, error) {
+	system, err := a.client.Get(a.client.Logging(ctx), api.Namespace, object.Key{Kind: "Namespace", Name: inventory.Namespace})
+	if err != nil {
+		return "", fmt.Errorf("the API server at %s does not tell which cluster it is of: %w", a.Address(), err)
+	}
+	return string(system.UID), nil
+}
+
+// Check asks the API server what a leader asks it first: whether it is ready and knows us, what is
+// in the inventory, and which cluster it is of.
 func (a *Applier) Check(ctx context.Context) error {
 	if err := a.Probe(ctx); err != nil {
 		return err
 	}
 	if _, err := a.client.Get(a.client.Logging(ctx), api.ConfigMap, inventoryKey); err != nil && !object.NotFound(err) {
 		return fmt.Errorf("the API server at %s does not let us read the inventory: %w", a.Address(), err)
+	}
+	if _, err := a.Cluster(ctx); err != nil && !object.NotFound(err) {
+		return err
 	}
 	return nil
 }

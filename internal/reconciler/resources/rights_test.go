@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -33,8 +34,11 @@ func TestRights(t *testing.T) {
 	after := w.startWith(w.cluster.Config("ironherd:reconciler"), resources.Options{})
 	after.done()
 	after.silent()
-	if err := after.Probe(t.Context()); err != nil {
+	if err := errors.Join(after.Probe(t.Context()), after.Check(t.Context())); err != nil {
 		t.Error(err)
+	}
+	if uid, err := after.Cluster(t.Context()); err != nil || uid != string(w.get(namespaces, "", "kube-system").GetUID()) {
+		t.Errorf("its cluster: %q, %v", uid, err)
 	}
 	after.stop()
 	fewer := w.startWith(w.cluster.Config("ironherd:reconciler"), resources.Options{BuiltIn: small(t, 2)})

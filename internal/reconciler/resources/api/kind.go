@@ -25,6 +25,9 @@ type Kind struct {
 // ConfigMap is the kind that every server has.
 var ConfigMap = Kind{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true}
 
+// Namespace is the kind of namespaces.
+var Namespace = Kind{Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}}
+
 // StorageClass is the kind of storage classes.
 var StorageClass = Kind{Resource: schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}}
 

@@ -1,0 +1,125 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/reconciler/election"
+	"github.com/ironherd/ironherd/reconciler/etcd"
+)
+
+// Identifier is an Applier that can tell which cluster its API server is of. With one, nothing is
+// announced or changed by a node whose API server is of another cluster than the keys in etcd. If
+// it is a Prober, too, such a leader hands over to a candidate where they match.
+type Identifier interface {
+	// Cluster asks the API server for the UID of the namespace kube-system, which is there for as
+	// long as the cluster is.
+	Cluster(ctx context.Context) (string, error)
+}
+
+var errOtherCluster = fleet.Errorf(fleet.KindInvalid, "etcd and this node's API server are of two Kubernetes clusters")
+
+// CheckCluster returns failure.Invalid if the keys in etcd are of another cluster than the API
+// server. They may be of none yet. Any other error tells that this could not be found out.
+func CheckCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layout, server Identifier) error {
+	return checkCluster(ctx, client, layout, server, nil)
+}
+
+// checkCluster is CheckCluster. If the keys are of no cluster yet, the leader l makes them those of
+// its API server's, on condition that it still leads. It may be nil.
+func checkCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layout, server Identifier, l *election.Leadership) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	own, err := server.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	key := layout.Cluster()
+	read := clientv3.OpGet(key)
+	request := client.Txn(ctx).Then(read)
+	if l != nil {
+		free := append(l.Conditions(), clientv3.Compare(clientv3.CreateRevision(key), "=", 0))
+		request = client.Txn(ctx).If(free...).Then(clientv3.OpPut(key, own), read).Else(read)
+	}
+	done, err := request.Commit()
+	if err != nil {
+		return fmt.Errorf("ask which cluster the keys in etcd are of: %w", err)
+	}
+	found := done.Responses[len(done.Responses)-1].GetResponseRange().GetKvs()
+	switch {
+	case len(found) == 0 && l != nil:
+		l.Depose()
+		return election.ErrDeposed
+	case len(found) == 0 || string(found[0].Value) == own:
+		return nil
+	}
+	return fmt.Errorf("%w, and nothing is changed: kube-system has the UID %s in the API server, and %s in the key %s of etcd; "+
+		"correct the kubeconfig or the etcd endpoints of this node, or, if the cluster was made anew, put its UID into the key",
+		errOtherCluster, own, found[0].Value, key)
+}
+
+// probeCluster returns errOtherCluster if etcd and the API server of this node are of two clusters.
+// If that cannot be found out now, it returns what was known before.
+func (s *Service) probeCluster(ctx context.Context, before error) error {
+	if s.can.identifier == nil {
+		return nil
+	}
+	err := CheckCluster(ctx, s.client, s.config.Layout, s.can.identifier)
+	if err != nil && !errors.Is(err, errOtherCluster) {
+		return before
+	}
+	return err
+}
+
+// awaitCluster returns when etcd and the API server are known to be of one cluster, or ctx has
+// ended. No plan is carried out in a term before. Each attempt that does not find that out counts
+// as a pass that failed.
+func (t *term) awaitCluster(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	turns, retry := t.turns(ctx), t.retries()
+	turns.status = nil // whatever is written is on condition of it
+	var failures failureLog
+	for {
+		begun := time.Now()
+		err := t.sameCluster(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		t.config.Observer.PassEnded(Report{}, time.Since(begun), err)
+		t.troubleWriter.passEnded(ctx, t, Report{}, err)
+		t.setState(func(state *State) { state.PassedAt, state.PassError = time.Now(), err.Error() })
+		pause := retry.NextBackOff()
+		failures.failed(ctx, t.logger, err, pause)
+		_ = turns.await(ctx, t, pause)
+	}
+}
+
+// sameCluster asks whether etcd and the API server are of one cluster: nil.
+func (t *term) sameCluster(ctx context.Context) (err error) {
+	if t.can.identifier != nil {
+		err = checkCluster(ctx, t.client, t.config.Layout, t.can.identifier, t.leadership)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		t.certain = t.leadership.Term
+	case errors.Is(err, errOtherCluster):
+		t.certain = 0
+	}
+	return err
+}
+
+// certainIn reports whether etcd and the API server were of one cluster when both told it last in a
+// term.
+func (s *Service) certainIn(term int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.certain == term
+}
