@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -55,25 +56,43 @@ func checkCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layo
 	case len(found) == 0 && l != nil:
 		l.Depose()
 		return election.ErrDeposed
-	case len(found) == 0 || string(found[0].Value) == own:
+	case len(found) == 0:
+		return nil
+	}
+	kept := strings.TrimSpace(string(found[0].Value)) // a person may have written it
+	if kept == own {
 		return nil
 	}
 	return fmt.Errorf("%w, and nothing is changed: kube-system has the UID %s in the API server, and %s in the key %s of etcd; "+
 		"correct the kubeconfig or the etcd endpoints of this node, or, if the cluster was made anew, put its UID into the key",
-		errOtherCluster, own, found[0].Value, key)
+		errOtherCluster, own, kept, key)
 }
 
 // probeCluster returns errOtherCluster if etcd and the API server of this node are of two clusters.
 // If that cannot be found out now, it returns what was known before.
-func (s *Service) probeCluster(ctx context.Context, before error) error {
+func (s *Service) probeCluster(ctx context.Context) error {
 	if s.can.identifier == nil {
 		return nil
 	}
-	err := CheckCluster(ctx, s.client, s.config.Layout, s.can.identifier)
-	if err != nil && !errors.Is(err, errOtherCluster) {
-		return before
+	return s.compared(CheckCluster(ctx, s.client, s.config.Layout, s.can.identifier))
+}
+
+// compared keeps whether etcd and the API server are of one cluster, unless err tells that this
+// could not be found out. It returns errOtherCluster if they are not, as far as is known then.
+func (s *Service) compared(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || errors.Is(err, errOtherCluster) {
+		s.same, s.other = err == nil, err
 	}
-	return err
+	return s.other
+}
+
+// sameKnown reports whether etcd and the API server were of one cluster when both told it last.
+func (s *Service) sameKnown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.same
 }
 
 // awaitCluster returns when etcd and the API server are known to be of one cluster, or ctx has
@@ -83,7 +102,7 @@ func (t *term) awaitCluster(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	turns, retry := t.turns(ctx), t.retries()
-	turns.status = nil // whatever is written is on condition of it
+	turns.status, t.overridesChanged = nil, nil // whatever is written is on condition of the one, and no pass has the others
 	var failures failureLog
 	for {
 		begun := time.Now()
@@ -105,21 +124,6 @@ func (t *term) sameCluster(ctx context.Context) (err error) {
 	if t.can.identifier != nil {
 		err = checkCluster(ctx, t.client, t.config.Layout, t.can.identifier, t.leadership)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case err == nil:
-		t.certain = t.leadership.Term
-	case errors.Is(err, errOtherCluster):
-		t.certain = 0
-	}
+	_ = t.compared(err)
 	return err
-}
-
-// certainIn reports whether etcd and the API server were of one cluster when both told it last in a
-// term.
-func (s *Service) certainIn(term int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.certain == term
 }

@@ -1,8 +1,10 @@
 package reconciler
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -70,13 +72,14 @@ func TestOtherClusterIsLeftAlone(t *testing.T) {
 
 // TestClusterMadeAnew: a cluster that takes the place of another one while the leader runs is left
 // alone until a person has said that the keys in etcd are of that one. That the API server does not
-// tell its cluster for a while changes nothing.
+// tell its cluster for a while changes nothing. Probes are more frequent than passes here, so that
+// one of them finds first that all is well again.
 func TestClusterMadeAnew(t *testing.T) {
 	t.Parallel()
 	client, layout := shared.Client(t), ownLayout()
 	r := resources{cluster: "uid-before"}
 	config := Config{
-		Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, TTL: 2 * time.Second, FullPass: 50 * time.Millisecond,
+		Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, TTL: 2 * time.Second, FullPass: 5 * time.Second,
 	}
 	leader := start(t, client, config, &r)
 	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
@@ -93,13 +96,86 @@ func TestClusterMadeAnew(t *testing.T) {
 		t.Errorf("%d passes over the other cluster: %+v", after-before, leader.State())
 	}
 	r.set(func(r *resources) { r.silent = nil })
-	if _, err := client.Put(t.Context(), layout.Cluster(), "uid-after"); err != nil {
-		t.Fatal(err)
-	}
+	put(t, client, layout.Cluster(), "uid-after")
 	eventually(t, "it goes on", func() bool {
 		_, passes := r.now()
-		return passes > before && leader.State().PassError == "" && leader.State().Fault == ""
+		return passes > before && leader.State().PassError == "" && leader.State().Fault == "" && leader.shows()
 	})
+}
+
+// shows reports whether people of the cluster are shown how things stand.
+func (r *running) shows() bool {
+	_, known := r.standing(r.State().Term)
+	return known
+}
+
+// TestClusterMadeAnewDuringAHold: a leader that holds compares, too. It does not begin what it held
+// back before a person has said that the keys in etcd are of the new cluster.
+func TestClusterMadeAnewDuringAHold(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	register(t, client, layout, "n1", "v2.0.0")
+	put(t, client, layout.Status(), `{"state":"done","version":"v1.0.0","minimumCompatible":"v1.0.0"}`)
+	r := resources{cluster: "uid-before", silent: errors.New("too many requests")}
+	config := Config{
+		Node: "n1", Build: build("v2.0.0", "v2.0.0", "v2.0.0"), Layout: layout, TTL: 2 * time.Second, FullPass: 50 * time.Millisecond,
+	}
+	leader := start(t, client, config, &r)
+	eventually(t, "it waits", func() bool { return leader.State().PassError == "too many requests" })
+	register(t, client, layout, "n2", "v1.0.0") // its API server may serve
+	r.set(func(r *resources) { r.silent = nil })
+	eventually(t, "it holds, and no pass fails", func() bool {
+		now := leader.State()
+		return now.Blocked != "" && now.PassError == "" && leader.shows()
+	})
+	r.set(func(r *resources) { r.cluster = "uid-after" })
+	eventually(t, "it shows nothing", func() bool { return !leader.shows() && leader.State().Fault != "" })
+	register(t, client, layout, "n2", "v2.0.0")
+	eventually(t, "it tells", func() bool { return strings.Contains(leader.State().PassError, "uid-after") })
+	if _, passes := r.now(); passes > 0 || statusNow(t, client, layout).Status != done("v1.0.0", "v1.0.0") {
+		t.Errorf("%d passes over the other cluster, and it has announced %s", passes, statusNow(t, client, layout).Status)
+	}
+	put(t, client, layout.Cluster(), "uid-after\n") // as echo writes it
+	awaitStatus(t, client, layout, done("v2.0.0", "v2.0.0"))
+	eventually(t, "it shows", leader.shows)
+}
+
+// TestOtherClusterIsAFaultAtOnce: what is certain when it is found out once is a fault then, and
+// told in the log, also after another fault.
+func TestOtherClusterIsAFaultAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, before := range []string{"", errBroken.Error()} {
+		t.Run("after "+before, func(t *testing.T) {
+			t.Parallel()
+			client, layout := shared.Client(t), ownLayout()
+			put(t, client, layout.Cluster(), "uid-of-a")
+			b := resources{cluster: "uid-of-b"}
+			var log bytes.Buffer // of one goroutine
+			s, err := NewService(Config{
+				Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			}, client, b.hand("v1.0.0"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.fault.Set(before)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- s.probe(ctx) }()
+			eventually(t, "its fault", func() bool { return strings.Contains(s.State().Fault, "uid-of-b") })
+			cancel()
+			if err := <-ended; err != nil || !strings.Contains(log.String(), "uid-of-a") || !strings.Contains(log.String(), "uid-of-b") {
+				t.Errorf("%v, and the log: %s", err, log.String())
+			}
+		})
+	}
+}
+
+func put(t *testing.T, client *clientv3.Client, key, value string) {
+	t.Helper()
+	if _, err := client.Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestClusterNotKnownYet: an API server that does not tell which cluster it is of, as one that does

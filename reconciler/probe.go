@@ -23,13 +23,11 @@ func (s *Service) probe(ctx context.Context) error {
 	interval, failed := s.config.TTL/probeEvery, 0
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var other error // of the cluster, as it was known last
 	for {
 		attempt, cancel := context.WithTimeout(ctx, interval)
 		err := prober.Probe(attempt)
 		if err == nil {
-			other = s.probeCluster(attempt, other)
-			err = other
+			err = s.probeCluster(attempt)
 		}
 		cancel()
 		if ctx.Err() != nil {
@@ -45,10 +43,10 @@ func (s *Service) probe(ctx context.Context) error {
 			if fault != "" || !known {
 				s.fault.Set("")
 			}
-		case known && fault == "" && failed == 0:
+		case known && fault == "" && failed == 0 && !errors.Is(err, errOtherCluster):
 			failed++ // once is no fault yet
 		case fault != err.Error():
-			if fault == "" {
+			if fault == "" || errors.Is(err, errOtherCluster) {
 				s.config.Logger.WarnContext(ctx, "the API server of this node cannot be used", slog.Any("err", err))
 			}
 			s.fault.Set(err.Error())

@@ -62,11 +62,11 @@ func (s *Service) publish(ctx context.Context, publisher Publisher) error {
 	})
 }
 
-// standing returns how things stand in a term; false while etcd and the API server may be of two
-// clusters.
+// standing returns how things stand in a term; false before anything was decided in it, and while
+// etcd and the API server may be of two clusters.
 func (s *Service) standing(term int64) (Standing, bool) {
 	state := s.State()
-	if state.Term != term || !s.certainIn(term) {
+	if state.Term != term || state.Doing == "" || !s.sameKnown() {
 		return Standing{}, false
 	}
 	standing := Standing{

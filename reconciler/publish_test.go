@@ -43,7 +43,10 @@ func TestPublish(t *testing.T) {
 	for name, p := range map[string]*publishing{"n1": leader, "n2": other} {
 		startSourced(t, client, Config{
 			Node: name, Build: build(p.release, p.release, p.release), Layout: layout, Settle: time.Millisecond, FullPass: 100 * time.Millisecond,
-		}, p)
+		}, struct {
+			Applier
+			Publisher
+		}{p, p}) // no Identifier: nobody asks which cluster it is
 	}
 	shown := func(what string, so func(Standing) bool) {
 		t.Helper()

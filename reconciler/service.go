@@ -122,9 +122,12 @@ type Service struct {
 	mu      sync.Mutex
 	state   State
 	passing passing
-	// settled is the term for which the last requests of the leader before have landed, and certain
-	// the one in which etcd and the API server were of one cluster, as far as is known.
-	settled, certain int64
+	// settled is the term for which the last requests of the leader before have landed.
+	settled int64
+	// same tells that etcd and the API server were of one cluster when both told it last, and other
+	// that they were not. Before, neither is so.
+	same  bool
+	other error
 }
 
 // passing is the pass that is under way.
@@ -180,6 +183,7 @@ func NewService(config Config, client *clientv3.Client, applier Applier) (*Servi
 		config: config, client: client, applier: applier, can: capabilitiesOf(applier),
 		registry: node.NewRegistry(client, config.Layout, config.Logger),
 	}
+	s.same = s.can.identifier == nil // nobody asks
 	if sourcer := s.can.sourcer; sourcer != nil {
 		sourcer.AskConsent(s.consent)
 	}
