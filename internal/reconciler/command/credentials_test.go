@@ -49,15 +49,8 @@ func TestRejectedCredentials(t *testing.T) {
 // configuration. It is told all the same.
 func TestCheckWithoutOneMember(t *testing.T) {
 	t.Parallel()
-	// It answers as an API server without an inventory.
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not found","reason":"NotFound","code":404}`))
-	}))
-	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "http://127.0.0.1:9", server.URL, 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(emptyServer(t, "uid")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := newProgram(t)
@@ -70,9 +63,8 @@ func TestCheckWithoutOneMember(t *testing.T) {
 // service begins.
 func TestCheckOfTwoClusters(t *testing.T) {
 	t.Parallel()
-	text := emptyServer(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(emptyServer(t, "uid-of-b")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := newProgram(t)
@@ -83,16 +75,21 @@ func TestCheckOfTwoClusters(t *testing.T) {
 	contains(t, "config check --connect", said, "two Kubernetes clusters", "uid-of-a", "uid-of-b", p.layout().Cluster())
 	p.put(p.layout().Cluster(), "uid-of-b")
 	p.run(0, "config", "check", "--connect")
+	if err := os.WriteFile(file, []byte(emptyServer(t, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, said = p.run(7, "config", "check", "--connect") // nothing was compared
+	contains(t, "config check --connect", said, "does not tell which cluster it is of")
 }
 
 // emptyServer returns a kubeconfig of what answers as an API server that has nothing but the
-// namespace kube-system.
-func emptyServer(t *testing.T) string {
+// namespace kube-system with a UID; empty: not even that.
+func emptyServer(t *testing.T, uid string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path == "/api/v1/namespaces/kube-system" {
-			_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"kube-system","uid":"uid-of-b"}}`))
+		if uid != "" && r.URL.Path == "/api/v1/namespaces/kube-system" {
+			_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"kube-system","uid":"` + uid + `"}}`))
 			return
 		}
 		w.WriteHeader(http.StatusNotFound)

@@ -16,7 +16,7 @@ func TestAFormerLeaderCountsNothing(t *testing.T) {
 	p := newProgram(t)
 	dir := t.TempDir()
 	file, manifests := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "manifests")
-	if err := errors.Join(os.WriteFile(file, []byte(emptyServer(t)), 0o600), os.Mkdir(manifests, 0o700), os.Symlink(dir, filepath.Join(manifests, "link"))); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte(emptyServer(t, "uid")), 0o600), os.Mkdir(manifests, 0o700), os.Symlink(dir, filepath.Join(manifests, "link"))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -401,10 +401,13 @@ func (a *app) connect(ctx context.Context, c config) error {
 	if err := applier.Check(ctx); err != nil {
 		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "%w", err))
 	}
-	if err := a.withEtcd(ctx, func(c config, client *clientv3.Client, _ *slog.Logger) error {
+	switch err := a.withEtcd(ctx, func(c config, client *clientv3.Client, _ *slog.Logger) error {
 		return reconciler.CheckCluster(ctx, client, c.layout, applier)
-	}); fleet.KindOf(err) == fleet.KindInvalid {
+	}); {
+	case fleet.KindOf(err) == fleet.KindInvalid:
 		errs = append(errs, err)
+	case err != nil && len(errs) == 0: // else it is told already why they do not answer
+		errs = append(errs, fleet.Errorf(fleet.KindTemporary, "%w", err))
 	}
 	return errors.Join(errs...)
 }
