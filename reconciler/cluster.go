@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -19,11 +20,19 @@ import (
 // it is a Prober, too, such a leader hands over to a candidate where they match.
 type Identifier interface {
 	// Cluster asks the API server for the UID of the namespace kube-system, which is there for as
-	// long as the cluster is.
+	// long as the cluster is. The error wraps ErrMayNotAsk where the API server says that our user has
+	// no right to that.
 	Cluster(ctx context.Context) (string, error)
 }
 
 var errOtherCluster = fleet.Errorf(fleet.KindInvalid, "etcd and this node's API server are of two Kubernetes clusters")
+
+// ErrMayNotAsk is why an Identifier does not tell its cluster where the API server forbids it.
+var ErrMayNotAsk = errors.New("our user may not ask")
+
+// errNobodyKnows tells a leader that it may not ask the API server, and that the keys in etcd are
+// of no cluster yet. So it is after an upgrade until somebody gives our user the right to ask.
+var errNobodyKnows = errors.New("nobody has said yet which cluster etcd is of")
 
 // CheckCluster returns failure.Invalid if the keys in etcd are of another cluster than the API
 // server. They may be of none yet. Any other error tells that this could not be found out.
@@ -32,15 +41,20 @@ func CheckCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layo
 }
 
 // checkCluster is CheckCluster. If the keys are of no cluster yet, the leader l makes them those of
-// its API server's, on condition that it still leads. It may be nil.
+// its API server's, on condition that it still leads, or returns errNobodyKnows. It may be nil.
 func checkCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layout, server Identifier, l *election.Leadership) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	key := layout.Cluster()
 	own, err := server.Cluster(ctx)
+	if l != nil && errors.Is(err, ErrMayNotAsk) {
+		if kept, readErr := client.Get(ctx, key); readErr == nil && len(kept.Kvs) == 0 {
+			return fmt.Errorf("%w: %w", errNobodyKnows, err)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	key := layout.Cluster()
 	read := clientv3.OpGet(key)
 	request := client.Txn(ctx).Then(read)
 	if l != nil {
@@ -102,7 +116,8 @@ func (t *term) awaitCluster(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	turns, retry := t.turns(ctx), t.retries()
-	turns.status, t.overridesChanged = nil, nil // whatever is written is on condition of the one, and no pass has the others
+	turns.status = nil       // whatever is written is on condition of it
+	t.overridesChanged = nil // no pass has them
 	var failures failureLog
 	for {
 		begun := time.Now()
@@ -119,10 +134,20 @@ func (t *term) awaitCluster(ctx context.Context) {
 	}
 }
 
-// sameCluster asks whether etcd and the API server are of one cluster: nil.
+// sameCluster asks whether etcd and the API server are of one cluster: nil. That we may not ask is
+// nil, too; then each pass asks again.
 func (t *term) sameCluster(ctx context.Context) (err error) {
 	if t.can.identifier != nil {
 		err = checkCluster(ctx, t.client, t.config.Layout, t.can.identifier, t.leadership)
+	}
+	switch {
+	case errors.Is(err, errNobodyKnows):
+		if !t.mayNotAsk {
+			t.logger.WarnContext(ctx, "going on without knowing whether etcd and the API server are of one cluster", slog.Any("err", err))
+		}
+		t.mayNotAsk, err = true, nil
+	case err == nil:
+		t.mayNotAsk = false
 	}
 	_ = t.compared(err)
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -201,6 +202,40 @@ func TestClusterNotKnownYet(t *testing.T) {
 	awaitStatus(t, client, layout, done("v1.1.0", "v1.0.0"))
 	if kept, err := client.Get(t.Context(), layout.Cluster()); err != nil || len(kept.Kvs) != 1 || string(kept.Kvs[0].Value) != "uid" {
 		t.Errorf("etcd has %v, %v", kept, err)
+	}
+}
+
+// TestClusterMayNotBeAsked: a leader that has no right to ask, as after an upgrade without the new
+// rights, goes on while etcd does not say which cluster it is of. It asks again until it may. Once
+// etcd says it, a leader without the right waits.
+func TestClusterMayNotBeAsked(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	r := resources{cluster: "uid", silent: fmt.Errorf("%w: namespaces is forbidden", ErrMayNotAsk)}
+	config := Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, FullPass: 50 * time.Millisecond}
+	leader := start(t, client, config, &r)
+	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+	eventually(t, "it shows", leader.shows)
+	kept := func() (value string) {
+		stored := answered(t, func() (*clientv3.GetResponse, error) { return client.Get(t.Context(), layout.Cluster()) })
+		for _, kv := range stored.Kvs {
+			value = string(kv.Value)
+		}
+		return value
+	}
+	if kept() != "" {
+		t.Errorf("etcd has %s", kept())
+	}
+	r.set(func(r *resources) { r.silent = nil })
+	eventually(t, "etcd says it", func() bool { return kept() == "uid" })
+	leader.stop()
+	r.set(func(r *resources) { r.silent = fmt.Errorf("%w: namespaces is forbidden", ErrMayNotAsk) })
+	_, before := r.now()
+	config.Build = build("v1.1.0", "v1.0.0", "v1.0.0")
+	leader = start(t, client, config, &r)
+	eventually(t, "it waits", func() bool { return strings.Contains(leader.State().PassError, "namespaces is forbidden") })
+	if _, after := r.now(); after != before || statusNow(t, client, layout).Status != done("v1.0.0", "v1.0.0") {
+		t.Errorf("%d passes, %+v", after-before, leader.State())
 	}
 }
 

@@ -57,7 +57,10 @@ type term struct {
 	logger     *slog.Logger
 	begun      time.Time
 	// reason is that of the last plan that was logged.
-	reason        string
+	reason string
+	// mayNotAsk tells that the last answer of the API server was that we may not ask which cluster it
+	// is of, and that we have gone on without it.
+	mayNotAsk     bool
 	troubleWriter troubleWriter
 	// deletionWriter tells what deletions finalizers hold up.
 	deletionWriter deletionWriter

@@ -250,7 +250,7 @@ var errOverridesChanged = errors.New("the overrides have changed")
 // applyOverridden runs a pass of the applier with the overrides that hold. When they change
 // meanwhile, it breaks the pass off and runs another one.
 func (t *term) applyOverridden(ctx context.Context) (Report, error) {
-	if t.checkProbe(ctx) != nil || !t.sameKnown() { // its cluster may be another one by now
+	if t.checkProbe(ctx) != nil || t.mayNotAsk || !t.sameKnown() { // of another cluster?
 		if err := t.sameCluster(ctx); err != nil && !t.sameKnown() {
 			t.overridesChanged = nil // nobody has read them
 			return Report{}, err

@@ -81,6 +81,9 @@ func (a *Applier) Ready(ctx context.Context) error { return a.client.Ready(a.cli
 // Cluster implements reconciler.Identifier.
 func (a *Applier) Cluster(ctx context.Context) (string, error) {
 	system, err := a.client.Get(a.client.Logging(ctx), api.Namespace, object.Key{Kind: "Namespace", Name: inventory.Namespace})
+	if object.Forbidden(err) {
+		err = fmt.Errorf("%w: %w", reconciler.ErrMayNotAsk, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("the API server at %s does not tell which cluster it is of: %w", a.Address(), err)
 	}

@@ -110,6 +110,9 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("%s as %q: %v", what, token, asked.err)
 			}
 		}
+		if _, err := a.Cluster(t.Context()); (token == "mallory") != errors.Is(err, reconciler.ErrMayNotAsk) {
+			t.Errorf("its cluster as %q: %v", token, err)
+		}
 		a.stop()
 	}
 }

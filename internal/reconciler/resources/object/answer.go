@@ -11,3 +11,9 @@ import (
 func NotFound(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
+
+// Forbidden reports whether the API server says that our user has no right to it, and not what
+// stands before it.
+func Forbidden(err error) bool {
+	return apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
