@@ -111,26 +111,28 @@ func (s *Service) sameKnown() bool {
 
 // awaitCluster returns when etcd and the API server are known to be of one cluster, or ctx has
 // ended. No plan is carried out in a term before. Each attempt that does not find that out counts
-// as a pass that failed.
-func (t *term) awaitCluster(ctx context.Context) {
+// as a pass that failed. It returns errStatusChanged when the status is not the one any more from
+// which the plan was made.
+func (t *term) awaitCluster(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	turns, retry := t.turns(ctx), t.retries()
-	turns.status = nil       // whatever is written is on condition of it
 	t.overridesChanged = nil // no pass has them
 	var failures failureLog
 	for {
 		begun := time.Now()
 		err := t.sameCluster(ctx)
 		if err == nil || ctx.Err() != nil {
-			return
+			return nil
 		}
 		t.config.Observer.PassEnded(Report{}, time.Since(begun), err)
 		t.troubleWriter.passEnded(ctx, t, Report{}, err)
-		t.setState(func(state *State) { state.PassedAt, state.PassError = time.Now(), err.Error() })
+		t.setState(func(state *State) { state.PassedAt, state.PassError, state.PassReady = time.Now(), err.Error(), false })
 		pause := retry.NextBackOff()
 		failures.failed(ctx, t.logger, err, pause)
-		_ = turns.await(ctx, t, pause)
+		if err := turns.await(ctx, t, pause); err != nil {
+			return err
+		}
 	}
 }
 

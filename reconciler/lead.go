@@ -120,7 +120,9 @@ func (t *term) round(ctx context.Context) error {
 // carryOut carries out a plan, in order. It returns nil when the leadership ends, and KindConflict
 // when the nodes or the status are no longer what the plan was made from.
 func (t *term) carryOut(ctx context.Context, plan gate.Plan, nodes int64) error {
-	t.awaitCluster(ctx)
+	if err := t.awaitCluster(ctx); err != nil {
+		return err
+	}
 	if plan.Before != nil {
 		if err := t.write(ctx, announcement{status: *plan.Before, guarded: plan.Guarded, nodes: nodes}); err != nil {
 			return err

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -83,6 +84,9 @@ func (a *Applier) Cluster(ctx context.Context) (string, error) {
 	system, err := a.client.Get(a.client.Logging(ctx), api.Namespace, object.Key{Kind: "Namespace", Name: inventory.Namespace})
 	if object.Forbidden(err) {
 		err = fmt.Errorf("%w: %w", reconciler.ErrMayNotAsk, err)
+	}
+	if err == nil && system.UID == "" {
+		err = errors.New("the namespace has no UID")
 	}
 	if err != nil {
 		return "", fmt.Errorf("the API server at %s does not tell which cluster it is of: %w", a.Address(), err)
