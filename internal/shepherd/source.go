@@ -120,6 +120,16 @@ const (
 	answerLimit = 10 * time.Second
 )
 
+// Moved says that the list of a provider that keeps its machines gives one of them another address
+// than the one that is recorded; "" when it does not. Only a pass sees whether that is another
+// host, and records it if it is not (see Look): until then nothing is done there.
+func (s Source[C]) Moved(was *fleet.Provided, entry provider.Entry) string {
+	if !provider.Keeps(s.Provider) || entry.Invalid != "" || was == nil || !was.Address.IsValid() || entry.Address == was.Address {
+		return ""
+	}
+	return fmt.Sprintf("the list gives it the address %s, and that is not recorded yet; if it stays so, `ironherd provider show %s` tells why", entry.Address, s.Name)
+}
+
 // Ask asks the provider for one machine. One that hangs is left, with an error of kind Timeout: it
 // would keep a slot of the loop from the machines of other providers. So is a question whose turn
 // does not come, or comes too late; of its error provider.WasQueued is true.

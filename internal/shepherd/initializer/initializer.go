@@ -209,6 +209,9 @@ func (i *Initializer) ask(ctx context.Context, source Source, r fleet.Record) (p
 	if err != nil {
 		return entry, i.config.ProviderBackoff, fmt.Errorf("ask the provider for the address: %w", err)
 	}
+	if moved := source.Moved(r.Provided, entry); moved != "" {
+		return entry, i.config.ProviderBackoff, fleet.Errorf(fleet.KindTemporary, "%s", moved)
+	}
 	if fault := unreachable(entry); fault != "" {
 		backoff := i.config.ProviderBackoff
 		if p := r.Provided; p != nil && (p.Status != fleet.ProviderStatusActive || !p.Address.IsValid() && addressless(entry)) {

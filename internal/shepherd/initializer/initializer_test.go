@@ -287,6 +287,7 @@ func TestFailures(t *testing.T) {
 		}, "out of order", 30 * time.Second, 0},
 		"the provider cannot make sense of its own list": {func(b *bench) { b.list("hosts:\n  - id: a\n  address: 192.0.2.1\n") }, "ask the provider for the address: host list", 30 * time.Second, 0},
 		"the provider's list is empty":                   {func(b *bench) { b.list("") }, "ask the provider for the address: host list", 30 * time.Second, 0},
+		"the provider's list gives it another address":   {func(b *bench) { b.list("hosts:\n  - {id: " + string(b.device.ID) + ", address: 192.0.2.9}\n") }, "the list gives it the address 192.0.2.9", 30 * time.Second, 0},
 		"the provider's list does not have the host":     {func(b *bench) { b.list("hosts:\n  - {id: a, address: 192.0.2.1}\n") }, "does not know", 30 * time.Second, 0},
 		"the provider does not know the ID": {func(b *bench) {
 			b.fake.Change(b.device.ID, func(*provider.Entry) bool { return false })

@@ -26,6 +26,8 @@ type operation struct {
 	// attempt is the newest one at the request; nil: none was begun.
 	attempt *fleet.OperationAttempt
 	logger  *slog.Logger
+	// moved: the list gives the host an address that is not recorded.
+	moved bool
 }
 
 // accepted reports whether the provider has accepted the newest attempt.
@@ -42,8 +44,9 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 		return o.gone()
 	case err == nil && entry.Invalid != "" && !o.listed():
 		err = fleet.Errorf(fleet.KindUnknown, "%s", entry.Invalid)
-	case err == nil && o.listed() && moved(r.Provided, entry):
-		err = fleet.Errorf(fleet.KindTemporary, "the list gives it the address %s, and that is not recorded yet", entry.Address)
+	case err == nil && o.source.Moved(r.Provided, entry) != "":
+		o.moved = true
+		err = fleet.Errorf(fleet.KindTemporary, "%s", o.source.Moved(r.Provided, entry))
 	}
 	if err != nil {
 		return o.unanswered(fmt.Errorf("ask the provider for the machine: %w", err))
@@ -65,12 +68,6 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 		return o.fail(fmt.Sprintf("the provider says that the machine is %s: the policy gives back only what the provider gave up", fact.Says()), seen)
 	}
 	return o.begin(ctx, entry, fact, seen)
-}
-
-// moved reports whether an entry has another address than the one that is recorded. In a list of
-// hosts, only a pass sees whether that is another host: see shepherd.Source.Look.
-func moved(was *fleet.Provided, entry provider.Entry) bool {
-	return entry.Invalid == "" && was != nil && was.Address.IsValid() && entry.Address != was.Address
 }
 
 // recovered reports whether the policy would give back a machine that its provider does not give up
@@ -377,7 +374,7 @@ func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 // giveUp ends an operation that the provider has not accepted in its time.
 func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome {
 	remedy := ""
-	if o.listed() && o.request.Operation.GivesBack() {
+	if o.listed() && o.request.Operation.GivesBack() && !o.moved {
 		remedy = fmt.Sprintf("; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget %s --reason WHY` removes it here",
 			o.work.Record.ID)
 	}

@@ -75,7 +75,7 @@ func TestAnOperationTakesNoNewAddressOfAHost(t *testing.T) {
 			t.Fatalf("%d attempts, recorded is %+v", clean.calls, is.Provided)
 		}
 		cause := is.Backoffs[fleet.ProcessOperation].Cause
-		if want := "the list gives it the address 192.0.2.99, and that is not recorded yet"; !strings.Contains(cause, want) {
+		if want := "the list gives it the address 192.0.2.99, and that is not recorded yet; if it stays so, `ironherd provider show "; !strings.Contains(cause, want) {
 			t.Errorf("it waits because of %q, want %q", cause, want)
 		}
 		updates, err := updater.New(herd.DB, []updater.Source{{Name: herd.Name, Provider: keeper{herd.Fake}, Config: updater.DefaultConfig()}}, updater.Options{})

@@ -29,7 +29,7 @@ func TestUserOfAJumpHost(t *testing.T) {
 	} {
 		var q question
 		entry := provider.Entry{Access: provider.Access{Jump: &provider.Jump{Address: netip.MustParseAddrPort("192.0.2.1:22"), User: test.listed}}}
-		if err := q.reachAsListed(t.Context(), Source{Provider: list{entry: entry}}, "rack-1", test.configured); err != nil {
+		if err := q.reachAsListed(t.Context(), Source{Provider: list{entry: entry}}, fleet.Record{Machine: fleet.Machine{ProviderID: "rack-1"}}, test.configured); err != nil {
 			t.Fatal(err)
 		}
 		if got := q.target.Via.User; got != test.want {

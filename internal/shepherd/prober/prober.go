@@ -212,7 +212,7 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 	}
 	q.target.Address = netip.AddrPortFrom(r.Provided.Address, cmp.Or(p.options.Port, 22))
 	if source.Config.List {
-		if err := q.reachAsListed(ctx, source, r.ProviderID, p.options.User); err != nil {
+		if err := q.reachAsListed(ctx, source, r, p.options.User); err != nil {
 			return q, err
 		}
 	}
@@ -226,13 +226,14 @@ func (p *Prober) question(ctx context.Context, source Source, r fleet.Record) (q
 
 // reachAsListed takes in how a list of hosts says that the machine is reached. User logs in to a
 // jump host for which the list names none.
-func (q *question) reachAsListed(ctx context.Context, source Source, id fleet.ProviderID, user string) error {
-	entry, err := source.Ask(ctx, id)
+func (q *question) reachAsListed(ctx context.Context, source Source, r fleet.Record, user string) error {
+	entry, err := source.Ask(ctx, r.ProviderID)
 	if err != nil {
 		return fmt.Errorf("ask the provider for the address: %w", err)
 	}
-	if entry.Invalid != "" { // how the machine is reached is not known
-		return fleet.Errorf(fleet.KindTemporary, "the probe could not be made: %s", entry.Invalid)
+	// How the machine is reached is not known.
+	if unknown := cmp.Or(entry.Invalid, source.Moved(r.Provided, entry)); unknown != "" {
+		return fleet.Errorf(fleet.KindTemporary, "the probe could not be made: %s", unknown)
 	}
 	if entry.Address.IsValid() {
 		q.target.Address = netip.AddrPortFrom(entry.Address, cmp.Or(entry.Access.Port, q.target.Address.Port()))
