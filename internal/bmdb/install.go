@@ -341,11 +341,15 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			return false, nil
 		}
 		if i != nil && i.Generation == generation && i.Attempt == attempt {
+			runs, err := t.runsStill(ctx, m.record)
+			if err != nil {
+				return false, err
+			}
 			if again, changed, err = t.unitCalled(ctx, m); err != nil {
 				return false, err
 			}
 			told, err := t.unitTold(ctx, m, i.SeenUp.By, generation, attempt, hostKeys)
-			return changed || told, err
+			return runs || changed || told, err
 		}
 		q := m.record.InstallRequest
 		if q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {

@@ -71,10 +71,24 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 		}
 		return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
 	}
+	if f.Answered {
+		if _, err := t.runsStill(ctx, r); err != nil {
+			return err
+		}
+	}
 	if event, detail := t.reach(r, next); event != "" {
 		c.record(t, r.ID, event, detail)
 	}
 	return nil
+}
+
+// runsStill records that an installed system has answered which its provider was seen to reinstall:
+// its disk is what it was. It reports whether that changes anything.
+func (t *transaction) runsStill(ctx context.Context, r fleet.Record) (bool, error) {
+	if !lifecycle.ReinstalledElsewhere(r) {
+		return false, nil
+	}
+	return true, t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(r.ID), At: micros(*r.Installed.ErasedAt)})
 }
 
 // unitCalled records that the unit of an installed system has called again, and returns when it is

@@ -192,14 +192,10 @@ var operations = []scenario{
 	},
 	{
 		name: "its provider has reinstalled it for somebody else", now: 90, steps: with(up, erased(60), allLevers),
-		state: fleet.StateUnreachable, reason: "metal was seen to reinstall its own operating system at 2026-11-21 01:00:00 UTC, which nobody asked Ironherd for",
+		state: fleet.StateUnreachable, reason: "metal was seen to reinstall its own operating system at 2026-11-21 01:00:00 UTC, and nothing is recorded here that asked for it",
 		want: []due{
 			{agentStart, lifecycle.NotWanted, 0, ""}, {install, lifecycle.NotWanted, 0, ""}, {recovery, lifecycle.NotWanted, 0, "recovery leaves it alone"},
 		},
-	},
-	{
-		name: "but its system has answered since", now: 90, steps: with(watched, erased(60), probed(80, 0, 1)),
-		state: fleet.StateInstalled,
 	},
 	{
 		name: "nor can its provider switch it on", now: 90, steps: with(up, offAt(60), levers(fleet.LeverReboot)),

@@ -97,14 +97,13 @@ func (c judgement) creating() string {
 }
 
 // reinstalledElsewhere says that an installed system was to run on a machine that its provider has
-// been seen to reinstall, which nobody asked Ironherd for; "" where that is not so, or where the
-// system has answered since.
+// been seen to reinstall, though nothing here asked for it; "" where that is not so.
 func (c judgement) reinstalledElsewhere() string {
-	up, p := c.r.Installed, c.newestProbe()
-	if !c.installedCurrent() || up.ErasedAt == nil || p != nil && p.AnsweredAt.After(*up.ErasedAt) {
+	up := c.r.Installed
+	if !c.installedCurrent() || up.ErasedAt == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s was seen to reinstall its own operating system at %s, which nobody asked Ironherd for", c.r.Provider, fleet.Instant(*up.ErasedAt))
+	return fmt.Sprintf("%s was seen to reinstall its own operating system at %s, and nothing is recorded here that asked for it", c.r.Provider, fleet.Instant(*up.ErasedAt))
 }
 
 // ReinstalledElsewhere reports whether a machine on which an installed system was to run was

@@ -58,6 +58,23 @@ func (w *world) lostAgain() (fleet.MachineID, *bmdb.Work) {
 	return id, w.falls(p)
 }
 
+// reinstalledElsewhere has the provider of a machine be seen to reinstall it, on the capacity c1.
+func (w *world) reinstalledElsewhere(id fleet.MachineID) {
+	w.Helper()
+	w.must(w.claimOne(w.session("updater"), fleet.ProcessUpdate).Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusCreating, "c1"))))
+	if s := w.state(id); s != fleet.StateUnreachable {
+		w.Fatalf("reinstalled: %s", s)
+	}
+}
+
+// runsStill demands that a machine counts as installed, and its disk as what it was.
+func (w *world) runsStill(id fleet.MachineID) {
+	w.Helper()
+	if up := w.record(id).Installed; up.ErasedAt != nil || w.state(id) != fleet.StateInstalled {
+		w.Fatalf("it has answered: %+v, state %s", up, w.state(id))
+	}
+}
+
 var leaveTests = []test{
 	{"what the provider's reinstall has erased does not come back, whatever became of the repair", func(w *world) {
 		id, work := w.lostAgain()
@@ -99,6 +116,23 @@ var leaveTests = []test{
 		if up := w.record(id).Installed; up.ErasedAt != nil || w.state(id) != fleet.StateInstalled {
 			w.Fatalf("marked as installed: %+v, state %s", up, w.state(id))
 		}
+	}},
+	{"an installed system that answers was not reinstalled", func(w *world) {
+		a := w.ready("c1", true)
+		o := w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
+		w.reinstalledElsewhere(a.Machine)
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot3")))
+		w.runsStill(a.Machine)
+	}},
+	{"an installed system that is watched and answers was not reinstalled", func(w *world) {
+		a, _ := w.unseen(sshWatched)
+		s := w.sessionFor("prober", 100*time.Hour)
+		w.probe(s, 0, true)
+		w.reinstalledElsewhere(a.Machine)
+		w.probe(s, fleet.DefaultPolicy().WatchInterval, true)
+		w.runsStill(a.Machine)
 	}},
 	{"what a reinstall that had no effect has not erased comes back", func(w *world) {
 		id, work := w.lostAgain()

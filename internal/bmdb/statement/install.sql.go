@@ -18,7 +18,7 @@ type DeleteErasedParams struct {
 	At      int64
 }
 
-// That step is taken back.
+// That step is taken back, or the installed system has answered since.
 func (q *Queries) DeleteErased(ctx context.Context, arg DeleteErasedParams) error {
 	_, err := q.db.ExecContext(ctx, deleteErased, arg.Machine, arg.At)
 	return err

@@ -179,6 +179,10 @@ func (p *pass) compare(ctx context.Context, entries []provider.Entry) (of map[pr
 		if is == provider.PresenceBack && provider.Keeps(p.source.Provider) {
 			is = provider.PresenceListed
 		}
+		if is == provider.PresenceListed && entry.Invalid == "" && !provider.Keeps(p.source.Provider) &&
+			entry.Status == fleet.ProviderStatusCreating && m.Provided.Status != fleet.ProviderStatusCreating {
+			is = provider.PresenceBack // an installed system would count as destroyed, and lists lag
+		}
 		if is != provider.PresenceListed { // which are nearly all
 			of[is] = append(of[is], m)
 		}

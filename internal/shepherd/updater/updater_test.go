@@ -189,6 +189,45 @@ func TestBackOnlyWhenTheProviderSaysSo(t *testing.T) {
 	})
 }
 
+// lagging is a provider whose list says of all machines that they are being made.
+type lagging struct{ *shepherdtest.FakeProvider }
+
+func (l lagging) ListMachines(ctx context.Context) ([]provider.Entry, error) {
+	entries, err := l.FakeProvider.ListMachines(ctx)
+	for i := range entries {
+		entries[i].Status = fleet.ProviderStatusCreating
+	}
+	return entries, err
+}
+
+// TestReinstalledOnlyWhenTheProviderSaysSo: a list lags, and an installed system counts as
+// destroyed on a machine that is being reinstalled.
+func TestReinstalledOnlyWhenTheProviderSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 1)
+		for range 3 {
+			b.pass()
+		}
+		handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: lagging{b.fake}, Config: updater.DefaultConfig()}}, updater.Options{})
+		check(t, err)
+		b.loop, err = shepherd.New(b.db, handler, shepherd.DefaultConfig(), shepherd.Options{})
+		check(t, err)
+		b.pass()
+		if p := b.provided(0); p.Status != fleet.ProviderStatusActive {
+			t.Errorf("its list says so alone, and it is %s", p.Status)
+		}
+		b.fake.Change(b.device(0).ID, func(e *provider.Entry) bool {
+			e.Status, e.CreatedAt = fleet.ProviderStatusCreating, time.Now().Add(time.Hour)
+			return true
+		})
+		b.pass()
+		if p := b.provided(0); p.Status != fleet.ProviderStatusCreating {
+			t.Errorf("the provider says so, and it is %s", p.Status)
+		}
+	})
+}
+
 // TestListedAgainIsNoLoss: machines that are gone and listed again count neither as known nor as
 // missing. The provider is asked for no more of them in one pass than for missing ones, and for
 // each of them sooner or later, be the list doubted or not.

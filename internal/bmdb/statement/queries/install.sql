@@ -49,7 +49,7 @@ SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.
 -- name: PutErased :exec
 UPDATE installed SET erased_at = sqlc.arg(at) WHERE machine = sqlc.arg(machine) AND erased_at = 0;
 
--- That step is taken back.
+-- That step is taken back, or the installed system has answered since.
 -- name: DeleteErased :exec
 UPDATE installed SET erased_at = 0 WHERE machine = sqlc.arg(machine) AND erased_at = sqlc.arg(at);
 
