@@ -40,8 +40,9 @@ func CheckCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layo
 	return checkCluster(ctx, client, layout, server, nil)
 }
 
-// checkCluster is CheckCluster. If the keys are of no cluster yet, the leader l makes them those of
-// its API server's, on condition that it still leads, or returns errNobodyKnows. It may be nil.
+// checkCluster is CheckCluster. If the keys are of no cluster yet, the leader l makes them keys of
+// its API server's cluster, on condition that it still leads, or returns errNobodyKnows. It may be
+// nil.
 func checkCluster(ctx context.Context, client *clientv3.Client, layout etcd.Layout, server Identifier, l *election.Leadership) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -239,6 +239,26 @@ func TestClusterMayNotBeAsked(t *testing.T) {
 	}
 }
 
+// TestClusterIsNotToldAnyMore: a leader that decides anew, and does not learn which cluster its API
+// server is of, says that no pass can begin.
+func TestClusterIsNotToldAnyMore(t *testing.T) {
+	t.Parallel()
+	client, layout := shared.Client(t), ownLayout()
+	r := resources{cluster: "uid"}
+	config := Config{Node: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0"), Layout: layout, FullPass: 50 * time.Millisecond}
+	leader := start(t, client, config, &r)
+	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
+	eventually(t, "a pass is ready", func() bool { return leader.State().PassReady })
+	r.set(func(r *resources) { r.silent = errors.New("throttled") })
+	put(t, client, layout.Status(), `{"state":"done","version":"v1.0.0","minimumCompatible":"v1.0.0"}`)
+	eventually(t, "it fails", func() bool {
+		err := leader.checkPass(t.Context())
+		return err != nil && strings.Contains(err.Error(), "throttled")
+	})
+	r.set(func(r *resources) { r.silent = nil })
+	eventually(t, "it goes on", func() bool { return leader.checkPass(t.Context()) == nil })
+}
+
 // TestClusterIsSaidByTheLeader: who no longer leads says nothing, and what was said counts, also
 // for one who has not heard that his own word arrived.
 func TestClusterIsSaidByTheLeader(t *testing.T) {

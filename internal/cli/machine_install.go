@@ -191,8 +191,8 @@ func (a *app) noteCaveat(caveat string) {
 }
 
 // comesUp awaits that install generation, or a later one, to be up on the machine of that ID. It
-// calls the machine by its name. Progress is told of one that is alone: that of many would hide
-// what becomes of them.
+// calls the machine by its name. How far the image is written is told of one that is alone: of
+// many, it would hide what becomes of them.
 func (a *app) comesUp(ctx context.Context, id, machine string, generation int64, alone bool) *awaited {
 	look := func(response *fleetv1.GetMachineResponse) (now string, done bool, err error) {
 		m := response.GetMachine()

@@ -25,9 +25,9 @@ const (
 	// StateReturning: a reinstall was called off before anything was written, when its agent had been
 	// started. The installed system that the disk holds is not seen to be back yet.
 	StateReturning State = "returning"
-	// StateUnreachable: the installed system is watched, and does not answer, or the provider says
-	// that the machine is off, and nobody has switched it off, or has reinstalled the machine for
-	// somebody else. It is left alone.
+	// StateUnreachable: the installed system is watched, and does not answer. Or its provider says
+	// that the machine is off, though nobody has switched it off. Or its provider has reinstalled the
+	// machine for somebody else. It is left alone.
 	StateUnreachable State = "unreachable"
 	// StateSilent: the agent stopped speaking, or never spoke.
 	StateSilent State = "silent"

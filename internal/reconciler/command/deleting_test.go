@@ -31,7 +31,7 @@ func TestDeletionsAreShown(t *testing.T) {
 	}
 	text.Reset()
 	statusTable(&text, reconciler.Overview{NoLeader: "x", Differ: "n1 and n2"})
-	if want := "\nsettings:  n1 and n2 keep other objects of the release, though it is the same one: compare built_in, "; !strings.Contains(text.String(), want) {
+	if want := "\nsettings:  n1 and n2 keep different objects, though their reconcilers are of one release: compare built_in, "; !strings.Contains(text.String(), want) {
 		t.Errorf("status says\n%s\nwant\n%s", text.String(), want)
 	}
 	text.Reset()

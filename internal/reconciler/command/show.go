@@ -71,7 +71,7 @@ func statusTable(w io.Writer, o reconciler.Overview) {
 		pair("leader does", "%s", clean(o.Reason))
 	}
 	if o.Differ != "" {
-		pair("settings", "%s keep other objects of the release, though it is the same one: compare built_in, default_storage_class and storage_capacity, "+
+		pair("settings", "%s keep different objects, though their reconcilers are of one release: compare built_in, default_storage_class and storage_capacity, "+
 			"and the builds; what the cluster has may change with each leader", clean(o.Differ))
 	}
 	if t := o.Trouble; t != nil {

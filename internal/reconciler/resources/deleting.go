@@ -65,7 +65,7 @@ func (p *pass) countUnrecorded() (n int) {
 // WhyUnrecorded says what reconciler.Report.Unrecorded means, for people.
 func WhyUnrecorded(n int) string {
 	return fmt.Sprintf("wanted objects that bear the mark of their creation by the reconciler, and that the inventory does not have as they are: %d; "+
-		"it will not delete them when they are no longer wanted", n)
+		"the reconciler will not delete them when they are no longer wanted", n)
 }
 
 // begunToDelete returns when the deletion of an object began. What the server keeps is when it may

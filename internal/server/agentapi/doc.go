@@ -39,9 +39,9 @@
 //
 // A process that cannot write to a BMDB that others share cannot serve its agents for long. An
 // agent connects anew then, and a load balancer that keeps callers where they were leads it back.
-// The process that the BMDB hears would find it silent. So after a minute the listener is closed
-// until the BMDB can be written to, and agents call another process. On an engine for one process
-// there is no other, and no silence counts meanwhile: the listener stays open.
+// Another process, which can write, would count the agent as silent. So after a minute the listener
+// is closed until the BMDB can be written to, and agents call another process. On an engine for one
+// process there is no other, and no silence counts meanwhile: the listener stays open.
 //
 // # Installs
 //

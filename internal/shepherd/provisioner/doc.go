@@ -12,13 +12,14 @@
 //     provider that hangs is not asked for more in that pass.
 //  4. compares. A used machine that the BMDB does not know is a discrepancy, and so are a machine
 //     of the BMDB that the provider does not have, a list without most of its machines, and an
-//     entry that is a machine of another provider, or has the address of one that its list does not
-//     have any more, or has under another address. A used machine that is younger than the settling
-//     time is none yet, unless it carries a token of our form: no lag explains one that the BMDB
-//     does not know. While there is a discrepancy, the pass creates nothing at this provider. The
-//     pass that finds none creates again. It asks for a machine that is missing by its ID, and
-//     records that it is gone when the provider says so: then people can forget it. One that is
-//     listed again is asked for, too, but for a host of a list, which step 2 has recorded.
+//     entry that is a machine of another provider, or has an address that is recorded of a machine
+//     of its list, while that list has the machine at another address, or not any more. A used
+//     machine that is younger than the settling time is none yet, unless it carries a token of our
+//     form: no lag explains one that the BMDB does not know. While there is a discrepancy, the pass
+//     creates nothing at this provider. The pass that finds none creates again. It asks for a
+//     machine that is missing by its ID, and records that it is gone when the provider says so:
+//     then people can forget it. One that is listed again is asked for, too, but for a host of a
+//     list, which step 2 has recorded.
 //  5. creates at most a chunk of machines: first it retries open intents, the one that it tried
 //     longest ago first, then it takes free capacity in the order of the IDs. While anything is
 //     free, open intents get at most half of the chunk. Capacity that fails sits out a penalty.

@@ -230,15 +230,15 @@ func (p *pass) keptOut(
 		entry, known := p.entryAt(ctx, name, fleet.ProviderID(capacity), penalty.Address)
 		moved := ""
 		if entry.Address.IsValid() && entry.Address != penalty.Address {
-			moved = fmt.Sprintf("; %s, which is at %s now, is taken in by that, too: take it off its list first", capacity, entry.Address)
+			moved = fmt.Sprintf("; that command lets %s be taken in as well, which is at %s now: take it off its list first", capacity, entry.Address)
 		}
 		for _, h := range hosts[penalty.Address] {
 			if !open(h) || known && !sameAccess(h.Access, entry.Access) {
 				continue
 			}
 			found[h.Capacity] = elsewhere{entry: h.Entry, evidence: fmt.Sprintf(
-				"host %s has the address (%s) that %s of provider %s had when it was released, until `ironherd provider retry %s --capacity %s --reason WHY` (%s)%s",
-				h.ID, h.Address, capacity, name, name, capacity, penalty.Cause, moved)}
+				"host %s has the address (%s) that %s of provider %s had when it was released (%s): it stays out until `ironherd provider retry %s --capacity %s --reason WHY`%s",
+				h.ID, h.Address, capacity, name, penalty.Cause, name, capacity, moved)}
 		}
 	}
 }

@@ -414,7 +414,7 @@ func TestAReleasedHostStaysOut(t *testing.T) {
 		"another ID": {host: "{id: db1, address: 192.0.2.1}", is: "rack", kept: true},
 		"its ID is another host's": {
 			host: "{id: db1, address: 192.0.2.1}", is: "rack", left: "{id: n1, address: 192.0.2.5}", kept: true,
-			told: "; n1, which is at 192.0.2.5 now, is taken in by that, too: take it off its list first",
+			told: "; that command lets n1 be taken in as well, which is at 192.0.2.5 now: take it off its list first",
 		},
 		"its ID is that of a host on another port": {
 			host: "{id: db1, address: 192.0.2.1, port: 2222}", is: "rack", left: "{id: n1, address: 192.0.2.5, port: 22}", kept: true, how: ", port: 2222",
@@ -469,8 +469,8 @@ func TestAReleasedHostStaysOut(t *testing.T) {
 				rows, err := b.db.Providers(t.Context())
 				check(err)
 				for _, row := range rows {
-					want := "1 kept out by address: host " + id + " has the address (192.0.2.1) that n1 of provider rack had when it was released, " +
-						"until `ironherd provider retry rack --capacity n1 --reason WHY` (release, asked for by ada: sold)" + test.told
+					want := "1 kept out by address: host " + id + " has the address (192.0.2.1) that n1 of provider rack had when it was released " +
+						"(release, asked for by ada: sold): it stays out until `ironherd provider retry rack --capacity n1 --reason WHY`" + test.told
 					if told := strings.Contains(row.PassResult, want); told != (row.Name == test.is) || len(row.Unusable()) > 0 {
 						t.Errorf("of %s it is told %q, want %q", row.Name, row.PassResult, want)
 					}

@@ -60,14 +60,18 @@ func (p *pass) settle(ctx context.Context) ([]bmdb.Change, error) {
 		return nil, err
 	}
 	adopted, unseen := p.adoptionChanges(ctx)
+	noted := 0
 	for chunk := range slices.Chunk(adopted, machinesNoted) {
 		err := p.note(ctx, append(slices.Concat(chunk...), bmdb.UnlessPaused()))
 		if errors.Is(err, bmdb.ErrPaused) {
-			break // they are asked for still when it is resumed
+			p.tally.count(endPaused) // they are asked for still when it is resumed
+			p.tally.takenIn = min(p.tally.takenIn, noted)
+			break
 		}
 		if err != nil {
 			return nil, err
 		}
+		noted += len(chunk)
 	}
 	changes, err = p.unseenChanges(ctx, unseen)
 	if err != nil {
