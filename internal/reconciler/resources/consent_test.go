@@ -118,10 +118,10 @@ func TestSourceIsOfObjects(t *testing.T) {
 		return a.Source(t.Context())
 	}
 	all := builtin.Selection{Names: builtin.All(), DefaultClass: "local"}
-	if own(all).Own.Digest == "" || own(all) != own(all) {
+	before := own(all)
+	if again := own(all); before.Own.Digest == "" || again != before {
 		t.Error("the same settings have different digests, or none")
 	}
-	before := own(all)
 	for _, other := range []builtin.Selection{{}, {Names: builtin.All()}, {Names: builtin.All(), DefaultClass: "local", Capacity: true}} {
 		if got := own(other); got.Own.Digest == before.Own.Digest || got.Digest != before.Digest {
 			t.Errorf("%+v: %+v, after %+v", other, got, before)

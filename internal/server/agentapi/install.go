@@ -170,16 +170,13 @@ func (s *Server) leaveMachine(
 // only this host reaches: an installed system would call itself for ever. A configuration without
 // the providers of the fleet, such as the package's, does not show that.
 func (s *Server) strands(ctx context.Context, machine fleet.MachineID) (bool, error) {
-	if host, _, err := net.SplitHostPort(s.config.Endpoint); err != nil || !secret.StaysHere(host) {
+	host, _, _ := net.SplitHostPort(s.config.Endpoint) // the configuration has been checked
+	if !secret.StaysHere(host) {
 		return false, nil
 	}
-	switch r, err := s.db.Machine(ctx, machine); {
-	case fleet.KindOf(err) == fleet.KindNotFound: // whoever hands out tells the agent
-		return false, nil
-	case err != nil:
+	r, err := s.db.Machine(ctx, machine)
+	if err != nil || r.Provided != nil && r.Provided.Address.IsLoopback() {
 		return false, err
-	case r.Provided != nil && r.Provided.Address.IsLoopback():
-		return false, nil
 	}
 	s.stranded.Do(func() {
 		s.options.Logger.ErrorContext(ctx, "no install is handed out to machines elsewhere, because their systems would be told to call an address "+
