@@ -67,6 +67,13 @@ func (w *world) reinstalledElsewhere(id fleet.MachineID) {
 	}
 }
 
+// active has the provider of a machine say that it is at work on it no more, on the capacity c1.
+func (w *world) active(id fleet.MachineID) {
+	w.Helper()
+	w.shift.Advance(time.Hour) // until the provider is asked again
+	w.must(w.claimOne(w.session("updater"), fleet.ProcessUpdate).Finish(w.ctx, bmdb.SetProvided(id, "", providedAs(fleet.ProviderStatusActive, "c1"))))
+}
+
 // runsStill demands that a machine counts as installed, and its disk as what it was.
 func (w *world) runsStill(id fleet.MachineID) {
 	w.Helper()
@@ -123,6 +130,11 @@ var leaveTests = []test{
 		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
 		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
 		w.reinstalledElsewhere(a.Machine)
+		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
+		if up := w.record(a.Machine).Installed; up.ErasedAt == nil || w.state(a.Machine) != fleet.StateUnreachable {
+			w.Fatalf("it has answered before its restart: %+v, state %s", up, w.state(a.Machine))
+		}
+		w.active(a.Machine)
 		w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot3")))
 		w.runsStill(a.Machine)
 	}},
@@ -131,8 +143,20 @@ var leaveTests = []test{
 		s := w.sessionFor("prober", 100*time.Hour)
 		w.probe(s, 0, true)
 		w.reinstalledElsewhere(a.Machine)
+		w.active(a.Machine)
 		w.probe(s, fleet.DefaultPolicy().WatchInterval, true)
 		w.runsStill(a.Machine)
+	}},
+	{"an installed system that is watched over HTTP may be another one that answers", func(w *world) {
+		a, _ := w.unseen(fleet.SeenUp{By: fleet.SeenByHTTP, URL: "http://{address}/", Watch: true})
+		s := w.sessionFor("prober", 100*time.Hour)
+		w.probe(s, 0, true)
+		w.reinstalledElsewhere(a.Machine)
+		w.active(a.Machine)
+		w.probe(s, fleet.DefaultPolicy().WatchInterval, true)
+		if up := w.record(a.Machine).Installed; up.ErasedAt == nil || w.state(a.Machine) != fleet.StateUnreachable {
+			w.Fatalf("something has answered: %+v, state %s", up, w.state(a.Machine))
+		}
 	}},
 	{"what a reinstall that had no effect has not erased comes back", func(w *world) {
 		id, work := w.lostAgain()
