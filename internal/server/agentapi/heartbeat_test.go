@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,7 +161,9 @@ func TestHardwareReport(t *testing.T) {
 		t.Errorf("stored as %q", got.GetSystem().GetSerial())
 	}
 	for name, spoil := range map[string]func(*agentv1.HeartbeatRequest){
-		"too many disks":    func(r *agentv1.HeartbeatRequest) { r.HardwareReport.BlockDevices = make([]*agentv1.BlockDevice, 5000) },
+		"too many disks": func(r *agentv1.HeartbeatRequest) {
+			r.HardwareReport.BlockDevices = slices.Repeat([]*agentv1.BlockDevice{{Name: "nvme0n1", Model: "ACME 4000"}}, 5000)
+		},
 		"too many bytes":    func(r *agentv1.HeartbeatRequest) { r.HardwareReport.Warnings = []string{strings.Repeat("x", 600<<10)} },
 		"no boot ID":        func(r *agentv1.HeartbeatRequest) { r.BootId = "" },
 		"strange boot ID":   func(r *agentv1.HeartbeatRequest) { r.BootId = "a\nb" },

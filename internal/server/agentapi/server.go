@@ -216,6 +216,7 @@ func (s *Server) grpcServer(ctx context.Context) *grpc.Server {
 	srv := grpc.NewServer(
 		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate, recognized)),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
+		grpc.ForceServerCodecV2(newBoundedCodec()),
 		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(s.config.AdmitWithin),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

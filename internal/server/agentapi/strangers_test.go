@@ -342,3 +342,20 @@ func (h *fixture) restart() {
 	h.api = agentapi.New(h.db, h.config, agentapi.Options{Logger: discard, Certificates: h.certificates})
 	h.start()
 }
+
+// TestARequestThatWouldGrowIsRefused sends one over the wire. The agent's next one is served.
+func TestARequestThatWouldGrowIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	m := h.machines(1, nil)[0]
+	client := h.dial(m.key)
+	req := m.beat()
+	req.HardwareReport = &agentv1.HardwareReport{NetworkInterfaces: make([]*agentv1.NetworkInterface, 10_000)}
+	for i := range req.HardwareReport.NetworkInterfaces {
+		req.HardwareReport.NetworkInterfaces[i] = &agentv1.NetworkInterface{}
+	}
+	if _, err := client.Heartbeat(t.Context(), req); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "messages inside") {
+		t.Errorf("answered with %v", err)
+	}
+	h.heartbeat(client, m.beat())
+}
