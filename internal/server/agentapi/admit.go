@@ -14,8 +14,11 @@ import (
 	"github.com/ironherd/ironherd/internal/server"
 )
 
-// errRefused is the one answer to whoever is not admitted.
+// errRefused is the answer to whoever is not admitted.
 var errRefused = status.Error(codes.PermissionDenied, "agent not admitted")
+
+// errDoubted is the answer in its place while the database looks restored.
+var errDoubted = status.Error(codes.Unavailable, "agent not admitted now")
 
 // errThrottled is not ResourceExhausted, which gRPC says of a message that is too large: an agent
 // leaves its hardware report out then.
@@ -126,11 +129,17 @@ func (s *Server) refuse(ctx context.Context, id fleet.MachineID, generation flee
 	return s.turnAway(ctx)
 }
 
-// turnAway counts the refusal and returns it. A connection that was admitted is so no longer.
+// turnAway counts the refusal and returns it. A connection that was admitted is so no longer. While
+// the database looks restored, it may be the caller's start that it has lost: an agent in memory
+// that is refused for long restarts its host, and nothing is restarted before a person has accepted
+// the database.
 func (s *Server) turnAway(ctx context.Context) error {
 	conn := connectionOf(ctx)
 	s.refusals.Count(server.RefusedCall, conn.remote)
 	conn.limited.Dismiss()
+	if s.agents.doubted() {
+		return errDoubted
+	}
 	return errRefused
 }
 

@@ -216,6 +216,13 @@ func (c *agentCache) doubt(evidence string) (news bool) {
 	return news
 }
 
+// doubted reports whether the BMDB looks restored.
+func (c *agentCache) doubted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.evidence != ""
+}
+
 // take returns and clears a hint.
 func (c *agentCache) take(h hint, a *agent) bool {
 	c.mu.Lock()

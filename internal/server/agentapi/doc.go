@@ -5,7 +5,8 @@
 //
 // A caller is admitted only if (machine ID, public key, takeover generation) is what the BMDB
 // holds. Everybody else gets the same bytes after the same steps, whatever is wrong (key,
-// certificate, machine, generation, the form of the ID): PERMISSION_DENIED, "agent not admitted".
+// certificate, machine, generation, the form of the ID): PERMISSION_DENIED, "agent not admitted";
+// UNAVAILABLE while the database looks restored, because it may have lost who is to be admitted.
 //
 // The agent cache remembers identities for a short time, so that a repeated heartbeat costs no
 // statement. Nothing durable relies on the cache: every write is fenced by the identity inside its
@@ -67,8 +68,10 @@
 //
 // # Load
 //
-// One agent can hurt only itself: messages, calls, reports, lines of the log about what it sends,
-// streams and connections are bounded, and the calls of one agent are served one after the other.
+// One agent can hurt only itself: messages, what they take in memory, calls, reports, lines of the
+// log about what it sends, streams and connections are bounded, and the calls of one agent are
+// served one after the other. A message is decoded before any of its other limits is asked, so a
+// flood of large ones costs what reading them does.
 // Of the connections of one agent the newest four stay, and none for much longer than half a day.
 // The interval that agents are asked for grows with their number, so that the heartbeats of a
 // second stay below Config.HeartbeatsPerSecond. An agent that installs also tells how it goes on,

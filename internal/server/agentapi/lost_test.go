@@ -54,3 +54,31 @@ func TestWhatAFailoverHasLostIsRecordedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoIsNotKnownIsNotRefusedForGood: where the database may have lost the start of an agent, the
+// agent is told to call again, until a person has accepted the database. One in memory restarts its
+// host when it is refused for long.
+func TestWhoIsNotKnownIsNotRefusedForGood(t *testing.T) {
+	t.Parallel()
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})
+	h := newFixtureOn(t, engine, nil)
+	m := h.machines(1, nil)[0]
+	lost := m.beat()
+	lost.TakeoverGeneration++ // of a start that the backup does not have
+	answers := func(want codes.Code) {
+		t.Helper()
+		h.start()
+		if _, err := h.dial(m.key).Heartbeat(t.Context(), lost); status.Code(err) != want {
+			t.Errorf("answered with %v, not with %s", err, want)
+		}
+		h.must(h.stop())
+	}
+	h.must(h.stop())
+	h.must(engine.Update(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO restored (id, at, evidence) VALUES (1, 1, 'promoted')")
+		return err
+	}))
+	answers(codes.Unavailable)
+	h.must(h.db.AcceptRestore(t.Context(), "operator"))
+	answers(codes.PermissionDenied)
+}
