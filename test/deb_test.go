@@ -44,7 +44,8 @@ unit=/usr/lib/systemd/system/ironherd.service
 step verify; systemd-analyze verify $unit
 step security; systemd-analyze security --offline=yes --no-pager --threshold=25 $unit >/tmp/security; tail -1 /tmp/security
 setting() { sed -n "s/^$1=//p" $unit; }
-install -d -m "$(setting StateDirectoryMode)" -o "$(setting User)" -g "$(setting Group)" /var/lib/"$(setting StateDirectory)"
+step made; stat -c '%a %U %G' /var/lib/"$(setting StateDirectory)"; echo "$(setting StateDirectoryMode) $(setting User) $(setting Group)"
+step early; (umask 077; ironherd token create early --role viewer >/tmp/early.token) 2>&1 | cut -d' ' -f1-6; stat -c '%a %U' /var/lib/ironherd/operator-tokens.yaml
 # As a stranger could have left them: the control plane closes what is its own.
 chmod 755 /var/lib/ironherd
 step config; runuser -u "$(setting User)" -- ironherd config check
@@ -120,6 +121,8 @@ func TestTheDebianPackage(t *testing.T) {
 	}
 	for step, want := range map[string]string{
 		"verify":    "", // it finds nothing to say
+		"made":      "700 ironherd ironherd\n0700 ironherd ironherd",
+		"early":     "token early has the role viewer\n600 ironherd", // the control plane has not run
 		"config":    "/etc/ironherd/ironherd.yaml is right: 0 providers, 9 roles",
 		"user":      "ironherd",
 		"directory": "700 ironherd\n600 ironherd\n600 ironherd",
