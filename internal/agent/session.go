@@ -381,6 +381,9 @@ func (s *session) failed(ctx context.Context, err error) time.Duration {
 		return wait - wait/8 + rand.N(wait/4)
 	case codes.InvalidArgument, codes.OutOfRange, codes.ResourceExhausted:
 		s.rejected = s.hardware != nil
+	case codes.Internal: // it was not decoded, perhaps
+		s.rejected = s.hardware != nil
+		s.link.drop()
 	case codes.Aborted: // it came too often, or what it has said may be lost
 	default:
 		s.link.drop()

@@ -262,13 +262,21 @@ func TestServerIsVerified(t *testing.T) {
 	})
 }
 
+// Internal is what gRPC says of a message that the control plane would not decode.
 func TestUnwantedHardwareDoesNotStopHeartbeats(t *testing.T) {
+	for _, code := range []codes.Code{codes.InvalidArgument, codes.Internal} {
+		t.Run(code.String(), func(t *testing.T) { unwanted(t, code) })
+	}
+}
+
+func unwanted(t *testing.T, code codes.Code) {
+	t.Helper()
 	inBubble(t, func(f *fixture) {
 		t := f.t
 		f.host.prepare(t, initMessage(1, f.authority))
 		f.answer = func(_ int, request *agentv1.HeartbeatRequest) (*agentv1.HeartbeatResponse, error) {
 			if request.GetHardwareReport() != nil {
-				return nil, status.Error(codes.InvalidArgument, "too large")
+				return nil, status.Error(code, "too large")
 			}
 			return &agentv1.HeartbeatResponse{NextIntervalMs: 30_000}, nil
 		}

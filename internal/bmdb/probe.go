@@ -71,7 +71,7 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 		}
 		return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
 	}
-	if f.Answered {
+	if f.Answered && r.Installed.SeenUp.By != fleet.SeenByHTTP { // whoever is there may answer a GET
 		if _, err := t.runsStill(ctx, r); err != nil {
 			return err
 		}
@@ -83,10 +83,10 @@ func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult)
 }
 
 // runsStill records that an installed system has answered which its provider was seen to reinstall:
-// its disk is what it was. It reports whether that changes anything. An answer over HTTP may be the
-// new system's, and while the provider is at it, the old one answers until it is restarted.
+// its disk is what it was. It reports whether that changes anything. While the provider is at it,
+// the old system answers until it is restarted.
 func (t *transaction) runsStill(ctx context.Context, r fleet.Record) (bool, error) {
-	if !lifecycle.ReinstalledElsewhere(r) || r.Installed.SeenUp.By == fleet.SeenByHTTP || r.Provided.Status == fleet.ProviderStatusCreating {
+	if !lifecycle.ReinstalledElsewhere(r) || r.Provided.Status != fleet.ProviderStatusActive {
 		return false, nil
 	}
 	return true, t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(r.ID), At: micros(*r.Installed.ErasedAt)})

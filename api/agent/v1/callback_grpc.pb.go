@@ -32,7 +32,7 @@ const (
 // Heartbeat demands a client certificate: the agent's own, self-signed, with its Ed25519 key. The
 // caller is admitted only if (machine ID, public key, takeover generation) is what the Bare Metal
 // Database holds. Every caller that is not gets the same answer: PERMISSION_DENIED, "agent not
-// admitted".
+// admitted", or UNAVAILABLE while that database may have lost whom it is to admit.
 type AgentCallbackClient interface {
 	// Heartbeat says that the agent lives, delivers its reports, and asks what to do. A report counts
 	// as delivered only when the call returned OK. It is idempotent: a call whose answer was lost may
@@ -82,7 +82,7 @@ func (c *agentCallbackClient) ReportUp(ctx context.Context, in *ReportUpRequest,
 // Heartbeat demands a client certificate: the agent's own, self-signed, with its Ed25519 key. The
 // caller is admitted only if (machine ID, public key, takeover generation) is what the Bare Metal
 // Database holds. Every caller that is not gets the same answer: PERMISSION_DENIED, "agent not
-// admitted".
+// admitted", or UNAVAILABLE while that database may have lost whom it is to admit.
 type AgentCallbackServer interface {
 	// Heartbeat says that the agent lives, delivers its reports, and asks what to do. A report counts
 	// as delivered only when the call returned OK. It is idempotent: a call whose answer was lost may

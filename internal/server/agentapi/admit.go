@@ -130,9 +130,9 @@ func (s *Server) refuse(ctx context.Context, id fleet.MachineID, generation flee
 }
 
 // turnAway counts the refusal and returns it. A connection that was admitted is so no longer. While
-// the database looks restored, it may be the caller's start that it has lost: an agent in memory
-// that is refused for long restarts its host, and nothing is restarted before a person has accepted
-// the database.
+// the database looks restored, it may be the caller's start that it has lost. An agent in memory
+// that was admitted before and is refused for long restarts its host, as nothing of ours should
+// before a person has accepted the database; one that is told to call again waits for a day.
 func (s *Server) turnAway(ctx context.Context) error {
 	conn := connectionOf(ctx)
 	s.refusals.Count(server.RefusedCall, conn.remote)
