@@ -11,7 +11,7 @@ import (
 
 // Rules is the number of what Decide does. It is raised with each change by which the same facts
 // get another state or other instants: then the machines that were judged before are judged again.
-const Rules = 18
+const Rules = 19
 
 // Decide judges one machine. See the package comment for what it promises.
 func Decide(r fleet.Record, env fleet.Environment, now time.Time) Plan {
@@ -328,6 +328,9 @@ func (c judgement) install() want {
 	at := later(req.At, c.r.AgentSeen.FirstAt)
 	if c.needsErase() {
 		return c.installAfterRestart(dueAt(at, "the agent looks again whether the disk is empty by now"))
+	}
+	if c.excused() {
+		return c.installAfterRestart(dueAt(at, "handed to the agent with its next heartbeat: %s", c.unheard()))
 	}
 	return c.installAfterRestart(dueAt(at, "handed to the agent with its next heartbeat"))
 }

@@ -86,11 +86,11 @@ func (p Plan) Next() (Decision, bool) {
 }
 
 // rank orders decisions by how much they tell. A deadline that is to come tells little. An install
-// that is due on a machine whose agent is silent comes last: nothing is handed to it before it
-// speaks.
+// that is due on a machine whose agent is silent, or was before it was worked on, comes last:
+// nothing is handed to it before it speaks.
 func (p Plan) rank(d Decision) int {
 	switch {
-	case d.Process == fleet.ProcessInstall && d.Verdict == Due && p.State == fleet.StateSilent:
+	case d.Process == fleet.ProcessInstall && d.Verdict == Due && (p.State == fleet.StateSilent || p.State == fleet.StateStarted):
 		return -1
 	case d.Deadline && d.Verdict == Later:
 		return 0

@@ -26,6 +26,9 @@
 //	                                              ▲                     │            │
 //	                                              └─────────────────────┴────────────┘
 //
+// An agent that was silent before a maintenance, a quarantine or a restart on purpose is waited for
+// anew, so its machine is agent-started until it is heard.
+//
 // A reinstall that was called off in time leads back to installed; how is told in leave.go.
 //
 // An operator can quarantine a machine in every state, work on it (maintenance), switch it off or

@@ -352,8 +352,29 @@ var operations = []scenario{
 	},
 	{
 		name: "silence counts from the end of a maintenance", now: 65, steps: with(known, maintenance(4, 60, true)),
-		state: fleet.StateAvailable,
-		want:  []due{{agentStart, lifecycle.Later, 70, "silent"}, {operation, lifecycle.NotWanted, 0, "nothing"}},
+		state: fleet.StateStarted, reason: "waiting for a heartbeat: the agent was not heard since 2026-11-21 00:03:00 UTC, and its silence counts from 2026-11-21 01:00:00 UTC on",
+		want: []due{{agentStart, lifecycle.Later, 70, "silent"}, {operation, lifecycle.NotWanted, 0, "nothing"}},
+	},
+	{
+		name: "after a maintenance that was shorter than a silence the agent is taken to speak on", now: 14, steps: with(known, maintenance(4, 12.9, true)),
+		state: fleet.StateAvailable, reason: "the agent speaks",
+		want: []due{{agentStart, lifecycle.Later, 22.9, "silent"}},
+	},
+	{
+		name: "an agent that is heard after a maintenance speaks", now: 65, steps: with(known, maintenance(4, 60, true), seen(3, 61, 1)),
+		state: fleet.StateAvailable, reason: "the agent speaks",
+		want: []due{{agentStart, lifecycle.Later, 71, "silent"}},
+	},
+	{
+		name: "nothing is installed on a machine that was silent before a maintenance until it is heard", now: 65, steps: with(asked, maintenance(4, 60, true)),
+		state: fleet.StateStarted, reason: "was not heard since",
+		want: []due{{install, lifecycle.Due, 3, "handed to the agent with its next heartbeat: the agent was not heard since 2026-11-21 00:03:00 UTC"}},
+	},
+	{
+		name: "a machine that was silent when a person restarted it is not heard yet", now: 605,
+		steps: with(known, allLevers, wantOperation(600, 1, fleet.OperationReboot), operating(601, 1, 602, 0), operated(603, 1, true)),
+		state: fleet.StateStarted, reason: "was not heard since 2026-11-21 00:03:00 UTC, and its silence counts from 2026-11-21 10:02:00 UTC on",
+		want: []due{{agentStart, lifecycle.Due, 603, "the machine was restarted"}},
 	},
 	{
 		name: "an install that was called off before anybody had it", steps: with(reinstall, cancelled(21, 2)), now: 22,

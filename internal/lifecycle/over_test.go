@@ -181,4 +181,8 @@ func TestAnInstallWaitsForASilentAgent(t *testing.T) {
 			t.Errorf("%s: install %s, first is %s: %s", plan.State, due.Verdict, next.Process, next.Reason)
 		}
 	}
+	excused := lifecycle.Decide(record(with(asked, maintenance(4, 60, true))...), environment(), at(65))
+	if next, _ := excused.Next(); excused.For(install).Verdict != lifecycle.Due || next.Process == install {
+		t.Errorf("silent before a maintenance: first is %s: %s", next.Process, next.Reason)
+	}
 }

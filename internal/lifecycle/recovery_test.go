@@ -425,7 +425,7 @@ var recoveryLadder = []scenario{
 	{
 		name: "after a quarantine, whose end is that of a maintenance, an agent has its time to speak", now: 41,
 		steps: with(known, allLevers, maintenance(40, 40, true)),
-		state: fleet.StateAvailable,
+		state: fleet.StateStarted, reason: "was not heard since",
 		want: []due{
 			{agentStart, lifecycle.Later, 50, "silent for 10m0s"},
 			{recovery, lifecycle.NotWanted, 0, "the agent is not silent"},

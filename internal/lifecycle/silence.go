@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -77,6 +78,24 @@ func (c judgement) lasted(since time.Time, lasting time.Duration) bool {
 func (c judgement) silent() bool {
 	t, any := c.expected()
 	return any && (t.before || c.counts(t))
+}
+
+// excused reports whether the agent in charge had fallen silent by the time from which on its
+// silence counts anew: the end of a maintenance or of a quarantine, or a restart on purpose. Then
+// nobody knows that it is there before it is heard. It goes by facts alone, so that a heartbeat,
+// which is one, ends it, and time does not.
+func (c judgement) excused() bool {
+	if !c.spoken() {
+		return false
+	}
+	last := c.r.AgentSeen.LastAt
+	return !last.Add(c.silentAfter()).After(c.workedOn(last))
+}
+
+// unheard says since when an agent that is excused was not heard.
+func (c judgement) unheard() string {
+	last := c.r.AgentSeen.LastAt
+	return fmt.Sprintf("the agent was not heard since %s, and its silence counts from %s on", fleet.Instant(last), fleet.Instant(c.workedOn(last)))
 }
 
 // counts reports whether a trouble counts by now, and something is done about it.

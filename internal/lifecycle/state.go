@@ -69,6 +69,8 @@ func (c judgement) state() (fleet.State, string) {
 		return fleet.StateProvided, c.free().decideFor(fleet.ProcessAgentStart, c.agentStart()).Reason
 	case !c.spoken():
 		return fleet.StateStarted, "waiting for a heartbeat"
+	case c.excused():
+		return fleet.StateStarted, "waiting for a heartbeat: " + c.unheard()
 	case r.InstallRequest != nil && (!c.calledOff() || c.attemptOpen()):
 		return fleet.StateInstalling, c.free().decideFor(fleet.ProcessInstall, c.install()).Reason
 	case r.Hardware == nil:

@@ -293,6 +293,28 @@ var operatorTests = []test{
 			w.must(w.claimOne(w.lasting("operations"), fleet.ProcessOperation).Finish(w.ctx, bmdb.MaintenanceOver()))
 		})
 	}},
+	{"a machine that was silent before it was worked on is available when it is heard", func(w *world) {
+		a := w.ready("c1", false)
+		for what, work := range map[string]func() error{
+			"a maintenance": func() error {
+				w.must(BeginMaintenance(w.ctx, w.db, actor, a.Machine, nil, "a new fan"))
+				w.heardFor(20 * time.Minute)
+				return EndMaintenance(w.ctx, w.db, actor, a.Machine, "it is in")
+			},
+			"a quarantine": func() error {
+				w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "smells odd"))
+				w.heardFor(20 * time.Minute)
+				return Unquarantine(w.ctx, w.db, actor, a.Machine, "aired")
+			},
+		} {
+			w.must(work())
+			ended := w.state(a.Machine)
+			w.must(w.db.RecordSpoken(w.ctx, a, "boot1"))
+			if heard := w.state(a.Machine); ended != fleet.StateStarted || heard != fleet.StateAvailable {
+				w.Errorf("after %s it is %s, and when it is heard %s", what, ended, heard)
+			}
+		}
+	}},
 	{"a maintenance outlasts a quarantine", func(w *world) {
 		id := w.machine("c1")
 		w.must(BeginMaintenance(w.ctx, w.db, actor, id, nil, "a new fan"))
