@@ -115,7 +115,8 @@ func (c *fleetCollector) refresh(ctx context.Context) {
 
 // overdueBy returns for how long each process has been due. What was never done is due since ever;
 // of that, it counts since it is known here, as `ironherd status` does, and hides meanwhile what
-// else is late. It is called with mu held.
+// else is late. An instant that is to come is from before a clock was set back, and is none. It is
+// called with mu held.
 func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Duration {
 	overdue := make(map[fleet.Process]time.Duration, len(s.Processes))
 	for _, p := range s.Processes {
@@ -127,7 +128,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 		case p.OldestDue.Unix() > 0:
 			delete(c.neverDone, p.Process)
 			since = p.OldestDue
-		case !known:
+		case !known || since.After(s.At):
 			since = s.At
 			c.neverDone[p.Process] = since
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -275,7 +276,8 @@ func TestWhatWasNeverDoneIsDueSinceItIsKnown(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
+		shift := &bmdbtest.Shift{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
+		db, err := bmdb.Open(t.Context(), shift, bmdb.Options{Logger: discard})
 		must(err)
 		t.Cleanup(func() { must(db.Close()) })
 		m := telemetry.New("v1")
@@ -315,6 +317,10 @@ func TestWhatWasNeverDoneIsDueSinceItIsKnown(t *testing.T) {
 		after("the next one is late", time.Hour, 59*time.Minute)
 		must(db.RegisterProvider(t.Context(), "other", "static", 1))
 		after("another one is new", 10*time.Second, 0)
+		after("that waits", time.Hour, time.Hour)
+		shift.Advance(-30 * 24 * time.Hour)
+		after("the clock was set back", 10*time.Second, 0)
+		after("it waits still", time.Hour, time.Hour)
 	})
 }
 

@@ -296,7 +296,8 @@ func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 func api(c *server.Certificates) string { return strings.Replace(c.Listener(), "-api", " API", 1) }
 
 // dueSince returns since when something is due that could start. What was never done is due since
-// ever; of that, it returns since when it is known here.
+// ever; of that, it returns since when it is known here, unless that is to come: then a clock was
+// set back, and it counts anew.
 func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +309,7 @@ func (s *Service) dueSince(p bmdb.ProcessSummary, now time.Time) time.Time {
 		delete(s.neverDone, p.Process)
 		return now
 	}
-	if _, known := s.neverDone[p.Process]; !known {
+	if since, known := s.neverDone[p.Process]; !known || since.After(now) {
 		s.neverDone[p.Process] = now
 	}
 	return s.neverDone[p.Process]

@@ -16,11 +16,12 @@ func TestWhatWasNeverDoneIsDueSinceItIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, must := openBMDB(t)
 		s := New(db, Options{})
+		var back time.Duration // how far the database's clock was set back
 		after := func(when string, wait time.Duration, oldest time.Time, want string) {
 			t.Helper()
 			time.Sleep(wait)
 			all, err := s.concerns(t.Context(), bmdb.Summary{
-				At: time.Now(), Processes: []bmdb.ProcessSummary{{Process: fleet.ProcessProvision, Due: 1, OldestDue: oldest}},
+				At: time.Now().Add(-back), Processes: []bmdb.ProcessSummary{{Process: fleet.ProcessProvision, Due: 1, OldestDue: oldest}},
 			}, nil)
 			must(err)
 			got := ""
@@ -38,5 +39,8 @@ func TestWhatWasNeverDoneIsDueSinceItIsKnown(t *testing.T) {
 		after("it had its pass, and the next one is due", time.Minute, time.Now().Add(time.Minute), "")
 		after("another one is new", time.Hour, never, "")
 		after("that waits", time.Hour, never, late)
+		back = 30 * 24 * time.Hour
+		after("the clock was set back", time.Minute, never, "")
+		after("it waits still", time.Hour, never, late)
 	})
 }
