@@ -26,6 +26,8 @@ type tally struct {
 	adopted, takenIn int
 	// waiting counts what is left for later passes, and full what max_machines does not allow.
 	waiting, full int
+	// unlisted counts machines that the list lacks and that the provider has, asked for by their IDs.
+	unlisted int
 }
 
 // creationResult is how one creation ended.

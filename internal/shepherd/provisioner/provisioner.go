@@ -279,6 +279,9 @@ func (p *pass) summary() string {
 			parts = append(parts, fmt.Sprintf(part.text, part.count))
 		}
 	}
+	if p.tally.unlisted > 0 {
+		parts = append(parts, p.unlisted())
+	}
 	if kept := p.survey.keptOut; len(kept) > 0 {
 		parts = append(parts, fmt.Sprintf("%d kept out (`ironherd provider show %s` names all, and what uses one again): %s", len(kept), p.source.Name, someOf(kept)))
 	}
@@ -295,6 +298,16 @@ func (p *pass) summary() string {
 		parts = append(parts, fmt.Sprintf("creation is stopped: %d discrepancies", p.discrepancies))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// unlisted says that the list lacks machines which the provider has. For a while that is how lists
+// are; one that stays so is no list to judge by.
+func (p *pass) unlisted() string {
+	missing, there := len(p.survey.missing), p.tally.unlisted
+	if there < missing { // gone, not asked for in this pass, or without an answer
+		return fmt.Sprintf("%d not in its list, of which %d are there when asked for by ID", missing, there)
+	}
+	return fmt.Sprintf("%d not in its list, and there when asked for by ID", missing)
 }
 
 // shownKeptOut is how much of what is kept out a summary names.

@@ -440,7 +440,8 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
-		case err == nil: // the list lags
+		case err == nil: // the list lags, or will never have it: a person sees which
+			p.tally.unlisted++
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
 			found = append(found, p.missingDiscrepancy(m, "asked for by its ID, the provider does not have it"))
