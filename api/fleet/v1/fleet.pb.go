@@ -1923,12 +1923,15 @@ type Provider struct {
 	// Counted up to 10,000.
 	Discrepancies int64 `protobuf:"varint,6,opt,name=discrepancies,proto3" json:"discrepancies,omitempty"`
 	// Pieces of capacity that are not used for a while.
-	Penalties  int64                  `protobuf:"varint,7,opt,name=penalties,proto3" json:"penalties,omitempty"`
+	Penalties int64 `protobuf:"varint,7,opt,name=penalties,proto3" json:"penalties,omitempty"`
+	// When the last pass that finished had begun; the same holds for last_update_at.
 	LastPassAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_pass_at,json=lastPassAt,proto3" json:"last_pass_at,omitempty"`
-	// How the last provision pass went, in one clause.
+	// How the last provision pass went, in one clause. Passes that have failed since the one of
+	// last_pass_at are told by a clause that begins with "since then".
 	LastPass     string                 `protobuf:"bytes,9,opt,name=last_pass,json=lastPass,proto3" json:"last_pass,omitempty"`
 	LastUpdateAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_update_at,json=lastUpdateAt,proto3" json:"last_update_at,omitempty"`
-	// When the facts of its machines are refreshed next, or why they are not, in one clause.
+	// When the facts of its machines are refreshed next, or why they are not, in one clause, which
+	// begins as that of last_pass where that has failed since.
 	LastUpdate string `protobuf:"bytes,11,opt,name=last_update,json=lastUpdate,proto3" json:"last_update,omitempty"`
 	// Entries of its list that the last pass left alone, and why, a sentence each; the first hundred.
 	Unusable []string `protobuf:"bytes,12,rep,name=unusable,proto3" json:"unusable,omitempty"`

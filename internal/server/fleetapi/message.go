@@ -90,14 +90,32 @@ func providerOf(p bmdb.ProviderRow) *fleetv1.Provider {
 	a.LastPass, _, _ = strings.Cut(p.PassResult, "\n")
 	a.Unusable = p.Unusable()
 	for _, d := range p.Decisions {
-		switch {
-		case d.Process == fleet.ProcessUpdate:
-			a.LastUpdate = d.Reason
-		case d.Process == fleet.ProcessProvision && d.Backoff != nil:
-			a.LastPass = d.Reason
+		switch d.Process {
+		case fleet.ProcessUpdate:
+			a.LastUpdate = sinceThen(p, d, d.Reason, p.LastUpdateAt)
+		case fleet.ProcessProvision:
+			a.LastPass = sinceThen(p, d, a.LastPass, p.LastPassAt)
 		}
 	}
 	return a
+}
+
+// sinceThen returns what is told of a process of the provider beside when it has last finished:
+// these words, or how it has failed since.
+func sinceThen(p bmdb.ProviderRow, d lifecycle.Decision, words string, finished time.Time) string {
+	b := p.Backoffs[d.Process]
+	switch {
+	case b.Failures == 0:
+		return words
+	case d.Backoff != nil:
+		words = d.Reason
+	default: // it is about to be tried again, or is tried, or waits for a person
+		words = counted(b.Failures, "failure", "failures") + ": " + b.Cause
+	}
+	if finished.IsZero() {
+		return words
+	}
+	return "since then: " + words
 }
 
 func uncomparedOf(u bmdb.Uncompared) *fleetv1.Uncompared {
