@@ -131,11 +131,12 @@ func lastPass(p *fleetv1.Provider) string {
 // unservedAs names the roles that nobody has for the provider, though somebody has them for others.
 func unservedAs(p *fleetv1.Provider) string { return strings.Join(p.GetUnserved(), ", ") }
 
+// pausedBy says who has paused the provider, since when, and why; "" when nobody has.
 func pausedBy(p *fleetv1.Provider) string {
 	if p.GetPausedAt() == nil {
 		return ""
 	}
-	return p.GetPausedBy() + ": " + p.GetPausedWhy()
+	return p.GetPausedBy() + " since " + instant(p.GetPausedAt()) + ": " + p.GetPausedWhy()
 }
 
 func providerTable(w *screen, providers []*fleetv1.Provider) {

@@ -19,7 +19,7 @@ func TestTimeAloneChangesNoReasonOfCreating(t *testing.T) {
 		}
 	}
 	pausedProvider(&env)
-	want = "paused by ada: the bill; `ironherd provider resume metal --reason WHY` ends it"
+	want = "paused by ada since 2026-11-20 21:00:00 UTC: the bill; `ironherd provider resume metal --reason WHY` ends it"
 	if plan := lifecycle.Decide(record(intent(2, 0, 0)), env, at(1)); plan.Reason != want {
 		t.Errorf("paused: %s", plan.Reason)
 	}

@@ -23,7 +23,7 @@ type scenario struct {
 }
 
 func pausedProvider(env *fleet.Environment) {
-	env.Paused = &fleet.Pause{Actor: "ada", Reason: "the bill"}
+	env.Paused = &fleet.Pause{At: at(-180), Actor: "ada", Reason: "the bill"}
 }
 
 var wayOfAMachine = []scenario{
@@ -56,12 +56,12 @@ var wayOfAMachine = []scenario{
 	{
 		name: "a create whose answer was lost, and the provider was paused", steps: []step{intent(0, 1, 0)}, now: 1, env: pausedProvider,
 		state: fleet.StateCreating,
-		want:  []due{{provision, lifecycle.Waiting, 0, "is looked for after the pause: paused by ada: the bill; `ironherd provider resume metal --reason WHY` ends it"}},
+		want:  []due{{provision, lifecycle.Waiting, 0, "is looked for after the pause: paused by ada since 2026-11-20 21:00:00 UTC: the bill; `ironherd provider resume metal --reason WHY` ends it"}},
 	},
 	{
 		name: "a create that was rejected, and the provider was paused", steps: []step{intent(0, 1, 1)}, now: 1, env: pausedProvider,
 		state: fleet.StateCreating,
-		want:  []due{{provision, lifecycle.Waiting, 0, "paused by ada: the bill; `ironherd provider resume metal --reason WHY` ends it"}},
+		want:  []due{{provision, lifecycle.Waiting, 0, "paused by ada since 2026-11-20 21:00:00 UTC: the bill; `ironherd provider resume metal --reason WHY` ends it"}},
 	},
 	{
 		name: "the provider is still at work", steps: []step{provided(1, fleet.ProviderStatusCreating)}, now: 2,

@@ -37,7 +37,7 @@ func next(last time.Time, interval time.Duration, now time.Time) time.Time {
 	return last.Add(interval)
 }
 
-// paused says who keeps a provider from creating machines, and what ends it.
+// paused says who keeps a provider from creating machines, since when, and what ends it.
 func paused(provider fleet.ProviderName, p fleet.Pause) string {
-	return fmt.Sprintf("paused by %s: %s; `ironherd provider resume %s --reason WHY` ends it", p.Actor, p.Reason, provider)
+	return fmt.Sprintf("paused by %s since %s: %s; `ironherd provider resume %s --reason WHY` ends it", p.Actor, fleet.Instant(p.At), p.Reason, provider)
 }

@@ -47,6 +47,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		unasked:       describe("systems_unasked", "How many installed systems could not be asked whether they are up, for policy.unreachable_after or longer; 10000 means so many or more."),
 		unserved:      describe("provider_unserved", "Whether no live control plane serves a provider in a role that some of them have, as when it has left the configuration.", "provider"),
 		unusable:      describe("provider_entries_unusable", fmt.Sprintf("How many entries of a provider's list its last pass has left alone, until a person puts them right; %d means more than %d.", bmdb.UnusableNamed+1, bmdb.UnusableNamed), "provider"),
+		paused:        describe("provider_paused_seconds", "For how long a provider has been paused; 0: it is not.", "provider"),
 		failures:      describe("provider_failures", "How often a process has failed at a provider since it last succeeded.", "provider", "process"),
 	}
 	m.registry.MustRegister(m.fleet)
@@ -57,7 +58,7 @@ type fleetCollector struct {
 	logger *slog.Logger
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
-	listener, full, missing, refused, refusing, unasked, unserved, unusable, failures         *prometheus.Desc
+	listener, full, missing, refused, refusing, unasked, unserved, unusable, paused, failures *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -141,7 +142,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused, c.refusing,
-		c.unasked, c.unserved, c.unusable, c.failures,
+		c.unasked, c.unserved, c.unusable, c.paused, c.failures,
 	} {
 		ch <- d
 	}
@@ -174,6 +175,7 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range r.providers {
 		send(c.unserved, one[len(p.Unserved) > 0], string(p.Name))
 		send(c.unusable, float64(len(p.Unusable())), string(p.Name))
+		send(c.paused, pausedFor(p, now).Seconds(), string(p.Name))
 		for _, d := range p.Decisions {
 			send(c.failures, float64(p.Failing(d.Process).Failures), string(p.Name), string(d.Process))
 		}
@@ -195,4 +197,12 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		send(c.backingOff, float64(p.BackingOff), name)
 		send(c.overdue, r.overdue[p.Process].Seconds(), name)
 	}
+}
+
+// pausedFor returns for how long a provider has been paused; 0: it is not.
+func pausedFor(p bmdb.ProviderRow, now time.Time) time.Duration {
+	if p.Paused == nil {
+		return 0
+	}
+	return max(now.Sub(p.Paused.At), 0)
 }

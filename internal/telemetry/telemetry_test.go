@@ -324,6 +324,41 @@ func TestWhatWasNeverDoneIsDueSinceItIsKnown(t *testing.T) {
 	})
 }
 
+// TestAPauseThatLastsIsSeen: it is a metric for how long a provider has been paused, so that
+// somebody is called who has forgotten it.
+func TestAPauseThatLastsIsSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := bmdb.Open(t.Context(), sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), bmdb.Options{Logger: discard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		m := telemetry.New("v1")
+		m.Fleet(db, discard)
+		shown := func(when, want string) {
+			t.Helper()
+			if text := scrape(t, m); !strings.Contains(text, "\nironherd_provider_paused_seconds{provider=\"lab\"} "+want+"\n") {
+				t.Errorf("%s: want %s in\n%s", when, want, text)
+			}
+			time.Sleep(time.Hour)
+		}
+		if err := db.RegisterProvider(t.Context(), "lab", "static", 1); err != nil {
+			t.Fatal(err)
+		}
+		shown("it is not paused", "0")
+		if err := db.PauseProvider(t.Context(), "ada", "lab", "the bill"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(24 * time.Hour)
+		shown("it was paused a day ago", "86400")
+		if err := db.ResumeProvider(t.Context(), "ada", "lab", "it is paid"); err != nil {
+			t.Fatal(err)
+		}
+		shown("it goes on", "0")
+	})
+}
+
 func TestTheRestIsServedWhenTheDatabaseIsNot(t *testing.T) {
 	t.Parallel()
 	m, db := observed(t)

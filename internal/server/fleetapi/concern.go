@@ -351,19 +351,22 @@ func failingProvider(p bmdb.ProviderRow) []*fleetv1.Concern {
 // unusableEntries returns a concern for a provider of whose list something is left alone. Nobody
 // but a person ends that, and the states of the machines do not show it.
 func unusableEntries(p bmdb.ProviderRow) []*fleetv1.Concern {
-	entries := p.Unusable()
+	entries, asOf := p.Unusable(), ""
+	if p.Paused != nil { // no pass finds out whether somebody has put them right
+		asOf = ", as of the last pass, before the pause"
+	}
 	switch n := len(entries); n {
 	case 0:
 		return nil
 	case 1:
-		return concern(concernProvider, string(p.Name), n, "provider %s: 1 entry of its list is left alone until somebody puts it right: %s", p.Name, entries[0])
+		return concern(concernProvider, string(p.Name), n, "provider %s: 1 entry of its list is left alone until somebody puts it right%s: %s", p.Name, asOf, entries[0])
 	default:
 		which := fmt.Sprint(n)
 		if n > bmdb.UnusableNamed {
 			which = fmt.Sprintf("more than %d", bmdb.UnusableNamed)
 		}
-		return concern(concernProvider, string(p.Name), n, "provider %s: %s entries of its list are left alone until somebody puts them right, the first one because of: %s; "+
-			"`ironherd provider show %s` tells more", p.Name, which, entries[0], p.Name)
+		return concern(concernProvider, string(p.Name), n, "provider %s: %s entries of its list are left alone until somebody puts them right%s, the first one because of: %s; "+
+			"`ironherd provider show %s` tells more", p.Name, which, asOf, entries[0], p.Name)
 	}
 }
 

@@ -462,10 +462,10 @@ func TestAPausedProviderIsAPersonsTurn(t *testing.T) {
 		if asked {
 			r.Intent.Calls = 1
 		}
-		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Paused: &fleet.Pause{Actor: "ada", Reason: "the bill"}}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Paused: &fleet.Pause{At: time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC), Actor: "ada", Reason: "the bill"}}
 		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
 		n := j.nextStep()
-		told := strings.Contains(j.plan.Reason, "paused by ada: the bill")
+		told := strings.Contains(j.plan.Reason, "paused by ada since 2026-11-21 03:00:00 UTC: the bill")
 		persons := n.GetCommand() == "ironherd provider resume metal --reason WHY"
 		if !told || !persons {
 			t.Errorf("asked %v: %s: %v", asked, j.plan.Reason, n)

@@ -21,6 +21,19 @@ func TestEntriesThatAreLeftAloneAreAConcern(t *testing.T) {
 	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessProvision, Limit: 1})
 	must(err)
 	work := claim.Works[0]
+	told := func() (got string) {
+		t.Helper()
+		summary, err := db.Summary(t.Context())
+		must(err)
+		all, err := s.concerns(t.Context(), summary, providersOf(t, db))
+		must(err)
+		for _, c := range all {
+			if c.GetKind() == concernProvider && c.GetSubject() == "rack" {
+				got += c.GetText()
+			}
+		}
+		return got
+	}
 	const many = "provider rack: more than 100 entries of its list are left alone until somebody puts them right, the first one because of: no; `ironherd provider show rack` tells more"
 	for result, want := range map[string]string{
 		"1 used, 0 free": "",
@@ -29,18 +42,18 @@ func TestEntriesThatAreLeftAloneAreAConcern(t *testing.T) {
 		"120 used, 120 unusable" + strings.Repeat("\nno", bmdb.UnusableNamed) + "\nand 20 more": many,
 	} {
 		must(work.Note(t.Context(), bmdb.SetPassResult(result)))
-		summary, err := db.Summary(t.Context())
-		must(err)
-		all, err := s.concerns(t.Context(), summary, providersOf(t, db))
-		must(err)
-		got := ""
-		for _, c := range all {
-			if c.GetKind() == concernProvider && c.GetSubject() == "rack" {
-				got += c.GetText()
-			}
-		}
-		if got != want {
+		if got := told(); got != want {
 			t.Errorf("told is %q, want %q", got, want)
 		}
+	}
+	must(db.PauseProvider(t.Context(), "ada", "rack", "the bill"))
+	const before = " until somebody puts it right, as of the last pass, before the pause: line 7: no address"
+	must(work.Note(t.Context(), bmdb.SetPassResult("1 used, 0 free, 1 unusable\nline 7: no address")))
+	if got := told(); !strings.HasSuffix(got, before) {
+		t.Errorf("while it is paused, told is %q, want %q", got, before)
+	}
+	must(work.Note(t.Context(), bmdb.SetPassResult("1 used, 0 free, 2 unusable\nline 7: no\nline 9: neither")))
+	if got := told(); !strings.Contains(got, "puts them right, as of the last pass, before the pause, the first one") {
+		t.Errorf("while it is paused, told is %q", got)
 	}
 }

@@ -43,6 +43,7 @@ type stubFleet struct {
 	providers     []*fleetv1.Provider
 	sessions      []*fleetv1.Session
 	discrepancies []*fleetv1.Discrepancy
+	uncompared    []*fleetv1.Uncompared
 }
 
 // enter counts a call and returns the failure that is wanted; the caller unlocks when it has read
@@ -125,7 +126,9 @@ func (s *stubFleet) ListSessions(context.Context, *fleetv1.ListSessionsRequest) 
 
 func (s *stubFleet) ListDiscrepancies(_ context.Context, r *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
 	unlock, err := s.enter("ListDiscrepancies")
-	return copied(unlock, err, &fleetv1.ListDiscrepanciesResponse{Discrepancies: s.discrepancies[:min(len(s.discrepancies), int(r.GetLimit()))]})
+	return copied(unlock, err, &fleetv1.ListDiscrepanciesResponse{
+		Discrepancies: s.discrepancies[:min(len(s.discrepancies), int(r.GetLimit()))], Uncompared: s.uncompared,
+	})
 }
 
 func (s *stubFleet) GetVersion(context.Context, *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {

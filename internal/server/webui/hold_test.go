@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -50,8 +51,14 @@ func TestPageSaysWhichProviderIsPaused(t *testing.T) {
 		PausedProviders: []*fleetv1.ProviderPause{{Provider: "metal", At: stampAt("03:00:00"), Actor: "ada", Reason: "the bill"}},
 	}, providers: []*fleetv1.Provider{{Name: "metal", PausedAt: stampAt("03:00:00"), PausedBy: "ada", PausedWhy: "the bill"}}}
 	body := get(t, New(overWire(t, stub), Options{}), "/").Body.String()
-	if !strings.Contains(body, "metal is paused by ada: the bill") || !strings.Contains(body, "Nothing needs you.") {
-		t.Errorf("the page says:\n%s", body)
+	text := textOf(body)
+	for _, want := range []string{"metal is paused by ada since 2026-03-01 03:00:00Z", ": the bill", "Nothing needs you."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "paused by ada since 2026-03-01 03:00:00Z"); n != 2 {
+		t.Errorf("the page says %d times since when it is paused:\n%s", n, text)
 	}
 	if n := strings.Count(body, "(ironherd provider resume metal --reason WHY ends that)"); n != 2 {
 		t.Errorf("the page says %d times what ends the pause:\n%s", n, body)
@@ -70,5 +77,27 @@ func TestPageShowsAnOperation(t *testing.T) {
 	stub.machine.Operation.EndedAt = stampAt("03:00:00")
 	if body := get(t, New(overWire(t, stub), Options{}), "/machines/herd-0001").Body.String(); strings.Contains(body, "is under way (operation") {
 		t.Errorf("it has ended, and the page says:\n%s", body)
+	}
+}
+
+// textOf is what a page says, without its markup.
+func textOf(body string) string {
+	return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")), " ")
+}
+
+// TestPageSaysWhatIsNotCompared: that there is no discrepancy says nothing of a provider that
+// nobody has compared, as while it is paused.
+func TestPageSaysWhatIsNotCompared(t *testing.T) {
+	t.Parallel()
+	for _, shown := range [][]*fleetv1.Discrepancy{nil, {{Provider: "metal", Kind: "list-loss"}}} {
+		stub := &stubFleet{summary: &fleetv1.GetSummaryResponse{Machines: 3}, discrepancies: shown}
+		const told = "rack may differ: it was never compared"
+		if text := textOf(get(t, New(overWire(t, stub), Options{}), "/").Body.String()); strings.Contains(text, "may differ") {
+			t.Errorf("all is compared, and the page says:\n%s", text)
+		}
+		stub.uncompared = []*fleetv1.Uncompared{{Provider: "rack", Why: "it was never compared"}}
+		if text := textOf(get(t, New(overWire(t, stub), Options{}), "/").Body.String()); !strings.Contains(text, told) {
+			t.Errorf("with %d discrepancies the page lacks %q:\n%s", len(shown), told, text)
+		}
 	}
 }

@@ -30,6 +30,7 @@ type overview struct {
 	providers     []*fleetv1.Provider
 	sessions      live.Answer[[]*fleetv1.Session]
 	discrepancies []*fleetv1.Discrepancy
+	uncompared    []*fleetv1.Uncompared
 	shares        []share
 }
 
@@ -50,7 +51,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 		},
 		func(ctx context.Context) error {
 			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{Limit: discrepanciesShown})
-			o.discrepancies = response.GetDiscrepancies()
+			o.discrepancies, o.uncompared = response.GetDiscrepancies(), response.GetUncompared()
 			return err
 		},
 	)
@@ -60,7 +61,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 	o.shares = shares(o.summary.GetStates())
 	return &live.Content{Title: o.title(), Fragments: []*live.Fragment{
 		live.Section("fleet", "card fleet", fleetBody(o)),
-		live.Section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies, o.disagreements())),
+		live.Section("discrepancies", "discrepancies", discrepanciesBody(o.discrepancies, o.disagreements(), o.uncompared)),
 		live.Section("processes", "card half", processesBody(o.summary.GetProcesses())),
 		live.Section("phases", "card half", phasesBody(phaseBars(o.summary.GetPhases()))),
 		live.Section("providers", "card", providersBody(o.providers)),
