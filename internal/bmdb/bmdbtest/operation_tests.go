@@ -427,7 +427,7 @@ var operationTests = []test{
 		s = w.session("operations")
 		w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.MaintenanceOver()))
 		if got := w.state(a.Machine); got != fleet.StateStarted {
-			w.Fatalf("state %s", got) // silence counts from the end, and the agent was not heard for two hours
+			w.Fatalf("state %s", got) // silence counts from the end, and nobody has heard the agent
 		}
 		w.wantEvents(a.Machine, "maintenance begun", "maintenance ended")
 	}},
