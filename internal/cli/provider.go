@@ -58,8 +58,8 @@ func (a *app) showProvider(w *screen, p *fleetv1.Provider) {
 		[2]string{"Paused", pausedBy(p)},
 		[2]string{"Unserved", unservedAs(p)},
 		[2]string{"Calls", p.GetPacing()},
-		[2]string{"Last pass", finishedAnd(p.GetLastPassAt(), a.asked(p.GetLastPass()))},
-		[2]string{"Last update", finishedAnd(p.GetLastUpdateAt(), a.asked(p.GetLastUpdate()))},
+		[2]string{"Last pass", begunAnd(p.GetLastPassAt(), a.asked(p.GetLastPass()))},
+		[2]string{"Last update", begunAnd(p.GetLastUpdateAt(), a.asked(p.GetLastUpdate()))},
 	)
 	if len(p.GetUnusable()) > 0 {
 		w.line("")
@@ -90,12 +90,12 @@ func (a *app) showKeptOut(w *screen, p *fleetv1.Provider) {
 	}
 }
 
-// finishedAnd says when the last pass was that has finished, and what is told of it or since then.
-func finishedAnd(at *timestamppb.Timestamp, what string) string {
+// begunAnd says when the last pass had begun that has finished, and what is told of it or since.
+func begunAnd(at *timestamppb.Timestamp, what string) string {
 	if at == nil {
 		return what
 	}
-	return "finished " + age(at) + " ago; " + what
+	return "begun " + age(at) + " ago; " + what
 }
 
 func maximumOf(p *fleetv1.Provider) string {

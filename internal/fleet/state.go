@@ -13,7 +13,7 @@ const (
 	// StateProvided: the provider handed it over; no agent is in charge yet.
 	StateProvided State = "provided"
 	// StateStarted: the agent was started and has not spoken yet, or not since a maintenance, a
-	// quarantine or a restart before which it had fallen silent.
+	// quarantine or a restart (or being switched on) before which it had fallen silent.
 	StateStarted State = "agent-started"
 	// StateAvailable: the agent speaks, the hardware is known, nothing more is wanted.
 	StateAvailable State = "available"

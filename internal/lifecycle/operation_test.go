@@ -371,6 +371,15 @@ var operations = []scenario{
 		want: []due{{install, lifecycle.Due, 3, "handed to the agent with its next heartbeat: the agent was not heard since 2026-11-21 00:03:00 UTC"}},
 	},
 	{
+		name: "before a maintenance has ended, nothing is said of what counts after it", now: 5, steps: with(asked, maintenance(4, 600, false)),
+		state: fleet.StateMaintenance,
+		want:  []due{{install, lifecycle.Later, 600, "handed to the agent with its next heartbeat; maintenance by ada"}},
+	},
+	{
+		name: "a maintenance that will have ended, by a clock that was set back, makes no agent silent", now: 14, steps: with(known, maintenance(4, 60, true)),
+		state: fleet.StateAvailable,
+	},
+	{
 		name: "a machine that was silent when a person restarted it is not heard yet", now: 605,
 		steps: with(known, allLevers, wantOperation(600, 1, fleet.OperationReboot), operating(601, 1, 602, 0), operated(603, 1, true)),
 		state: fleet.StateStarted, reason: "was not heard since 2026-11-21 00:03:00 UTC, and its silence counts from 2026-11-21 10:02:00 UTC on",

@@ -82,14 +82,14 @@ func (c judgement) silent() bool {
 
 // excused reports whether the agent in charge had fallen silent by the time from which on its
 // silence counts anew: the end of a maintenance or of a quarantine, or a restart on purpose. Then
-// nobody knows that it is there before it is heard. It goes by facts alone, so that a heartbeat,
-// which is one, ends it, and time does not.
+// nobody knows that it is there before it is heard. A heartbeat ends it, and time does not.
 func (c judgement) excused() bool {
 	if !c.spoken() {
 		return false
 	}
 	last := c.r.AgentSeen.LastAt
-	return !last.Add(c.silentAfter()).After(c.workedOn(last))
+	from := c.workedOn(last)
+	return !from.After(c.now) && !last.Add(c.silentAfter()).After(from)
 }
 
 // unheard says since when an agent that is excused was not heard.

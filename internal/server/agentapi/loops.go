@@ -174,10 +174,10 @@ func (s *Server) sweepEvery(ctx context.Context) {
 
 // sweep marks the agents whose machines want an install, and those that may be wanted to leave. It
 // reads by the index over states, a page at a time, so its cost grows with the number of machines
-// that are being installed or given back, whose agents refuse to install, or that are in
-// quarantine: that state hides the others.
+// that are being installed or given back, whose agents refuse to install or were not heard yet, or
+// that are in quarantine: that state hides the others.
 func (s *Server) sweep(ctx context.Context) error {
-	if err := s.mark(ctx, hintInstall, fleet.StateInstalling, fleet.StateRefused); err != nil {
+	if err := s.mark(ctx, hintInstall, fleet.StateInstalling, fleet.StateRefused, fleet.StateStarted); err != nil {
 		return err
 	}
 	return s.mark(ctx, hintLeave, fleet.StateReturning, fleet.StateReleasing, fleet.StateQuarantined)

@@ -29,7 +29,7 @@ var states = []state{
 	describe(fleet.StateCreating, "The provider was asked for it, or will be; it has not confirmed it yet."),
 	describe(fleet.StateProvisioning, "The provider has it and is not done with it."),
 	describe(fleet.StateProvided, "The provider handed it over; no agent is in charge yet."),
-	describe(fleet.StateStarted, "The agent was started, and has not spoken or not reported the hardware yet. Or it had fallen silent before a maintenance, a quarantine or a restart, and is not heard since."),
+	describe(fleet.StateStarted, "The agent was started, and has not spoken or not reported the hardware yet. Or it had fallen silent before a maintenance or a quarantine, or before it was restarted or switched on, and is not heard since."),
 	describe(fleet.StateAvailable, "The agent speaks, the hardware is known, nothing more is wanted."),
 	describe(fleet.StateInstalling, "An operating system is wanted or being written."),
 	describe(fleet.StateBooting, "The disk is written; the installed system has not been seen yet."),
