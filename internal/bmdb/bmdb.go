@@ -34,6 +34,8 @@ type DB struct {
 
 	// policy is the one that was read last.
 	policy atomic.Pointer[policy]
+	// full is the newest failure for want of room; nil: none since room was found. See CheckWritable.
+	full atomic.Pointer[error]
 }
 
 // Options of a DB.

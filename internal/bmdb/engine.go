@@ -17,14 +17,28 @@ import (
 // do better, and it says nothing of what the transaction was about.
 var ErrUnavailable = errors.New("the database is not available")
 
-// Unavailable returns such a failure; the format works as in fmt.Errorf.
+// ErrFull is in the chain of an ErrUnavailable for want of room. What needs none may be taken all
+// the same: a server writes a row anew where the row was.
+var ErrFull = errors.New("the database has no room")
+
+// Unavailable returns a failure with ErrUnavailable; the format works as in fmt.Errorf.
 func Unavailable(format string, args ...any) error {
-	return &fleet.Error{Kind: fleet.KindTemporary, Err: unavailable{fmt.Errorf(format, args...)}}
+	return &fleet.Error{Kind: fleet.KindTemporary, Err: unavailable{error: fmt.Errorf(format, args...)}}
 }
 
-type unavailable struct{ error }
+// Full is Unavailable with ErrFull.
+func Full(format string, args ...any) error {
+	return &fleet.Error{Kind: fleet.KindTemporary, Err: unavailable{error: fmt.Errorf(format, args...), full: true}}
+}
 
-func (u unavailable) Is(target error) bool { return target == ErrUnavailable }
+type unavailable struct {
+	error
+	full bool
+}
+
+func (u unavailable) Is(target error) bool {
+	return target == ErrUnavailable || u.full && target == ErrFull
+}
 
 func (u unavailable) Unwrap() error { return u.error }
 

@@ -356,12 +356,3 @@ func (db *DB) Environment(ctx context.Context) (fleet.Environment, error) {
 		return env, err
 	})
 }
-
-// CheckWritable commits a change that changes nothing. Its error says that nothing can be changed
-// now.
-func (db *DB) CheckWritable(ctx context.Context) error {
-	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
-		_, err := t.q.LockListener(ctx)
-		return err
-	})
-}

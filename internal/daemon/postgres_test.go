@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -84,10 +85,19 @@ func TestPostgres(t *testing.T) {
 		}
 	}
 	full(`CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$`,
-		"CREATE TRIGGER no_space BEFORE INSERT OR UPDATE ON listener EXECUTE FUNCTION no_space()")
-	awaitHealth(t, client, http.StatusServiceUnavailable, "the database takes no changes")
-	full("DROP TRIGGER no_space ON listener")
+		"CREATE TRIGGER no_space BEFORE INSERT ON history EXECUTE FUNCTION no_space()")
+	pause := func() int {
+		return post(t, client, fleetv1connect.FleetServicePauseRecoveryProcedure, `{"reason": "a test"}`)
+	}
+	if code := pause(); code != http.StatusServiceUnavailable {
+		t.Errorf("a change that needs room on a full disk: %d", code)
+	}
+	awaitHealth(t, client, http.StatusServiceUnavailable, "the database takes no changes: probe: the disk of the database server is full: make room on it")
+	full("DROP TRIGGER no_space ON history")
 	awaitHealth(t, client, http.StatusOK, "")
+	if code := pause(); code != http.StatusOK {
+		t.Errorf("a change when there is room again: %d", code)
+	}
 	server.Stop()
 	awaitHealth(t, client, http.StatusServiceUnavailable, "the database server")
 	if err := server.Resume(t.Context()); err != nil {
@@ -118,6 +128,24 @@ func TestPostgres(t *testing.T) {
 	if _, _, err := daemon.Migrate(t.Context(), c); fleet.KindOf(err) != fleet.KindConflict {
 		t.Errorf("migrate what is newer: %v", err)
 	}
+}
+
+// post calls a method of the operator API.
+func post(t *testing.T, client *http.Client, procedure, body string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://herd"+procedure, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	return response.StatusCode
 }
 
 // awaitHealth waits for an answer of /healthz that has these words. Other components may be unwell

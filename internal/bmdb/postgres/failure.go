@@ -33,6 +33,7 @@ const (
 	codeLongTx         = "25P04" // since PostgreSQL 17
 	codeDuplicateKey   = "23505"
 	codeNotInState     = "55000"
+	codeDiskFull       = "53100"
 	codeOutOfMemory    = "53200"
 	codeLimitExceeded  = "53400"
 )
@@ -89,6 +90,8 @@ func classify(err error) error {
 		return fleet.Errorf(fleet.KindTemporary, "the statement was cancelled: %w", err)
 	case code == codeOutOfMemory || code == codeLimitExceeded: // maybe of this connection alone
 		return fleet.Errorf(fleet.KindTemporary, "the database server has no room: %w", err)
+	case code == codeDiskFull:
+		return bmdb.Full("the disk of the database server is full: make room on it; a control plane goes on by itself then, and a command is run again (%w)", err)
 	case len(code) == 5 && (code[:2] == "57" || code[:2] == "08" || code[:2] == "53"):
 		return bmdb.Unavailable("the database server is not available: %w", err)
 	case neverSent(err), errors.As(err, &connect):
