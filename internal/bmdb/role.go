@@ -65,7 +65,8 @@ func (t *transaction) attendance(ctx context.Context) (attendance, error) {
 	if err != nil {
 		return a, err
 	}
-	a.until[fleet.RoleAgentAPI.Component()] = env.ValidUntil
+	// A listener that agents do not get through to has the role all the same.
+	a.until[fleet.RoleAgentAPI.Component()] = max(env.ValidUntil, min(env.FullUntil, a.now))
 	t.parts = &a
 	return a, nil
 }

@@ -305,6 +305,17 @@ var roleTests = []test{
 		w.must(err)
 		w.judgeMissing(fleet.RoleRecoverer, true)
 	}},
+	{"a listener that agents do not get through to has its role", func(w *world) {
+		w.must(w.db.ListenerAlive(w.ctx, time.Second, 30*time.Second))
+		w.shift.Advance(time.Hour)
+		w.judgeMissing(fleet.RoleAgentAPI, true)
+		w.must(w.db.ListenerFull(w.ctx, 4*time.Minute))
+		w.judgeMissing(fleet.RoleAgentAPI, false)
+		w.shift.Advance(5*time.Minute - margin)
+		w.judgeMissing(fleet.RoleAgentAPI, false)
+		w.shift.Advance(2 * margin)
+		w.judgeMissing(fleet.RoleAgentAPI, true)
+	}},
 	{"the summary names a role that is missing when it has something to do", func(w *world) {
 		named := func(want ...fleet.Role) {
 			w.Helper()

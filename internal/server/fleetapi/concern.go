@@ -120,14 +120,19 @@ func ofMachines(kind string, n int, first fleet.MachineID, one, many, advice str
 // readOnly returns a concern while the database takes no changes, as with a full disk. Roles and
 // listeners then look as if they were missing, because they can leave no sign of life.
 func (s *Service) readOnly(ctx context.Context) []*fleetv1.Concern {
-	if s.options.Writable == nil {
-		return nil
-	}
-	err := s.options.Writable(ctx)
+	err := s.writable(ctx)
 	if err == nil {
 		return nil
 	}
 	return concern(concernDatabase, "", 1, "%s: this control plane does nothing, and what is told of missing roles and listeners may come of that", err)
+}
+
+// writable says why the database takes no changes; nil where it does, or where nobody knows.
+func (s *Service) writable(ctx context.Context) error {
+	if s.options.Writable == nil {
+		return nil
+	}
+	return s.options.Writable(ctx)
 }
 
 // restored returns a concern while the database looks restored or copied.
@@ -195,11 +200,17 @@ func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
 	if !now.Before(env.ListenerFullUntil) {
 		return nil
 	}
-	return concern(concernListener, "room", 1, "an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since %s: "+
+	return concern(concernListener, "room", 1, "%s: "+
 		"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
 		"max_connections_per_address (a fleet behind one address) or max_unadmitted, or policy.watch_interval (many systems that are watched by their unit), "+
 		"or keep out the strangers that its log names",
-		clock(env.ListenerFullSince, now))
+		turnedAway(env, now))
+}
+
+// turnedAway says since when agents do not get through to an agent listener. Which of the causes it
+// is, its process alone knows.
+func turnedAway(env fleet.Environment, now time.Time) string {
+	return "an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since " + clock(env.ListenerFullSince, now)
 }
 
 // missing returns a concern for each role that nobody has and that has something to do.

@@ -59,11 +59,24 @@ func (s *Service) ExplainMachine(ctx context.Context, req *fleetv1.ExplainMachin
 		if err != nil {
 			return nil, err
 		}
-		next := j.nextStep()
+		next := s.nextStep(ctx, j)
 		return &fleetv1.ExplainMachineResponse{
 			Machine: machineOf(j.row()), Decisions: each(j.plan.Decisions, decisionOf), Summary: j.summary(next), Next: next,
 		}, nil
 	})
+}
+
+// nextStep says who acts next on the machine. While the database takes no changes, nobody can
+// before a person has seen to that: what that person would ask for is refused, too.
+func (s *Service) nextStep(ctx context.Context, j judged) *fleetv1.NextStep {
+	next := j.nextStep()
+	if next.GetWho() == whoNobody {
+		return next
+	}
+	if err := s.writable(ctx); err != nil {
+		return &fleetv1.NextStep{Who: whoOperator, What: fmt.Sprintf("%s; until it takes them, nothing is done", err)}
+	}
+	return next
 }
 
 // judged is a machine with what lifecycle decides about it at the instant of the call.
@@ -90,7 +103,12 @@ func (s *Service) judge(ctx context.Context, ref string) (judged, error) {
 	if err != nil {
 		return judged{}, err
 	}
-	j := judged{record: d.Record, env: d.Environment, plan: lifecycle.Decide(d.Record, d.Environment, d.Now), now: d.Now, since: d.StateSince}
+	env := d.Environment
+	// While the database takes no changes, control planes can leave no sign of life in it.
+	if len(env.Missing)+len(env.Unserved) > 0 && s.writable(ctx) != nil {
+		env.Missing, env.Unserved, env.Abandoned = nil, nil, false
+	}
+	j := judged{record: d.Record, env: env, plan: lifecycle.Decide(d.Record, env, d.Now), now: d.Now, since: d.StateSince}
 	if j.plan.State != d.State {
 		j.since = time.Time{}
 	}

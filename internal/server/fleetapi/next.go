@@ -58,6 +58,8 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		return &fleetv1.NextStep{Who: whoNobody, What: "nothing is wanted of this machine"}
 	case d.Deadline && d.Verdict == lifecycle.Later:
 		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
+	case role == fleet.RoleAgentAPI && j.turnedAway():
+		return &fleetv1.NextStep{Who: whoOperator, What: turnedAway(j.env, j.now) + ": `ironherd status` says what ends that"}
 	case slices.Contains(j.env.Missing, role) && (d.Verdict != lifecycle.Running || !d.DueAt.After(j.now)):
 		return &fleetv1.NextStep{Who: whoOperator, What: nobodyHas(role, "")}
 	case d.Verdict == lifecycle.Waiting:
@@ -66,6 +68,11 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		return &fleetv1.NextStep{Who: whoAgent, By: stamp(d.DueAt), What: d.Reason}
 	}
 	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
+}
+
+// turnedAway reports whether agents get through to no listener, though one says that it runs.
+func (j judged) turnedAway() bool {
+	return j.env.ListenerUpSince.IsZero() && j.now.Before(j.env.ListenerFullUntil)
 }
 
 // keptOff reports whether a person has the machine off, and nothing has been asked for since. That
