@@ -19,8 +19,8 @@ func (a *app) recoveryStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say whether recovery runs, and on how many machines",
-		Long: `Status says whether recovery is stopped, by whom, why and until when; what to check while it is stopped because so many machines are silent
-at once; how many machines are silent or in quarantine; and on how many recovery is at work, or due.`,
+		Long: `Status says whether recovery is stopped, by whom, why and until when, or what else it waits for; what to check while it is stopped because so
+many machines are silent at once; how many machines are silent or in quarantine; and on how many recovery is at work, or due.`,
 		Example: `  ironherd recovery status`,
 		Args:    exactly,
 	}
@@ -32,6 +32,10 @@ func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 		w.line("%s", a.stopped(h))
 		for _, suspect := range h.GetSuspects() {
 			w.line("  check %s", suspect)
+		}
+	} else if why := waitsFor(s.GetConcerns()); len(why) > 0 {
+		for _, c := range why {
+			w.line("Recovery waits: %s.", a.asked(c.GetText()))
 		}
 	} else {
 		w.line("Recovery runs.")
@@ -57,6 +61,23 @@ func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 			}
 		}
 	}
+}
+
+// waitsFor returns the concerns for which recovery waits though nobody has stopped it: the database
+// takes no changes, or looks restored; agents do not get through, so that no silence counts; or
+// nobody has the role.
+func waitsFor(concerns []*fleetv1.Concern) (all []*fleetv1.Concern) {
+	for _, c := range concerns {
+		switch c.GetKind() {
+		case "database", "restored", "listener":
+			all = append(all, c)
+		case "role":
+			if c.GetSubject() == string(fleet.RoleRecoverer) {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
 }
 
 // stopped says who has stopped recovery, why, until when, and what ends it.

@@ -37,7 +37,7 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; 10000 means so many or more.", "process"),
 		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due, but for those that recovery has no room for under the policy. While it was never done on one: since this process knows of such a one.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database; 10000 means so many or more."),
-		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database."),
+		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database. `ironherd recovery status` also says what else it waits for, as for an agent listener."),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has a certificate that they refuse, or did minutes ago. Meanwhile no silence counts."),
