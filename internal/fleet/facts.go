@@ -72,6 +72,48 @@ func (r Record) Name() string {
 	return string(r.ID)
 }
 
+// OpenInstallAttempt returns the newest attempt while it is open: neither reported nor seen to have
+// come up.
+func (r Record) OpenInstallAttempt() *InstallAttempt {
+	a := r.InstallAttempt
+	if a == nil {
+		return nil
+	}
+	if p := r.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt {
+		return nil
+	}
+	if i := r.Installed; i != nil && i.Generation == a.Generation && i.Attempt == a.Attempt {
+		return nil
+	}
+	return a
+}
+
+// InstallCalledOff says whether a person does not want that install any more.
+func (r Record) InstallCalledOff(generation InstallGeneration) bool {
+	return r.InstallCancel != nil && r.InstallCancel.Generation == generation
+}
+
+// HeldInstall is the install that a disk of the machine holds, and for which its agent refused the
+// newest request; 0: it did not.
+func (r Record) HeldInstall() InstallGeneration {
+	rep, request := r.InstallReport, r.InstallRequest
+	if rep != nil && request != nil && rep.Generation == request.Generation {
+		return rep.HeldGeneration
+	}
+	return 0
+}
+
+// NewestInstall is the newest install that was asked for, or that came up; 0: none.
+func (r Record) NewestInstall() (newest InstallGeneration) {
+	if r.InstallRequest != nil {
+		newest = r.InstallRequest.Generation
+	}
+	if r.Installed != nil {
+		newest = max(newest, r.Installed.Generation)
+	}
+	return newest
+}
+
 // Intent is a machine that the provisioner is about to ask a provider for. The provisioner writes
 // it before the first call, and closes it when it knows the outcome.
 type Intent struct {

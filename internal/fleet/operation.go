@@ -51,6 +51,12 @@ func ShownActor(actor string) string {
 	return actor
 }
 
+// OfAnother reports whether something was asked for by a person other than the actor. What Ironherd
+// itself has done, anybody may replace.
+func OfAnother(by, actor string) bool {
+	return by != actor && by != ActorBMDB && by != ActorPolicy && by != string(ProcessRecovery)
+}
+
 // ResumableStop reports whether a person can let recovery go on before a stop ends. One for a spent
 // budget ends by itself. Where a release has made it that knew no causes, the actor tells, and
 // whether it comes with what to check on our side.
@@ -155,6 +161,25 @@ func (r Record) OpenOperation() *OperationRequest {
 	}
 	return r.Operation
 }
+
+// OperationAccepted reports whether the provider has accepted the operation that is under way.
+func (r Record) OperationAccepted() bool {
+	open, a := r.OpenOperation(), r.OperationAttempt
+	return open != nil && a != nil && a.Number == open.Number && a.AcceptedAt != nil
+}
+
+// HalfCycled reports whether a power cycle was begun that the provider has not accepted: it may
+// have been switched off, and not on again.
+func (r Record) HalfCycled() bool {
+	open, a := r.OpenOperation(), r.OperationAttempt
+	return open != nil && open.Operation == OperationPowerCycle && a != nil && a.Number == open.Number && a.AcceptedAt == nil
+}
+
+// InMaintenance reports whether a maintenance is under way, in which no operation can be asked for.
+func (r Record) InMaintenance() bool { return r.Maintenance != nil && !r.Maintenance.Over }
+
+// Gone reports whether the provider is certain that it does not have the machine.
+func (r Record) Gone() bool { return r.Provided != nil && r.Provided.Status == ProviderStatusGone }
 
 // Maintenance keeps Ironherd from touching the host, and makes its silence expected. Written by an
 // operator. The end of a quarantine writes one that is over.

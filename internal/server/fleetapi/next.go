@@ -254,7 +254,7 @@ func (j judged) whenFailed() (command, what string) {
 	switch released := slices.Contains(r.Levers, fleet.LeverRelease); {
 	case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
 		return "", ""
-	case released && inMaintenance(r):
+	case released && r.InMaintenance():
 		return j.command("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))
 	case released:
 		return j.command("replace"), "the machine is given back, and another one may be created"
@@ -344,14 +344,11 @@ func (j judged) unquarantined() string {
 	if taken := lifecycle.StepsTaken(r.Repair.Steps); taken != "" {
 		what += ": " + taken
 	}
-	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" && !inMaintenance(r) {
+	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" && !r.InMaintenance() {
 		what += fmt.Sprintf("; if its hardware is broken, `%s` gives it back instead, and another one may be created", j.command("replace"))
 	}
 	return what
 }
-
-// inMaintenance reports whether a maintenance is under way, in which no operation can be asked for.
-func inMaintenance(r fleet.Record) bool { return r.Maintenance != nil && !r.Maintenance.Over }
 
 // whenUnreachable is operators for an installed system that does not answer.
 func (j judged) whenUnreachable() (command, what string) {
