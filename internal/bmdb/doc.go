@@ -5,7 +5,7 @@
 //
 // Packages sqlite and postgres below it are the engines; package statement is the SQL that both
 // run; packages agenda and batch are what needs no SQL; package bmdbtest is the suite that every
-// engine passes.
+// engine passes. What people may ask to be done to a machine is said by package verb; bmdb does it.
 //
 // # What is authoritative
 //

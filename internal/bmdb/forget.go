@@ -1,7 +1,6 @@
 package bmdb
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,17 +9,22 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
-// forget removes a machine that is forgettable, with all that is known of it but its history. It is
-// locked, and its provider.
+// forget removes a machine, where that is possible, with all that is known of it but its history.
+// It is locked, and its provider.
 func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reason string) error {
-	unserved, refused, err := t.forgettable(ctx, m.record)
-	if err = cmp.Or(err, refused); err != nil {
+	parts, err := t.attendance(ctx)
+	if err != nil {
 		return err
 	}
+	abandoned, refused := verb.Forgettable(m.record, parts.service(m.record.Provider))
+	if refused != nil {
+		return refused
+	}
 	outcome := outcomeReleased
-	if unserved {
+	if abandoned {
 		outcome = outcomeForgotten
 		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.record.Provider)
 	}
@@ -38,44 +42,6 @@ func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reaso
 		return err
 	}
 	return t.rewriteProvider(ctx, m.record.Provider)
-}
-
-// forgettable returns why a machine cannot be forgotten: its provider has not said that it is gone,
-// and can be asked. Unserved: nobody can ask it, because no control plane serves it any more.
-func (t *transaction) forgettable(ctx context.Context, r fleet.Record) (unserved bool, refused, err error) {
-	if gone(r) {
-		return false, nil, nil
-	}
-	parts, err := t.attendance(ctx)
-	if err != nil {
-		return false, nil, err
-	}
-	if parts.servedUntil(fleet.RoleOperations, r.Provider) >= parts.now { // by who would give it back
-		return false, mayBeThere(r), nil
-	}
-	refused = parts.checkUnserved(r.Provider)
-	return refused == nil, refused, nil
-}
-
-func gone(r fleet.Record) bool {
-	return r.Provided != nil && r.Provided.Status == fleet.ProviderStatusGone
-}
-
-// mayBeThere is why a machine is not forgotten that its provider may still have.
-func mayBeThere(r fleet.Record) error {
-	switch open := r.OpenOperation(); {
-	case r.Intent != nil:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet, and provider %s may make it still: it goes by itself when "+
-			"capacity %s is refused for good or is not free any more", r.Name(), r.Provider, r.Intent.Capacity)
-	case open != nil && open.Operation.GivesBack():
-		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: its %s is under way",
-			r.Provider, r.Name(), open.Operation)
-	case slices.Contains(r.Levers, fleet.LeverRelease):
-		return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone: `ironherd machine release %s --reason WHY` gives it back",
-			r.Provider, r.Name(), r.ID)
-	}
-	return fleet.Errorf(fleet.KindConflict, "provider %s has not said that machine %s is gone, and cannot be asked to take it back: remove it there",
-		r.Provider, r.Name())
 }
 
 // ForgetCommand is the command that forgets so many machines of a provider: one plan can have

@@ -64,9 +64,9 @@ func (t *transaction) happens(what Happening, cause string) {
 func (t *transaction) installFailed(before fleet.Record, r fleet.InstallReport, actor string) {
 	cause := FailedReported
 	switch {
-	case r.OK, reported(before, r): // which counts already
+	case r.OK, lifecycle.Reported(before, r): // which counts already
 		return
-	case calledOff(before, r.Generation):
+	case before.InstallCalledOff(r.Generation):
 		cause = FailedCalledOff
 	case r.HeldGeneration != 0 || r.NeedsErase || r.NotUnderstood:
 		cause = FailedRefused

@@ -66,7 +66,7 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 			return false, err
 		}
 		plan, err := t.judge(ctx, m)
-		if err != nil || !installDue(m, plan) || openAttempt(m.record) != nil {
+		if err != nil || !installDue(m, plan) || m.record.OpenInstallAttempt() != nil {
 			return changed, err
 		}
 		var hostKey ed25519.PublicKey
@@ -98,7 +98,7 @@ type attemptID struct {
 
 // installWanted says whether HandOutInstall has anything to write.
 func (t *transaction) installWanted(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
-	if open := openAttempt(m.record); open != nil {
+	if open := m.record.OpenInstallAttempt(); open != nil {
 		return attemptID{open.Generation, open.Attempt} != last, nil
 	}
 	plan, err := t.judge(ctx, m)
@@ -112,28 +112,12 @@ func installDue(m *machineRecord, plan lifecycle.Plan) bool {
 	return !held && plan.For(fleet.ProcessInstall).Verdict == lifecycle.Due
 }
 
-// openAttempt returns the newest attempt while it is open: neither reported nor seen to have come
-// up.
-func openAttempt(r fleet.Record) *fleet.InstallAttempt {
-	a := r.InstallAttempt
-	if a == nil {
-		return nil
-	}
-	if p := r.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt {
-		return nil
-	}
-	if i := r.Installed; i != nil && i.Generation == a.Generation && i.Attempt == a.Attempt {
-		return nil
-	}
-	return a
-}
-
 // closeUnknownAttempt closes an open attempt that the agent does not know, without a backoff. It
 // never got the answer, and nothing was tried. Or the agent that got it is gone, and may have
 // written. Or the agent has started a later install, which an older copy of the database does not
 // know, and starts none before that: then the attempt is refused, as by the disk.
 func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
-	open := openAttempt(m.record)
+	open := m.record.OpenInstallAttempt()
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
 		return false, nil
 	}
@@ -205,7 +189,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
 	machine := m.record.ID
 	t.installFailed(m.record, r, actor)
-	if r.Untouched() && touchedBefore(m.record, r) {
+	if r.Untouched() && lifecycle.TouchedBefore(m.record, r) {
 		r.Disk = fleet.DiskUnknown
 	}
 	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
@@ -237,11 +221,11 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 	if err := t.putReport(ctx, m, r, actor, warnings...); err != nil {
 		return err
 	}
-	if calledOff(m.record, r.Generation) || notWanted(m.record, r) {
+	if m.record.InstallCalledOff(r.Generation) || notWanted(m.record, r) {
 		t.resetInstall(m.record.ID)
 		return nil
 	}
-	if reported(m.record, r) {
+	if lifecycle.Reported(m.record, r) {
 		if b, ok := m.record.Backoffs[fleet.ProcessInstall]; ok {
 			b.Cause = r.Error
 			m.record.Backoffs[fleet.ProcessInstall] = b
@@ -268,7 +252,7 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		case r.Generation != newest.Generation || r.Attempt != newest.Attempt:
 			return false, nil
 		}
-		if reported(m.record, r) && !outdone(m.record, r) {
+		if lifecycle.Reported(m.record, r) && !lifecycle.Outdone(m.record, r) {
 			return false, nil
 		}
 		if !r.OK && r.HeldGeneration == 0 && !r.NotUnderstood {
@@ -460,7 +444,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 		expired := false
 		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 			expired = false
-			open := openAttempt(m.record)
+			open := m.record.OpenInstallAttempt()
 			if open == nil {
 				return false, t.q.DeleteInstallDeadline(ctx, id)
 			}

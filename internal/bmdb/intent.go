@@ -217,7 +217,7 @@ func (t *transaction) wantAsConfigured(ctx context.Context, c *commit, machine f
 	}
 	was := m.record.InstallRequest
 	if was == nil && configured.Install == nil ||
-		was != nil && (was.Generation != 1 || was.Actor != configured.Actor || calledOff(m.record, 1)) {
+		was != nil && (was.Generation != 1 || was.Actor != configured.Actor || m.record.InstallCalledOff(1)) {
 		return nil
 	}
 	return t.installAsConfigured(ctx, c, m.record, configured.Install)

@@ -22,7 +22,7 @@ func MaintenanceOver() Change {
 	}}
 }
 
-// beginMaintenance keeps everything away from the host of a machine that is maintainable, until
+// beginMaintenance keeps everything away from the host of a machine, where that is possible, until
 // then or until endMaintenance, and voids whatever is being done to it (rule 8).
 func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
 	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
@@ -40,40 +40,6 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	return nil
 }
 
-// checkEnd fails when the end of what somebody asks for is past.
-func (t *transaction) checkEnd(of string, until *time.Time) error {
-	if until != nil && !until.After(t.Now()) {
-		return fleet.Errorf(fleet.KindInvalid, "the end of the %s, %s, is past", of, fleet.Instant(*until))
-	}
-	return nil
-}
-
-// shortens reports whether what lasts until then would end before what lasts until was. Nil: it has
-// no end.
-func shortens(was, until *time.Time) bool { return until != nil && (was == nil || until.Before(*was)) }
-
-// maintainable fails while an operation is under way, and during a maintenance of another person,
-// or a longer one of the same: who ends this one would not know of that.
-func maintainable(r fleet.Record, actor string, until *time.Time, now time.Time) error {
-	switch m := r.Maintenance; {
-	case m == nil || m.Over:
-	case anothers(m.Actor, actor) && (m.Until == nil || m.Until.After(now)):
-		by := fleet.ShownActor(m.Actor)
-		if m.Until != nil {
-			by += " until " + fleet.Instant(*m.Until)
-		}
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance already by %s: %s; `ironherd machine maintenance end %s --reason WHY` ends that first",
-			r.Name(), by, m.Reason, r.ID)
-	case shortens(m.Until, until):
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance for longer by %s: %s; `ironherd machine maintenance end %s --reason WHY` ends that first",
-			r.Name(), fleet.ShownActor(m.Actor), m.Reason, r.ID)
-	}
-	if open := r.OpenOperation(); open != nil {
-		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.Name())
-	}
-	return nil
-}
-
 // endMaintenance ends the one that is under way. Agents are started, and recovery works, as if
 // nothing had failed before. But the steps of the ladder that were taken count on, so that a
 // machine that is maintained again and again, and fails in between, still gets to the end of it.
@@ -87,7 +53,7 @@ func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, acto
 // ended now, because silence before the end of a maintenance does not count. While a maintenance is
 // under way it does nothing: the end of that one will do the same.
 func (t *transaction) excuseSilence(ctx context.Context, r fleet.Record, actor, reason string) error {
-	if maintained(r) == nil {
+	if r.InMaintenance() {
 		return nil
 	}
 	machine, now := string(r.ID), t.Now()
@@ -96,12 +62,4 @@ func (t *transaction) excuseSilence(ctx context.Context, r fleet.Record, actor, 
 		return err
 	}
 	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(now), Machine: machine})
-}
-
-// maintained fails unless the machine is in maintenance.
-func maintained(r fleet.Record) error {
-	if r.Maintenance == nil || r.Maintenance.Over {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in maintenance", r.Name())
-	}
-	return nil
 }

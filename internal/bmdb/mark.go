@@ -2,36 +2,11 @@ package bmdb
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
-	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/verb"
 )
-
-// markable fails where nobody can say that an operating system runs on the machine: it is known
-// already, the machine is not there yet, or an agent speaks from it.
-func (t *transaction) markable(r fleet.Record) error {
-	switch {
-	case r.Provided == nil:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not there yet: nothing runs on it", r.Name())
-	case lifecycle.Installed(r) && !lifecycle.ReinstalledElsewhere(r):
-		return fleet.Errorf(fleet.KindConflict, "machine %s is installed already (%s)", r.Name(), r.Installed.Words())
-	case lifecycle.Speaks(r, *t.env, t.Now()):
-		return fleet.Errorf(fleet.KindConflict, "the agent of machine %s speaks; if an operating system that is to be left alone runs there, end the agent on the host first",
-			r.Name())
-	}
-	return nil
-}
-
-// answersRequest says which install counts as done when the machine is marked as installed; "":
-// none was asked for.
-func answersRequest(r fleet.Record) string {
-	if r.InstallRequest == nil {
-		return ""
-	}
-	return fmt.Sprintf("; install generation %d counts as done", r.InstallRequest.Generation)
-}
 
 // markInstalled records that an operating system runs on the machine, because an operator says so,
 // and voids whatever is being done to its host (rule 8). An attempt that is open has ended with
@@ -39,7 +14,7 @@ func answersRequest(r fleet.Record) string {
 // machine is locked.
 func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor, reason string) error {
 	r := m.record
-	if open := openAttempt(r); open != nil {
+	if open := r.OpenInstallAttempt(); open != nil {
 		report := fleet.InstallReport{
 			Generation: open.Generation, Attempt: open.Attempt, Error: "given up: the machine was marked as installed", Disk: fleet.DiskUnknown,
 		}
@@ -47,12 +22,12 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 			return err
 		}
 	}
-	if err := t.putMarked(ctx, r.ID, max(1, newestGeneration(r))); err != nil {
+	if err := t.putMarked(ctx, r.ID, max(1, r.NewestInstall())); err != nil {
 		return err
 	}
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.MachineProcesses()...)
 	t.revoke(m, actor, "it is marked as installed")
-	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+answersRequest(r))
+	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+verb.AnswersRequest(r))
 	return nil
 }
 

@@ -3,12 +3,12 @@ package bmdb
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
 // What people ask to be done to a machine is a durable request with a number. The loop that carries
@@ -20,12 +20,12 @@ import (
 // its number, unless the policy alone asked for it, and the provider has not accepted it.
 func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor string, o fleet.Operation, reason string,
 ) (number int64, changed bool, err error) {
-	if number, err := askable(m.record, o); number != 0 || err != nil {
+	if number, err := verb.Askable(m.record, o); number != 0 || err != nil {
 		return number, false, err
 	}
 	if open := m.record.OpenOperation(); open != nil {
 		t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
-			fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, unlessCarriedOut(m.record)))
+			fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, verb.UnlessCarriedOut(m.record)))
 	}
 	number, err = t.requestOperation(ctx, m.record, actor, o, reason)
 	if err != nil {
@@ -33,52 +33,6 @@ func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor
 	}
 	t.revoke(m, actor, fmt.Sprintf("%s was asked for", o))
 	return number, true, nil
-}
-
-// askable returns the number of the operation that was asked for already, where asking once more
-// changes nothing, and fails where the operation makes no sense now. What the policy asked for
-// gives way to a person: it ends when the provider does not give the machine up any more.
-func askable(r fleet.Record, o fleet.Operation) (already int64, err error) {
-	switch open := r.OpenOperation(); {
-	case open == nil || open.Operation != o:
-	case open.Actor == fleet.ActorPolicy && !accepted(r):
-		r.Operation = nil
-	default:
-		return open.Number, nil
-	}
-	return 0, operable(r, o)
-}
-
-// accepted reports whether the provider has accepted the operation that is under way.
-func accepted(r fleet.Record) bool {
-	open, a := r.OpenOperation(), r.OperationAttempt
-	return open != nil && a != nil && a.Number == open.Number && a.AcceptedAt != nil
-}
-
-// operable fails where an operation makes no sense now.
-func operable(r fleet.Record, o fleet.Operation) error {
-	if err := kept(r); err != nil {
-		return err
-	}
-	switch {
-	case r.Provided == nil || r.ProviderID == "":
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet", r.Name())
-	case !slices.Contains(r.Levers, o.Lever()):
-		return fleet.Errorf(fleet.KindUnsupported, "provider %s cannot %s", r.Provider, o.Of("machines"))
-	case lifecycle.SwitchedOff(r) != "" && (o == fleet.OperationReboot || o == fleet.OperationPowerCycle):
-		// A newer operation takes the place of this one, and nothing but it says that the machine is to
-		// stay off.
-		return fleet.Errorf(fleet.KindConflict, "machine %s was %s: switch it on (`ironherd machine power on %s --reason WHY`)",
-			r.Name(), lifecycle.SwitchedOff(r), r.ID)
-	case o == fleet.OperationReboot && halfCycled(r):
-		// A provider refuses to reboot what is off, and nothing else would switch the machine on.
-		return fleet.Errorf(fleet.KindConflict, "machine %s is being switched off and on, which restarts it, too; "+
-			"`ironherd machine withdraw %s --reason WHY` calls that off", r.Name(), r.ID)
-	case r.Maintenance != nil && !r.Maintenance.Over:
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end %s --reason WHY`)",
-			r.Name(), r.Maintenance.Actor, r.ID)
-	}
-	return nil
 }
 
 func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, actor string, o fleet.Operation, reason string) (int64, error) {
@@ -89,7 +43,7 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 	request := statement.PutOperationRequestParams{
 		Machine: string(r.ID), Number: number, Operation: string(o), At: micros(t.Now()), Actor: actor, Reason: reason,
 	}
-	if givenUp(r) { // at its end, the provider says only that it deletes the machine
+	if verb.CountsAsGivenUp(r) { // at its end, the provider says only that it deletes the machine
 		request.GivenUp = 1
 	}
 	err := t.q.PutOperationRequest(ctx, request)
@@ -102,17 +56,10 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 	return number, nil
 }
 
-// givenUp reports whether the machine is given up, or was when the policy asked for what is under
-// way: it replaces no others.
-func givenUp(r fleet.Record) bool {
-	open := r.OpenOperation()
-	return lifecycle.GivenUp(r) || open != nil && open.Actor == fleet.ActorPolicy
-}
-
-// callOff ends an operation that is withdrawable. A power cycle that was begun may have switched
-// the machine off already: then it is asked for that the machine is switched on.
+// callOff ends an operation that the provider has not accepted. A power cycle that was begun may
+// have switched the machine off already: then it is asked for that the machine is switched on.
 func (t *transaction) callOff(ctx context.Context, m *machineRecord, actor, reason string) error {
-	half := halfCycled(m.record)
+	half := m.record.HalfCycled()
 	if err := t.withdrawOperation(ctx, m, actor, reason); err != nil || !half {
 		return err
 	}
@@ -120,14 +67,7 @@ func (t *transaction) callOff(ctx context.Context, m *machineRecord, actor, reas
 	return err
 }
 
-// halfCycled reports whether a power cycle was begun that the provider has not accepted: it may
-// have been switched off, and not on again.
-func halfCycled(r fleet.Record) bool {
-	open, a := r.OpenOperation(), r.OperationAttempt
-	return open != nil && open.Operation == fleet.OperationPowerCycle && a != nil && a.Number == open.Number && a.AcceptedAt == nil
-}
-
-// withdrawOperation ends an operation that is withdrawable.
+// withdrawOperation ends an operation that the provider has not accepted.
 func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, actor string, reason string) error {
 	open := m.record.OpenOperation()
 	err := t.q.PutOperationReport(ctx, statement.PutOperationReportParams{
@@ -139,18 +79,6 @@ func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, a
 	t.revoke(m, actor, fmt.Sprintf("%s was withdrawn", open.Operation))
 	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
 		fmt.Sprintf("%s (operation %d): %s", open.Operation, open.Number, reason))
-	return nil
-}
-
-// withdrawable fails unless there is an operation that the provider has not accepted.
-func withdrawable(r fleet.Record) error {
-	open := r.OpenOperation()
-	switch {
-	case open == nil:
-		return fleet.Errorf(fleet.KindConflict, "no operation of machine %s is under way", r.Name())
-	case accepted(r):
-		return fleet.Errorf(fleet.KindConflict, "%s has accepted the %s of machine %s already", r.Provider, open.Operation, r.Name())
-	}
 	return nil
 }
 
@@ -317,7 +245,7 @@ func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.Opera
 // replaced.
 func ReplaceByPolicy() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		if err := operable(c.machine.record, fleet.OperationReplace); err != nil {
+		if err := verb.Operable(c.machine.record, fleet.OperationReplace); err != nil {
 			return err
 		}
 		_, err := t.requestOperation(ctx, c.machine.record, fleet.ActorPolicy, fleet.OperationReplace, "the provider gave the machine up")

@@ -12,6 +12,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
 // RequestInstall asks for an operating system on a machine and voids whatever is being done to its
@@ -33,19 +34,19 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor string, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, changed bool, err error) {
 	machine, was := m.record.ID, m.record.InstallRequest
-	if err := kept(m.record); err != nil {
+	if err := verb.Kept(m.record); err != nil {
 		return 0, false, err
 	}
 	if m.record.Installed != nil && !reinstall {
-		return 0, false, onlyReinstall(m.record)
+		return 0, false, verb.OnlyReinstall(m.record)
 	}
-	held := heldGeneration(m.record)
+	held := m.record.HeldInstall()
 	if was != nil {
 		same, err := t.sameInstall(ctx, m.record, request)
 		if err != nil {
 			return 0, false, err
 		}
-		if same && !reinstall && !calledOff(m.record, was.Generation) {
+		if same && !reinstall && !m.record.InstallCalledOff(was.Generation) {
 			if m.record.Intent == nil || was.Actor != fleet.ConfigurationOf(m.record.Provider) {
 				return was.Generation, false, nil
 			}
@@ -56,14 +57,14 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
 		}
 		if lifecycle.OnDisk(m.record) && !reinstall {
-			return 0, false, onlyReinstall(m.record)
+			return 0, false, verb.OnlyReinstall(m.record)
 		}
 		if held != 0 && !reinstall {
 			return 0, false, fleet.Errorf(fleet.KindConflict, "a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one "+
 				"(`ironherd machine install %s --image IMAGE --reinstall --reason WHY`)", m.record.Name(), held, machine)
 		}
 	}
-	generation = max(newestGeneration(m.record), held) + 1
+	generation = max(m.record.NewestInstall(), held) + 1
 	request.Generation, request.Actor = generation, actor
 	if err := t.putInstallRequest(ctx, machine, request); err != nil {
 		return 0, false, err
@@ -73,53 +74,6 @@ func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor s
 	t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
 		fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()))
 	return generation, true, nil
-}
-
-// onlyReinstall refuses an install that would destroy the system that is there.
-func onlyReinstall(r fleet.Record) error {
-	return fleet.Errorf(fleet.KindConflict, "machine %s %s which a reinstall destroys: ask for one "+
-		"(`ironherd machine install %s --image IMAGE --reinstall%s --reason WHY`)", r.Name(), onDisk(r), r.ID, eraseToo(r))
-}
-
-// onDisk begins a relative clause about the system that is there.
-func onDisk(r fleet.Record) string {
-	if lifecycle.Written(r) {
-		return fmt.Sprintf("has install generation %d on its disk, which has not come up yet, and", r.InstallReport.Generation)
-	}
-	if lifecycle.ReinstalledElsewhere(r) {
-		return "was reinstalled at its provider, for somebody else,"
-	}
-	return fmt.Sprintf("runs an installed system (%s),", r.Installed.Words())
-}
-
-// eraseToo is what a reinstall needs besides where no install of ours has put on the disk what is
-// there: it was marked or adopted as installed, or its provider has reinstalled it.
-func eraseToo(r fleet.Record) string {
-	if i := r.Installed; i != nil && (i.Attempt == 0 || i.ErasedAt != nil) {
-		return " --erase"
-	}
-	return ""
-}
-
-// heldGeneration is the install that a disk of the machine holds, and for which its agent refused
-// the newest request; 0: it did not.
-func heldGeneration(r fleet.Record) fleet.InstallGeneration {
-	rep, request := r.InstallReport, r.InstallRequest
-	if rep != nil && request != nil && rep.Generation == request.Generation {
-		return rep.HeldGeneration
-	}
-	return 0
-}
-
-// newestGeneration is the newest install that was asked for, or that came up; 0: none.
-func newestGeneration(r fleet.Record) (newest fleet.InstallGeneration) {
-	if r.InstallRequest != nil {
-		newest = r.InstallRequest.Generation
-	}
-	if r.Installed != nil {
-		newest = max(newest, r.Installed.Generation)
-	}
-	return newest
 }
 
 // sameInstall reports whether the request is for what is asked for already, whatever recovery has
@@ -181,10 +135,10 @@ func (t *transaction) backoffEnded(subject fleet.Subject, actor string, process 
 	t.recordEvent(subject, actor, process, fleet.EventRetryRequested, "the backoff was ended; it was for: "+was.Cause)
 }
 
-// quarantine keeps all work away from a machine that is quarantinable, and voids what is being done
-// to it (rule 8). An operation that the provider has not accepted is withdrawn.
+// quarantine keeps all work away from a machine, where that is possible, and voids what is being
+// done to it (rule 8). An operation that the provider has not accepted is withdrawn.
 func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if withdrawable(m.record) == nil {
+	if verb.Withdrawable(m.record) == nil {
 		if err := t.withdrawOperation(ctx, m, actor, "quarantined: "+reason); err != nil {
 			return err
 		}
@@ -246,40 +200,6 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 // cannot be started.
 func (t *transaction) forgetFailures(r fleet.Record) {
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
-}
-
-// quarantinable fails where another person has quarantined the machine: who ends that for one would
-// not know of the other. It fails where the machine is not created yet, too, and says what keeps it
-// from being: a quarantine does not.
-func quarantinable(r fleet.Record, actor string) error {
-	if q := r.Quarantine; q != nil && anothers(q.Actor, actor) {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is in quarantine already by %s: %s; `ironherd machine unquarantine %s --reason WHY` ends that first",
-			r.Name(), fleet.ShownActor(q.Actor), q.Reason, r.ID)
-	}
-	i := r.Intent
-	if i == nil {
-		return nil
-	}
-	unless := ""
-	if i.Calls > i.Rejected {
-		unless = fmt.Sprintf(", unless %s creates it for the call that was made already", r.Provider)
-	}
-	return fleet.Errorf(fleet.KindConflict, "machine %s is not created yet: `ironherd provider pause %s --reason WHY` keeps it from being created%s",
-		r.Name(), r.Provider, unless)
-}
-
-// anothers reports whether something was asked for by a person other than the actor. What Ironherd
-// itself has done, anybody may replace.
-func anothers(by, actor string) bool {
-	return by != actor && by != fleet.ActorBMDB && by != fleet.ActorPolicy && by != string(fleet.ProcessRecovery)
-}
-
-// quarantined fails unless the machine is in quarantine.
-func quarantined(r fleet.Record) error {
-	if r.Quarantine == nil {
-		return fleet.Errorf(fleet.KindConflict, "machine %s is not in quarantine", r.Name())
-	}
-	return nil
 }
 
 // SetPolicy makes the policy the newest one, under a number of its own, unless it is that already.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
 // A plan is what operators want done to machines, as they were shown it before they said yes:
@@ -52,15 +53,11 @@ type PlanRequest struct {
 
 // Plan is what is to be done to machines.
 type Plan struct {
+	verb.Request
 	ID            string
 	At, ExpiresAt time.Time
-	Actor         string
-	Verb          fleet.Verb
-	Reason        string
-	Until         *time.Time
-	Install       *fleet.InstallRequest
 	Selector      MachineFilter
-	Machines      []PlannedMachine
+	Machines      []verb.Planned
 	// NeedsConfirmation: it destroys or interrupts something, or is about several machines, so that a
 	// person should look at it first.
 	NeedsConfirmation bool
@@ -72,42 +69,13 @@ type Plan struct {
 	Outcomes []PlanOutcome
 }
 
-// PlannedMachine is what a plan does to one machine, and what it knew of it.
-type PlannedMachine struct {
-	Machine  fleet.MachineID    `json:"machine"`
-	Name     string             `json:"name"`
-	Provider fleet.ProviderName `json:"provider"`
-	State    fleet.State        `json:"state"`
-	// Does says what happens, and Destroys what is lost by it; empty: nothing is.
-	Does     string `json:"does"`
-	Destroys string `json:"destroys,omitempty"`
-	// InUse says what runs on the machine, or is being installed; empty: nothing.
-	InUse string `json:"in_use,omitempty"`
-	// Refused says why nothing is done; empty: it is.
-	Refused string `json:"refused,omitempty"`
-	// Unstopped: during the maintenance goes on what the provider was asked for, or an install that
-	// its agent works at.
-	Unstopped bool `json:"unstopped,omitempty"`
-	// Overrules: an operation is called off that another person has asked for.
-	Overrules bool `json:"overrules,omitempty"`
-
-	// What the plan was made for: the numbers of the newest install and operation that were asked
-	// for, the install that a disk was found to hold, whether the operation is under way, and a sum
-	// that changes with maintenance, quarantine and cancels.
-	Requested fleet.InstallGeneration `json:"requested,omitempty"`
-	Held      fleet.InstallGeneration `json:"held,omitempty"`
-	Operation int64                   `json:"operation,omitempty"`
-	Operating bool                    `json:"operating,omitempty"`
-	Marked    int64                   `json:"marked,omitempty"`
-}
-
 // planBody is what the table keeps of a plan as JSON. One that a version without selectors
 // has made fits any machine.
 type planBody struct {
 	Until    *time.Time            `json:"until,omitempty"`
 	Install  *fleet.InstallRequest `json:"install,omitempty"`
 	Selector MachineFilter         `json:"selector,omitzero"`
-	Machines []PlannedMachine      `json:"machines"`
+	Machines []verb.Planned        `json:"machines"`
 }
 
 // Outcome is what became of a machine of a plan that was confirmed.
@@ -140,17 +108,23 @@ type PlanOutcome struct {
 // KindNotFound for a machine that is not there. Where nothing can be done to any of the machines,
 // it makes none: it returns the first refusal, and a Plan without an ID, that tells each of them.
 func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest) (Plan, error) {
-	if err := request.validate(); err != nil {
-		return Plan{}, err
-	}
 	p := Plan{
-		ID: strings.ToLower(rand.Text()[:planIDLength]), Actor: actor, Verb: request.Verb, Reason: request.Reason, Until: request.Until,
-		Install: request.Install, Selector: request.Selector,
+		ID: strings.ToLower(rand.Text()[:planIDLength]), Selector: request.Selector,
+		Request: verb.Request{Verb: request.Verb, Actor: actor, Reason: request.Reason, Until: request.Until, Install: request.Install},
+	}
+	switch n := len(request.Machines); {
+	case n == 0:
+		return Plan{}, fleet.Errorf(fleet.KindInvalid, "no machine was named")
+	case n > MaxPlanned:
+		return Plan{}, fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", n, MaxPlanned)
+	}
+	if err := p.Validate(); err != nil {
+		return Plan{}, err
 	}
 	var refusal error
 	able := 0
 	err := db.view(ctx, "judge plan", func(ctx context.Context, t *transaction) error {
-		if err := t.checkEnd("maintenance", p.Until); err != nil {
+		if err := verb.CheckEnd("maintenance", p.Until, t.Now()); err != nil {
 			return err
 		}
 		p.Machines, refusal, able = nil, nil, 0
@@ -195,48 +169,12 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 	if err != nil {
 		return Plan{}, err
 	}
-	p.NeedsConfirmation, p.Confirmable = p.needsConfirmation(), true
+	p.NeedsConfirmation, p.Confirmable = verb.NeedConfirmation(p.Verb, p.Machines), true
 	return p, nil
 }
 
 // planIDLength is that of a plan's ID: fifty random bits, that a person can type.
 const planIDLength = 10
-
-func (r PlanRequest) validate() error {
-	switch {
-	case len(r.Machines) == 0:
-		return fleet.Errorf(fleet.KindInvalid, "no machine was named")
-	case len(r.Machines) > MaxPlanned:
-		return fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(r.Machines), MaxPlanned)
-	case r.Reason == "":
-		return fleet.Errorf(fleet.KindInvalid, "the reason is missing: history and everybody who asks are to be told why")
-	case len(r.Reason) > fleet.MaxReason:
-		return fleet.Errorf(fleet.KindInvalid, "the reason has %d bytes: at most %d are possible", len(r.Reason), fleet.MaxReason)
-	case (r.Install != nil) != (r.Verb == fleet.VerbReinstall):
-		return fleet.Errorf(fleet.KindInvalid, "what is to be installed belongs to a reinstall, and to nothing else")
-	case r.Until != nil && r.Verb != fleet.VerbBeginMaintenance:
-		return fleet.Errorf(fleet.KindInvalid, "only a maintenance has an end")
-	}
-	_, err := fleet.ParseVerb(string(r.Verb))
-	return err
-}
-
-// needsConfirmation says whether the plan destroys or interrupts something, leaves to go on what a
-// person may take for stopped, calls off what another person has asked for, or is about several
-// machines.
-func (p Plan) needsConfirmation() bool {
-	able := 0
-	for _, m := range p.Machines {
-		if m.Refused != "" {
-			continue
-		}
-		able++
-		if m.Destroys != "" || m.Unstopped || m.Overrules || p.Verb == fleet.VerbPowerOff {
-			return p.Verb != fleet.VerbCancelInstall || len(p.Machines) > 1
-		}
-	}
-	return able > 1
-}
 
 // Plan returns a plan, also one that has expired. KindNotFound.
 func (db *DB) Plan(ctx context.Context, id string) (Plan, error) {
@@ -257,10 +195,11 @@ func (t *transaction) readPlan(ctx context.Context, id string) (Plan, error) {
 		return Plan{}, fleet.Errorf(fleet.KindUnsupported, "plan %s cannot be read (a newer control plane may have made it): confirm it there, or make it anew: %w", row.ID, err)
 	}
 	p := Plan{
-		ID: row.ID, At: instant(row.At), ExpiresAt: instant(row.ExpiresAt), Actor: row.Actor, Verb: fleet.Verb(row.Verb), Reason: row.Reason,
-		Until: body.Until, Install: body.Install, Selector: body.Selector, Machines: body.Machines, ConfirmedAt: instantPointer(row.ConfirmedAt),
+		Request: verb.Request{Verb: fleet.Verb(row.Verb), Actor: row.Actor, Reason: row.Reason, Until: body.Until, Install: body.Install},
+		ID:      row.ID, At: instant(row.At), ExpiresAt: instant(row.ExpiresAt), Selector: body.Selector, Machines: body.Machines,
+		ConfirmedAt: instantPointer(row.ConfirmedAt),
 	}
-	p.NeedsConfirmation = p.needsConfirmation()
+	p.NeedsConfirmation = verb.NeedConfirmation(p.Verb, p.Machines)
 	until := p.ExpiresAt
 	if p.ConfirmedAt != nil {
 		until = p.ConfirmedAt.Add(planContinues)
@@ -312,7 +251,7 @@ func (db *DB) ConfirmPlan(ctx context.Context, actor, id string) (Plan, error) {
 
 // carryOut does what was planned to one machine, in one transaction. It locks what the verb
 // changes: the machine, and its provider where it is forgotten.
-func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *PlannedMachine) (PlanOutcome, error) {
+func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *verb.Planned) (PlanOutcome, error) {
 	var outcome PlanOutcome
 	told := func(o Outcome, detail string) { outcome.Outcome, outcome.Detail = o, detail }
 	err := db.update(ctx, "carry out plan", func(ctx context.Context, t *transaction) error {
@@ -348,7 +287,7 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 		if err != nil {
 			return err
 		}
-		if changed := planned.differs(now); changed != "" {
+		if changed := planned.Differs(now); changed != "" {
 			told(OutcomeSkipped, changed)
 			return nil
 		}
@@ -367,6 +306,17 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *Plann
 		return t.apply(ctx, actor, p, m, now.Does, &outcome)
 	})
 	return outcome, err
+}
+
+// number fills in the numbers of what was asked for under the plan before: those that follow what
+// it was made for. The machine may have newer ones by now.
+func (o *PlanOutcome) number(p Plan, planned *verb.Planned) {
+	if _, is := p.Verb.Operation(); is {
+		o.Operation = planned.Operation + 1
+	}
+	if p.Verb == fleet.VerbReinstall {
+		o.Generation = max(planned.Requested, planned.Held) + 1
+	}
 }
 
 // mark is how a plan is named in the histories of its machines.

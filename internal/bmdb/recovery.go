@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
 // HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles,
@@ -17,7 +18,7 @@ import (
 // reason ends with that of the other.
 func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, reason string) error {
 	return db.update(ctx, "hold recovery", func(ctx context.Context, t *transaction) error {
-		if err := t.checkEnd("stop", until); err != nil {
+		if err := verb.CheckEnd("stop", until, t.Now()); err != nil {
 			return err
 		}
 		if err := t.lockRecovery(ctx); err != nil {
@@ -26,7 +27,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		stop := fleet.RecoveryHold{Until: until, Actor: actor, Cause: fleet.StopAsked, Reason: reason}
 		if h := t.env.RecoveryHold; holds(h, t.Now()) {
 			switch {
-			case shortens(h.Until, until):
+			case verb.Shortens(h.Until, until):
 				ends := "`ironherd recovery resume` ends that first"
 				if err := t.refuseSpent(ctx, *t.env); fleet.KindOf(err) == fleet.KindConflict {
 					ends = "that cannot be ended now: ask for a later end, or for none"
@@ -34,7 +35,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 					return err
 				}
 				return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; %s", stopper(h), h.Reason, ends)
-			case anothers(h.Actor, actor) && !shortens(until, h.Until):
+			case fleet.OfAnother(h.Actor, actor) && !verb.Shortens(until, h.Until):
 				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
 			}
 			stop.Reason = withOthers(h, actor, reason)
@@ -54,7 +55,7 @@ const alsoStopped = "; also stopped by "
 // who ends it ends theirs, too.
 func withOthers(h *fleet.RecoveryHold, actor, reason string) string {
 	others := strings.Split(h.Reason, alsoStopped)
-	if others[0] = stopper(h) + ": " + others[0]; !anothers(h.Actor, actor) {
+	if others[0] = stopper(h) + ": " + others[0]; !fleet.OfAnother(h.Actor, actor) {
 		others = others[1:]
 	}
 	for _, o := range others {
@@ -68,7 +69,7 @@ func withOthers(h *fleet.RecoveryHold, actor, reason string) string {
 // HoldOfAnother says whose stop it is, until when and why, where another person has made it; "":
 // it is the actor's, or there is none.
 func HoldOfAnother(h *fleet.RecoveryHold, actor string) string {
-	if h == nil || !anothers(h.Actor, actor) {
+	if h == nil || !fleet.OfAnother(h.Actor, actor) {
 		return ""
 	}
 	return stopper(h) + ": " + h.Reason

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
 // absence is for how long nobody must have had a role before it is missing, and for how long nobody
@@ -95,6 +96,18 @@ func (a attendance) unserved(provider fleet.ProviderName) (unserved []fleet.Role
 		}
 	}
 	return unserved
+}
+
+// service is who serves a provider, as verbs ask.
+func (a attendance) service(provider fleet.ProviderName) verb.Service {
+	s := verb.Service{Unserved: a.unserved(provider)}
+	switch may := a.checkUnserved(provider); {
+	case may == nil:
+		s.Abandoned = true
+	case a.servedUntil(fleet.RoleOperations, provider) < a.now: // by who would give a machine back
+		s.MayServe = may
+	}
+	return s
 }
 
 // held reports whether somebody has the role, and serves whether for that provider. Who starts

@@ -131,7 +131,7 @@ func (t *transaction) startsAnew(machine fleet.MachineID) {
 func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 	r, machine := c.machine.record, c.work.Subject.Machine
 	was := r.InstallRequest
-	if was == nil || calledOff(r, was.Generation) {
+	if was == nil || r.InstallCalledOff(was.Generation) {
 		return nil
 	}
 	data, err := t.q.GetFirstBootData(ctx, string(machine))
@@ -139,7 +139,7 @@ func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 		return err
 	}
 	next := *was
-	next.Generation, next.FirstBootData = max(was.Generation, heldGeneration(r))+1, data
+	next.Generation, next.FirstBootData = max(was.Generation, r.HeldInstall())+1, data
 	detail := fmt.Sprintf("install generation %d, the same as generation %d: recovery has the machine reinstalled", next.Generation, was.Generation)
 	if rep := r.InstallReport; rep != nil && rep.Generation == was.Generation && rep.DiskSerial() != "" && !was.RootDisk.Erase {
 		next.RootDisk.Serial, next.RootDisk.Erase = rep.DiskSerial(), true
@@ -268,7 +268,7 @@ func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeSt
 	c.record(t, machine, fleet.EventInstallRequested,
 		fmt.Sprintf("install generation %d again: the reinstall did not happen, so generation %d is not wanted", again.Generation, request.Generation))
 	// Who called off the one means the other as well.
-	if off := r.InstallCancel; calledOff(r, request.Generation) {
+	if off := r.InstallCancel; r.InstallCalledOff(request.Generation) {
 		err := t.q.PutInstallCancel(ctx, statement.PutInstallCancelParams{
 			Machine: string(machine), Generation: int64(again.Generation), At: micros(off.At), Actor: off.Actor, Reason: off.Reason,
 		})

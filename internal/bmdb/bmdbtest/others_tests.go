@@ -135,23 +135,6 @@ var othersTests = []test{
 		ask("bob", fleet.VerbPowerOn, false, "")
 		ask("ada", fleet.VerbQuarantine, false, ", and the power-on that bob asked for is called off")
 	}},
-	{"what another has switched off is switched on by a confirmed plan alone", func(w *world) {
-		w.pulls(everyLever...)
-		a := w.ready("c1", false)
-		number, err := Operate(w.ctx, w.db, "ada", a.Machine, fleet.OperationPowerOff, "disks are pulled")
-		w.must(err)
-		work := w.claimOne(w.session("operations"), fleet.ProcessOperation)
-		w.must(work.Note(w.ctx, bmdb.BeginOperation(number, "boot1")))
-		w.must(work.Note(w.ctx, bmdb.AcceptOperation(number)))
-		w.must(work.Finish(w.ctx, bmdb.EndOperation(number, true, "the provider says that it is off", 0)))
-		for by, needs := range map[string]bool{"bob": true, "ada": false} {
-			p, err := w.db.CreatePlan(w.ctx, by, bmdb.PlanRequest{Verb: fleet.VerbPowerOn, Machines: []fleet.MachineID{a.Machine}, Reason: "r"})
-			w.must(err)
-			if does := p.Machines[0].Does; p.NeedsConfirmation != needs || does != "p1 switches it on, which was switched off by ada: disks are pulled" {
-				w.Errorf("by %s: %t, %q", by, p.NeedsConfirmation, does)
-			}
-		}
-	}},
 	{"an attempt that had no effect leaves that at what was asked for before", func(w *world) {
 		a := w.ready("c1", false)
 		w.pulls(everyLever...)
@@ -201,25 +184,6 @@ var othersTests = []test{
 		if does := w.planned(fleet.VerbQuarantine, a.Machine).Machines[0].Does; !strings.HasSuffix(does, ", but the power-off that "+actor+" asked for, which p1 has accepted, goes on") {
 			w.Errorf("quarantine: %q", does)
 		}
-	}},
-	{"a maintenance and a quarantine tell that a power cycle by recovery may leave the machine off", func(w *world) {
-		a := w.broken("c1")
-		w.pulls(fleet.LeverPower)
-		work := w.claimOne(w.lasting("recoverer"), fleet.ProcessRecovery)
-		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungPowerCycle)))
-		const off = ", but the power-cycle by recovery may still come; p1 may have switched it off already: then it stays off "
-		for verb, told := range map[fleet.Verb]string{
-			fleet.VerbQuarantine:       off + "until `ironherd machine power on " + string(a.Machine) + " --reason WHY`",
-			fleet.VerbBeginMaintenance: off + "while the maintenance lasts",
-		} {
-			if does := w.planned(verb, a.Machine).Machines[0].Does; !strings.HasSuffix(does, told) {
-				w.Errorf("%s does %q, want %q", verb, does, told)
-			}
-		}
-		w.must(work.Finish(w.ctx))
-		w.shift.Advance(time.Minute)
-		w.must(w.db.RecordSpoken(w.ctx, a, "boot2"))
-		w.pending(a.Machine, "") // it has come
 	}},
 }
 

@@ -322,16 +322,10 @@ var planTests = []test{
 	}},
 	{"plans that make no sense are not made", func(w *world) {
 		id := w.machine("c1")
-		until := w.now()
 		for kind, bad := range map[fleet.Kind][]bmdb.PlanRequest{
 			fleet.KindInvalid: {
 				{Verb: fleet.VerbQuarantine, Reason: "r"},
 				{Verb: "dance", Machines: []fleet.MachineID{id}, Reason: "r"},
-				{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{id}},
-				{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{id}, Reason: strings.Repeat("x", 501)},
-				{Verb: fleet.VerbReinstall, Machines: []fleet.MachineID{id}, Reason: "r"},
-				{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{id}, Reason: "r", Install: &fleet.InstallRequest{}},
-				{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{id}, Reason: "r", Until: &until},
 				{Verb: fleet.VerbQuarantine, Machines: make([]fleet.MachineID, 1001), Reason: "r"},
 			},
 			fleet.KindNotFound:    {{Verb: fleet.VerbQuarantine, Machines: []fleet.MachineID{fleet.NewMachineID()}, Reason: "r"}},

@@ -15,6 +15,7 @@ import (
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/verb"
 )
 
 // CreatePlan implements fleetv1connect.FleetServiceHandler.
@@ -32,7 +33,7 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 			return response, nil
 		}
 		if len(wanted.Machines) == 0 {
-			return made(bmdb.Plan{Verb: wanted.Verb, Reason: wanted.Reason})
+			return made(bmdb.Plan{Request: verb.Request{Verb: wanted.Verb, Reason: wanted.Reason}})
 		}
 		plan, err := s.db.CreatePlan(ctx, actor, wanted)
 		if err != nil && req.GetAllowRefused() && len(plan.Machines) > 0 {
@@ -227,7 +228,7 @@ func planMessage(p bmdb.Plan) *fleetv1.Plan {
 		Id: p.ID, At: stamp(p.At), ExpiresAt: stamp(p.ExpiresAt), Actor: p.Actor, Verb: string(p.Verb), Reason: p.Reason,
 		Until: stampPointer(p.Until), NeedsConfirmation: p.NeedsConfirmation, ConfirmedAt: stampPointer(p.ConfirmedAt),
 		Confirmable: &p.Confirmable,
-		Machines: each(p.Machines, func(m bmdb.PlannedMachine) *fleetv1.PlannedMachine {
+		Machines: each(p.Machines, func(m verb.Planned) *fleetv1.PlannedMachine {
 			return &fleetv1.PlannedMachine{
 				MachineId: string(m.Machine), Name: m.Name, State: string(m.State), Does: m.Does, Destroys: m.Destroys, InUse: m.InUse, Refused: m.Refused,
 			}

@@ -1,18 +1,18 @@
-package bmdb
+package lifecycle
 
 import "github.com/ironherd/ironherd/internal/fleet"
 
-// reported reports whether it is written already how the attempt of a report has ended.
-func reported(before fleet.Record, r fleet.InstallReport) bool {
+// Reported reports whether it is written already how the attempt of a report has ended.
+func Reported(before fleet.Record, r fleet.InstallReport) bool {
 	was := before.InstallReport
 	return was != nil && was.Generation == r.Generation && was.Attempt == r.Attempt
 }
 
-// outdone reports whether what is written of an attempt gives way to the report of its agent. A
+// Outdone reports whether what is written of an attempt gives way to the report of its agent. A
 // failure that was only concluded does, because it says neither why nor what became of the disk.
 // Success outdoes every failure. A report that is repeated changes nothing, and neither does one of
 // a failure where the system has come up, or a person has said that it has.
-func outdone(before fleet.Record, r fleet.InstallReport) bool {
+func Outdone(before fleet.Record, r fleet.InstallReport) bool {
 	was, up := before.InstallReport, before.Installed
 	switch {
 	case was.OK:
@@ -23,10 +23,10 @@ func outdone(before fleet.Record, r fleet.InstallReport) bool {
 	return was.Disk == fleet.DiskUnknown && was.HeldGeneration == 0 && was.Error != r.Error && (up == nil || !up.Follows(r.Generation, r.Attempt))
 }
 
-// touchedBefore says whether an attempt before that of a report may have written a disk since the
+// TouchedBefore says whether an attempt before that of a report may have written a disk since the
 // installed system came up. Only the newest report is kept. So where one that was only concluded
 // gives way, nothing is known of the attempts before it, unless there was none.
-func touchedBefore(before fleet.Record, r fleet.InstallReport) bool {
+func TouchedBefore(before fleet.Record, r fleet.InstallReport) bool {
 	was, up := before.InstallReport, before.Installed
 	if was == nil || up != nil && up.Follows(was.Generation, was.Attempt) {
 		return false
@@ -36,5 +36,5 @@ func touchedBefore(before fleet.Record, r fleet.InstallReport) bool {
 		runs = up.Generation
 	}
 	first := r.Attempt == 1 && r.Generation == runs+1
-	return !was.Untouched() && (!first || !reported(before, r))
+	return !was.Untouched() && (!first || !Reported(before, r))
 }
