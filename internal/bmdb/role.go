@@ -16,17 +16,6 @@ const absence = time.Minute
 // everywhere stands in a session for all providers.
 const everywhere = "*"
 
-// Missing returns the roles that no live control plane has. Their proof of life is a session of
-// their component, that of the agent API its listener. The operator API has none: whoever asks,
-// asks it. A role that somebody had within the last minute is not missing. In the first minute of
-// this process none is, because whoever starts together with it needs a moment.
-func (db *DB) Missing(ctx context.Context) ([]fleet.Role, error) {
-	return read(ctx, db.view, "missing roles", func(ctx context.Context, t *transaction) ([]fleet.Role, error) {
-		a, err := t.attendance(ctx)
-		return a.missing(), err
-	})
-}
-
 // attendance is until when control planes have had their parts, by the components of roles.
 type attendance struct {
 	// early: this process has been up for less than absence.
@@ -72,6 +61,10 @@ func (t *transaction) attendance(ctx context.Context) (attendance, error) {
 	return a, nil
 }
 
+// missing returns the roles that no live control plane has. Their proof of life is a session of
+// their component, that of the agent API its listener. The operator API has none: whoever asks,
+// asks it. A role that somebody had within the last minute is not missing. In the first minute of
+// this process none is, because whoever starts together with it needs a moment.
 func (a attendance) missing() (missing []fleet.Role) {
 	for _, role := range fleet.Roles() {
 		if !a.early && role != fleet.RoleOperatorAPI && a.until[role.Component()] < a.since {

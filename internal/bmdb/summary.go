@@ -416,13 +416,12 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 
 // SessionRow is one line of the list of sessions.
 type SessionRow struct {
-	ID         fleet.SessionID
-	Component  string
-	Host       string
-	PID        int
-	StartedAt  time.Time
-	ExtendedAt time.Time
-	Deadline   time.Time
+	ID        fleet.SessionID
+	Component string
+	Host      string
+	PID       int
+	StartedAt time.Time
+	Deadline  time.Time
 	// EndedAt is zero while the session lives; Cause says why it ended.
 	EndedAt time.Time
 	Cause   string
@@ -475,8 +474,7 @@ func (db *DB) Sessions(ctx context.Context, all bool) ([]SessionRow, error) {
 		for _, s := range rows {
 			list = append(list, SessionRow{
 				ID: fleet.SessionID(s.ID), Component: s.Component, Host: s.Host, PID: int(s.Pid), StartedAt: instant(s.StartedAt),
-				ExtendedAt: instant(s.ExtendedAt), Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: held[s.ID],
-				Providers: strings.Fields(s.Providers),
+				Deadline: instant(s.DeadlineAt), EndedAt: instant(s.EndedAt), Cause: s.Cause, Held: held[s.ID], Providers: strings.Fields(s.Providers),
 			})
 		}
 		return list, nil

@@ -13,13 +13,12 @@ import (
 	"github.com/ironherd/ironherd/internal/lifecycle"
 )
 
-// missing checks which roles nobody has.
-func (w *world) missing(want ...fleet.Role) {
+// missing returns which roles nobody has, as what explains a machine knows it.
+func (w *world) missing(machine fleet.MachineID) []fleet.Role {
 	w.Helper()
-	got, err := w.db.Missing(w.ctx)
-	if w.must(err); fmt.Sprint(got) != fmt.Sprint(want) {
-		w.Fatalf("missing are %v, want %v", got, want)
-	}
+	d, err := w.db.MachineDetails(w.ctx, machine)
+	w.must(err)
+	return d.Environment.Missing
 }
 
 // has starts a session of a role.
@@ -29,10 +28,9 @@ func (w *world) has(role fleet.Role) *bmdb.Session {
 }
 
 // judgeMissing checks whether nobody has a role.
-func (w *world) judgeMissing(role fleet.Role, want bool) {
+func (w *world) judgeMissing(machine fleet.MachineID, role fleet.Role, want bool) {
 	w.Helper()
-	all, err := w.db.Missing(w.ctx)
-	if w.must(err); slices.Contains(all, role) != want {
+	if slices.Contains(w.missing(machine), role) != want {
 		w.Fatalf("that nobody is the %s is %t, want %t", role, !want, want)
 	}
 }
@@ -266,44 +264,53 @@ var roleTests = []test{
 	}},
 
 	{"a role is missing when nobody had it for a minute", func(w *world) {
+		id := w.machine("c1")
+		missing := func(want ...fleet.Role) {
+			w.Helper()
+			if got := w.missing(id); fmt.Sprint(got) != fmt.Sprint(want) {
+				w.Fatalf("missing are %v, want %v", got, want)
+			}
+		}
 		all := fleet.Roles()[:8] // without the operator API
-		w.missing()              // whoever starts together with this process needs a moment
+		missing()                // whoever starts together with this process needs a moment
 		w.shift.Advance(time.Minute)
-		w.missing(all...)
+		missing(all...)
 		for _, role := range all {
 			if role != fleet.RoleAgentAPI {
 				w.has(role)
 			}
 		}
-		w.missing(fleet.RoleAgentAPI)
+		missing(fleet.RoleAgentAPI)
 		w.listening()
-		w.missing()
+		missing()
 		// killed: until the deadline, and as long as a restart takes
 		w.shift.Advance(interval + time.Minute - margin)
-		w.missing()
+		missing()
 		w.shift.Advance(2 * margin)
-		w.missing(all[:7]...)
+		missing(all[:7]...)
 	}},
 	{"a role whose control plane stops is missing a minute later", func(w *world) {
+		id := w.machine("c1")
 		w.shift.Advance(time.Hour)
 		s := w.has(fleet.RoleJanitor)
 		w.must(s.Close(w.ctx, "its process stops"))
 		w.shift.Advance(time.Minute - margin)
-		w.judgeMissing(fleet.RoleJanitor, false)
+		w.judgeMissing(id, fleet.RoleJanitor, false)
 		heir := w.has(fleet.RoleJanitor) // a restart
 		w.shift.Advance(2 * margin)
-		w.judgeMissing(fleet.RoleJanitor, false)
+		w.judgeMissing(id, fleet.RoleJanitor, false)
 		w.must(heir.Close(w.ctx, "its process stops"))
 		w.shift.Advance(time.Minute + margin)
-		w.judgeMissing(fleet.RoleJanitor, true)
+		w.judgeMissing(id, fleet.RoleJanitor, true)
 	}},
 	{"a session that is ended late counts until its deadline", func(w *world) {
+		id := w.machine("c1")
 		w.shift.Advance(time.Hour)
 		w.has(fleet.RoleRecoverer)
 		w.shift.Advance(time.Hour)
 		_, err := w.db.CollectSessions(w.ctx)
 		w.must(err)
-		w.judgeMissing(fleet.RoleRecoverer, true)
+		w.judgeMissing(id, fleet.RoleRecoverer, true)
 	}},
 	{"a listener that agents do not get through to has its role", func(w *world) {
 		w.must(w.db.ListenerAlive(w.ctx, time.Second, 30*time.Second))
@@ -338,9 +345,7 @@ var roleTests = []test{
 		id := w.machines(nil, "c1")[0]
 		w.shift.Advance(time.Hour)
 		w.has(fleet.RoleInitializer)
-		d, err := w.db.MachineDetails(w.ctx, id)
-		w.must(err)
-		if got := fmt.Sprint(d.Environment.Missing); got != "[provisioner updater recoverer operations prober janitor agent-api]" {
+		if got := fmt.Sprint(w.missing(id)); got != "[provisioner updater recoverer operations prober janitor agent-api]" {
 			w.Fatalf("missing are %s", got)
 		}
 	}},

@@ -450,16 +450,16 @@ func TestAJanitorIsKnownToBeAlive(t *testing.T) {
 		if got := alive(); got != "" {
 			t.Errorf("it has stopped, and alive are: %s", got)
 		}
-		missing, err := db.Missing(t.Context())
+		summary, err := db.Summary(t.Context())
 		check(t, err)
-		if slices.Contains(missing, fleet.RoleJanitor) {
+		if slices.Contains(summary.Missing, fleet.RoleJanitor) {
 			t.Error("it is missing at once, before a restart is over")
 		}
 		time.Sleep(2 * time.Minute)
-		missing, err = db.Missing(t.Context())
+		summary, err = db.Summary(t.Context())
 		check(t, err)
-		if !slices.Contains(missing, fleet.RoleJanitor) {
-			t.Errorf("missing are %v", missing)
+		if !slices.Contains(summary.Missing, fleet.RoleJanitor) {
+			t.Errorf("missing are %v", summary.Missing)
 		}
 	})
 }
