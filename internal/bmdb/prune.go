@@ -14,16 +14,12 @@ import (
 // PruneHistory removes the oldest history, at most about limit rows a call where it goes row by
 // row, and returns how many it removed: none while the clock is in doubt.
 func (db *DB) PruneHistory(ctx context.Context, olderThan time.Duration, limit int) (n int, err error) {
-	may, err := db.mayPrune(ctx)
+	now, err := db.mayPrune(ctx)
 	if err != nil {
 		return 0, err
 	}
 	before := time.Unix(0, 0) // nothing is as old; the engine makes room for what comes all the same
-	if may {
-		now, err := db.Now(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("prune history: %w", err)
-		}
+	if !now.IsZero() {
 		before = now.Add(-olderThan)
 	}
 	n, err = db.engine.PruneHistory(ctx, before, limit)
@@ -59,7 +55,8 @@ func (db *DB) PruneTokens(ctx context.Context, olderThan time.Duration, limit in
 		if err != nil {
 			return 0, err
 		}
-		return removed, t.pruneTurns(ctx) // of what was called with tokens that are not used any more
+		// And the limits that nobody has called under for long, as with tokens that are out of use.
+		return removed, t.q.DeleteOldTurns(ctx, micros(t.Now().Add(-keepTurns)))
 	})
 }
 
@@ -80,8 +77,7 @@ func (db *DB) PrunePlans(ctx context.Context, olderThan time.Duration, limit int
 func (db *DB) prune(ctx context.Context, kind string, olderThan time.Duration,
 	remove func(ctx context.Context, t *transaction, before int64) (int64, error),
 ) (int, error) {
-	may, err := db.mayPrune(ctx)
-	if err != nil || !may {
+	if now, err := db.mayPrune(ctx); err != nil || now.IsZero() {
 		return 0, err
 	}
 	removed, err := read(ctx, db.update, kind, func(ctx context.Context, t *transaction) (int64, error) {
@@ -105,22 +101,23 @@ func Leapt(seen, now time.Time) string {
 	return fmt.Sprintf("the clock says %s, %d days after the database was last used", fleet.Instant(now), leap/(24*time.Hour))
 }
 
-// mayPrune says whether what is old may be removed, and notes that the database was used now.
-func (db *DB) mayPrune(ctx context.Context) (bool, error) {
-	return read(ctx, db.update, "advance the clock", func(ctx context.Context, t *transaction) (may bool, err error) {
+// mayPrune notes that the database was used now, and returns that instant; zero while what is old
+// must not be removed.
+func (db *DB) mayPrune(ctx context.Context) (time.Time, error) {
+	return read(ctx, db.update, "advance the clock", func(ctx context.Context, t *transaction) (none time.Time, err error) {
 		env, err := t.environment(ctx)
 		if err != nil || env.Restored != "" {
-			return false, err
+			return none, err
 		}
 		seen, err := t.q.ListClocks(ctx)
 		if err != nil || len(seen) == 0 { // the server does not tell which database this is
-			return err == nil, err
+			return t.Now(), err
 		}
 		if evidence := Leapt(instant(seen[0]), t.Now()); evidence != "" {
 			db.logger.WarnContext(ctx, "nothing old is removed, and whatever destroys or reboots waits for `ironherd db accept-restore`",
 				slog.String("evidence", evidence))
-			return false, t.q.PutRestored(ctx, statement.PutRestoredParams{At: micros(t.Now()), Evidence: evidence})
+			return none, t.q.PutRestored(ctx, statement.PutRestoredParams{At: micros(t.Now()), Evidence: evidence})
 		}
-		return true, t.q.SetClock(ctx, micros(t.Now()))
+		return t.Now(), t.q.SetClock(ctx, micros(t.Now()))
 	})
 }

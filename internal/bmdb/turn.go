@@ -96,8 +96,3 @@ func (c turnClock) local(us int64) time.Time {
 	}
 	return c.here.Add(instant(us).Sub(c.there))
 }
-
-// pruneTurns forgets the limits that nobody has called under for long.
-func (t *transaction) pruneTurns(ctx context.Context) error {
-	return t.q.DeleteOldTurns(ctx, micros(t.Now().Add(-keepTurns)))
-}
