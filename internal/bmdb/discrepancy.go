@@ -14,57 +14,52 @@ import (
 // looked, and the remedy would fail.
 func SetDiscrepancies(discrepancies []Discrepancy) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		return t.setDiscrepancies(ctx, c, discrepancies)
-	}}
-}
-
-func (t *transaction) setDiscrepancies(ctx context.Context, c *commit, discrepancies []Discrepancy) error {
-	provider := string(c.work.Subject.Provider)
-	rows, err := t.q.ListProviderDiscrepancies(ctx, provider)
-	if err != nil {
-		return err
-	}
-	old := make(map[Discrepancy]Discrepancy, len(rows))
-	for _, r := range rows {
-		d := discrepancyOf(r)
-		old[d.identity()] = d
-	}
-	for _, d := range discrepancies {
-		was, there := old[d.identity()]
-		delete(old, d.identity())
-		if there && was.Evidence == d.Evidence && was.Remedy == d.Remedy {
-			continue
+		provider := string(c.work.Subject.Provider)
+		rows, err := t.q.ListProviderDiscrepancies(ctx, provider)
+		if err != nil {
+			return err
 		}
-		if !there && d.Machine != "" {
-			switch _, err := t.row(ctx, d.Machine); {
-			case fleet.KindOf(err) == fleet.KindNotFound:
+		old := make(map[Discrepancy]Discrepancy, len(rows))
+		for _, r := range rows {
+			d := discrepancyOf(r)
+			old[d.identity()] = d
+		}
+		for _, d := range discrepancies {
+			was, there := old[d.identity()]
+			delete(old, d.identity())
+			if there && was.Evidence == d.Evidence && was.Remedy == d.Remedy {
 				continue
-			case err != nil:
+			}
+			if !there && d.Machine != "" {
+				switch _, err := t.row(ctx, d.Machine); {
+				case fleet.KindOf(err) == fleet.KindNotFound:
+					continue
+				case err != nil:
+					return err
+				}
+			}
+			err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
+				Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
+				Evidence: d.Evidence, Remedy: d.Remedy,
+			})
+			if err != nil {
 				return err
 			}
+			if !there {
+				c.record(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
+			}
 		}
-		err := t.q.PutDiscrepancy(ctx, statement.PutDiscrepancyParams{
-			Provider: provider, Kind: string(d.Kind), ProviderID: string(d.ProviderID), Machine: string(d.Machine), Since: micros(t.Now()),
-			Evidence: d.Evidence, Remedy: d.Remedy,
-		})
-		if err != nil {
-			return err
+		for gone := range old {
+			err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
+				Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
+			})
+			if err != nil {
+				return err
+			}
+			c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
 		}
-		if there {
-			continue
-		}
-		c.record(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
-	}
-	for gone := range old {
-		err := t.q.DeleteDiscrepancy(ctx, statement.DeleteDiscrepancyParams{
-			Provider: provider, Kind: string(gone.Kind), ProviderID: string(gone.ProviderID), Machine: string(gone.Machine),
-		})
-		if err != nil {
-			return err
-		}
-		c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
-	}
-	return t.q.SetCompared(ctx, statement.SetComparedParams{At: c.work.since, Name: provider})
+		return t.q.SetCompared(ctx, statement.SetComparedParams{At: c.work.since, Name: provider})
+	}}
 }
 
 // countDiscrepancies counts those of a provider, at most CountedAtMost.

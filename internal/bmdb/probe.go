@@ -33,53 +33,49 @@ type ProbeResult struct {
 // the work has a row of history only if the finding is new; see commit.quiet.
 func RecordProbe(f ProbeResult) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		return t.recordProbe(ctx, c, f)
-	}}
-}
-
-func (t *transaction) recordProbe(ctx context.Context, c *commit, f ProbeResult) error {
-	r := c.machine.record
-	await, awaited := lifecycle.AwaitedProbe(r)
-	switch {
-	case awaited && f.Generation == await.Generation && f.Attempt == await.Attempt:
-	case lifecycle.Watched(r) && f.Generation == r.Installed.Generation && f.Attempt == r.Installed.Attempt:
-	default:
-		return nil
-	}
-	was := probeBefore(r, f)
-	if !awaited && r.Installed.SeenUp.By == fleet.SeenByUnit && was != nil && was.AnsweredAt.After(f.LastCall) {
-		return nil
-	}
-	next := nextProbe(was, f, t.Now())
-	if awaited && !f.Answered && was != nil && !was.Answered() {
-		if longest := longestGap(t.env.Policy); next.At.Sub(was.At) > longest {
-			asked := min(was.At.Sub(next.UnansweredSince), was.At.Sub(lifecycle.OughtToAnswer(r, *t.env, t.Now())))
-			next.UnansweredSince = next.At.Add(-max(0, asked) - longest/5)
+		r := c.machine.record
+		await, awaited := lifecycle.AwaitedProbe(r)
+		switch {
+		case awaited && f.Generation == await.Generation && f.Attempt == await.Attempt:
+		case lifecycle.Watched(r) && f.Generation == r.Installed.Generation && f.Attempt == r.Installed.Attempt:
+		default:
+			return nil
 		}
-	}
-	next.Epoch, next.Session = c.work.Epoch, c.work.Session
-	if err := t.putProbe(ctx, r.ID, next); err != nil {
-		return err
-	}
-	c.found = f.Detail
-	c.foundSame = was != nil && was.Answered() == f.Answered && was.Detail == f.Detail
-	if awaited && f.Answered {
-		if await.Unreported {
-			if _, err := t.writtenAfterAll(ctx, c.machine, *r.InstallAttempt); err != nil {
+		was := probeBefore(r, f)
+		if !awaited && r.Installed.SeenUp.By == fleet.SeenByUnit && was != nil && was.AnsweredAt.After(f.LastCall) {
+			return nil
+		}
+		next := nextProbe(was, f, t.Now())
+		if awaited && !f.Answered && was != nil && !was.Answered() {
+			if longest := longestGap(t.env.Policy); next.At.Sub(was.At) > longest {
+				asked := min(was.At.Sub(next.UnansweredSince), was.At.Sub(lifecycle.OughtToAnswer(r, *t.env, t.Now())))
+				next.UnansweredSince = next.At.Add(-max(0, asked) - longest/5)
+			}
+		}
+		next.Epoch, next.Session = c.work.Epoch, c.work.Session
+		if err := t.putProbe(ctx, r.ID, next); err != nil {
+			return err
+		}
+		c.found = f.Detail
+		c.foundSame = was != nil && was.Answered() == f.Answered && was.Detail == f.Detail
+		if awaited && f.Answered {
+			if await.Unreported {
+				if _, err := t.writtenAfterAll(ctx, c.machine, *r.InstallAttempt); err != nil {
+					return err
+				}
+			}
+			return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
+		}
+		if f.Answered && r.Installed.SeenUp.By != fleet.SeenByHTTP { // whoever is there may answer a GET
+			if _, err := t.runsStill(ctx, r); err != nil {
 				return err
 			}
 		}
-		return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
-	}
-	if f.Answered && r.Installed.SeenUp.By != fleet.SeenByHTTP { // whoever is there may answer a GET
-		if _, err := t.runsStill(ctx, r); err != nil {
-			return err
+		if event, detail := t.reach(r, next); event != "" {
+			c.record(t, r.ID, event, detail)
 		}
-	}
-	if event, detail := t.reach(r, next); event != "" {
-		c.record(t, r.ID, event, detail)
-	}
-	return nil
+		return nil
+	}}
 }
 
 // runsStill records that an installed system has answered which its provider was seen to reinstall:
