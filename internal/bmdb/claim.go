@@ -261,9 +261,12 @@ func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) 
 			r.left, r.busy = append(r.left, a), true
 			continue
 		}
-		if err := r.judgeMachine(ctx, a, m); err != nil {
+		r.t.freeDeadLane(m)
+		plan, err := r.t.judge(ctx, m)
+		if err != nil {
 			return err
 		}
+		r.decide(&m.lane, start{candidate: a, decision: plan.For(r.claiming.request.Process), machine: m})
 		judged = append(judged, m)
 	}
 	if err := r.admit(ctx); err != nil {
@@ -286,17 +289,6 @@ func (r *claimRound) removeStale(a candidate) {
 	r.t.buffer.delAgenda = append(r.t.buffer.delAgenda, statement.DeleteAgendaParams{
 		Process: string(r.claiming.request.Process), DueAt: a.dueAt, Subject: a.subject,
 	})
-}
-
-// judgeMachine asks lifecycle about one machine, whose row is locked.
-func (r *claimRound) judgeMachine(ctx context.Context, a candidate, m *machineRecord) error {
-	r.t.freeDeadLane(m)
-	plan, err := r.t.judge(ctx, m)
-	if err != nil {
-		return err
-	}
-	r.decide(&m.lane, start{candidate: a, decision: plan.For(r.claiming.request.Process), machine: m})
-	return nil
 }
 
 // decide starts what is due and free. A holder past its deadline is to be declared dead, and then

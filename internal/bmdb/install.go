@@ -221,7 +221,8 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 	if err := t.putReport(ctx, m, r, actor, warnings...); err != nil {
 		return err
 	}
-	if m.record.InstallCalledOff(r.Generation) || notWanted(m.record, r) {
+	newer := m.record.InstallRequest != nil && m.record.InstallRequest.Generation != r.Generation
+	if m.record.InstallCalledOff(r.Generation) || newer {
 		t.resetInstall(m.record.ID)
 		return nil
 	}
@@ -267,11 +268,6 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		t.resetInstall(a.Machine)
 		return true, nil
 	})
-}
-
-// notWanted reports whether a newer install than that of a report is wanted.
-func notWanted(r fleet.Record, report fleet.InstallReport) bool {
-	return r.InstallRequest != nil && r.InstallRequest.Generation != report.Generation
 }
 
 // resetInstall lets the next attempt wait for nothing.

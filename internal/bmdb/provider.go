@@ -409,9 +409,11 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 			return v, err
 		}
 		v.Now = t.Now()
-		if v.Machines, err = t.providerMachines(ctx, name); err != nil {
+		machines, err := t.q.ListProviderMachines(ctx, string(name))
+		if err != nil {
 			return v, err
 		}
+		v.Machines = each(machines, providerMachineOf)
 		if v.Penalties, err = t.penalties(ctx, name); err != nil {
 			return v, err
 		}
@@ -459,15 +461,11 @@ func (db *DB) ClosedTokens(ctx context.Context, name fleet.ProviderName, tokens 
 	})
 }
 
-func (t *transaction) providerMachines(ctx context.Context, name fleet.ProviderName) (list []ProviderMachine, err error) {
-	machines, err := t.q.ListProviderMachines(ctx, string(name))
-	for _, m := range machines {
-		list = append(list, ProviderMachine{
-			ID: fleet.MachineID(m.ID), ProviderID: fleet.ProviderID(m.ProviderID), CreatedAt: instant(m.CreatedAt),
-			Provided: providedOf(m.FactProvided), Releasing: m.Releasing != 0,
-		})
+func providerMachineOf(m statement.ListProviderMachinesRow) ProviderMachine {
+	return ProviderMachine{
+		ID: fleet.MachineID(m.ID), ProviderID: fleet.ProviderID(m.ProviderID), CreatedAt: instant(m.CreatedAt),
+		Provided: providedOf(m.FactProvided), Releasing: m.Releasing != 0,
 	}
-	return list, err
 }
 
 func intentOf(i statement.Intent) fleet.Intent {
