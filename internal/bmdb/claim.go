@@ -59,7 +59,10 @@ func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error
 	defer s.claimEnds()
 	claim, err := c.run(ctx)
 	if err != nil {
-		s.disown(c.works)
+		for _, w := range c.works { // the next extension hands them back
+			s.doubt(subjectKey(w.Subject))
+			s.letGo(w)
+		}
 		return Claim{}, err
 	}
 	return claim, nil
@@ -128,7 +131,9 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 		return r.run(ctx, candidates)
 	})
 	if err != nil {
-		c.s.doubt(candidates) // it may have been committed
+		for _, a := range candidates { // it may have been committed
+			c.s.doubt(a.subject)
+		}
 		return err
 	}
 	c.works = append(c.works, r.works...)

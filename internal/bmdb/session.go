@@ -276,7 +276,7 @@ func (s *Session) handBack(ctx context.Context, x *extension) {
 		if err := w.Cancel(ctx, "the reply to the claim was lost"); err != nil {
 			s.db.logger.WarnContext(ctx, "a lane could not be handed back", slog.String("session", string(s.id)),
 				slog.String("subject", w.Subject.String()), slog.Any("err", err))
-			s.disown([]*Work{w})
+			s.doubt(subjectKey(w.Subject))
 		}
 	}
 }
@@ -303,30 +303,18 @@ func (s *Session) remember(works []*Work) {
 	}
 }
 
-// letGo makes the session not ask for a work any more, which is over.
+// letGo makes the session not ask for a work any more, which is over, or given up.
 func (s *Session) letGo(w *Work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.works, w.key())
 }
 
-// doubt makes the next extensions ask which of these subjects are held.
-func (s *Session) doubt(candidates []candidate) {
+// doubt makes the next extensions ask whether the subject is held.
+func (s *Session) doubt(subject string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range candidates {
-		s.doubts[a.subject] = s.db.clock.Elapsed()
-	}
-}
-
-// disown gives up works of a claim that failed: the next extension hands them back.
-func (s *Session) disown(works []*Work) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range works {
-		delete(s.works, w.key())
-		s.doubts[subjectKey(w.Subject)] = s.db.clock.Elapsed()
-	}
+	s.doubts[subject] = s.db.clock.Elapsed()
 }
 
 // Run extends the session until ctx ends (nil) or the session is lost (ErrLeaseLost). One extension
