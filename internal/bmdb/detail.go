@@ -44,11 +44,11 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			if err != nil {
 				return d, err
 			}
-			found, err := t.countDiscrepancies(ctx, m.record.Provider)
+			found, err := t.q.CountProviderDiscrepancies(ctx, statement.CountProviderDiscrepanciesParams{Provider: p.row.Name, MaxRows: CountedAtMost})
 			if err != nil {
 				return d, err
 			}
-			d.Environment.Paused, d.Environment.Discrepancies = p.record.Paused, found
+			d.Environment.Paused, d.Environment.Discrepancies = p.record.Paused, int(found)
 			if failed, is := p.record.Backoffs[fleet.ProcessProvision]; is {
 				d.Environment.PassFailed = &failed
 			}

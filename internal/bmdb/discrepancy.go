@@ -62,12 +62,6 @@ func SetDiscrepancies(discrepancies []Discrepancy) Change {
 	}}
 }
 
-// countDiscrepancies counts those of a provider, at most CountedAtMost.
-func (t *transaction) countDiscrepancies(ctx context.Context, name fleet.ProviderName) (int, error) {
-	n, err := t.q.CountProviderDiscrepancies(ctx, statement.CountProviderDiscrepanciesParams{Provider: string(name), MaxRows: CountedAtMost})
-	return int(n), err
-}
-
 // identity is what stays the same while a discrepancy lasts.
 func (d Discrepancy) identity() Discrepancy {
 	return Discrepancy{Kind: d.Kind, ProviderID: d.ProviderID, Machine: d.Machine}

@@ -398,18 +398,10 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	if err != nil {
 		return ProviderRow{}, err
 	}
-	intents, err := t.q.CountIntents(ctx, p.Name)
-	if err != nil {
-		return ProviderRow{}, err
-	}
-	penalties, err := t.q.CountPenalties(ctx, statement.CountPenaltiesParams{Provider: p.Name, Now: micros(t.Now())})
-	if err != nil {
-		return ProviderRow{}, err
-	}
-	discrepancies, err := t.countDiscrepancies(ctx, loaded.record.Name)
+	counts, err := t.q.CountOfProvider(ctx, statement.CountOfProviderParams{Provider: p.Name, Now: micros(t.Now()), MaxRows: CountedAtMost})
 	return ProviderRow{
-		ProviderRecord: loaded.record, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(intents),
-		Discrepancies: discrepancies, PassResult: p.PassResult, Penalties: int(penalties),
+		ProviderRecord: loaded.record, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(counts.Intents),
+		Discrepancies: int(counts.Discrepancies), PassResult: p.PassResult, Penalties: int(counts.Penalties),
 		Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 	}, err
 }

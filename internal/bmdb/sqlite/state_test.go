@@ -145,3 +145,28 @@ func TestBackoffsAreCountedByIndex(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatAProviderHasIsCountedByIndex: past all that others have, although SQLite knows no
+// statistics.
+func TestWhatAProviderHasIsCountedByIndex(t *testing.T) {
+	t.Parallel()
+	engine := sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{})
+	defer func() { _ = engine.Close() }()
+	err := engine.View(t.Context(), func(ctx context.Context, tx bmdb.Tx) error {
+		e := &explaining{DBTX: tx, t: t}
+		_, err := statement.New(e).CountOfProvider(ctx, statement.CountOfProviderParams{Provider: "a", Now: 1, MaxRows: 1})
+		for _, want := range []string{
+			"SEARCH i USING COVERING INDEX intent_capacity (provider=?)",
+			"SEARCH p USING INDEX sqlite_autoindex_penalty_1 (provider=?)",
+			"SEARCH f USING COVERING INDEX sqlite_autoindex_discrepancy_1 (provider=?)",
+		} {
+			if !slices.Contains(e.plan, want) {
+				t.Errorf("the plan is %q, want %q", e.plan, want)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

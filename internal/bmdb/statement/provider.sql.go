@@ -95,31 +95,32 @@ func (q *Queries) CountDiscrepancies(ctx context.Context, maxRows int64) (int64,
 	return count, err
 }
 
-const countIntents = `-- name: CountIntents :one
-SELECT count(*) FROM intent WHERE provider = $1
+const countOfProvider = `-- name: CountOfProvider :one
+SELECT
+  (SELECT count(*) FROM intent AS i WHERE i.provider = $1) AS intents,
+  (SELECT count(*) FROM penalty AS p WHERE p.provider = $1 AND p.until > $2) AS penalties,
+  (SELECT count(*) FROM (
+    SELECT f.kind FROM discrepancy AS f WHERE f.provider = $1 LIMIT CAST($3 AS BIGINT)) AS d) AS discrepancies
 `
 
-func (q *Queries) CountIntents(ctx context.Context, provider string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countIntents, provider)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
-const countPenalties = `-- name: CountPenalties :one
-SELECT count(*) FROM penalty WHERE provider = $1 AND until > $2
-`
-
-type CountPenaltiesParams struct {
+type CountOfProviderParams struct {
 	Provider string
 	Now      int64
+	MaxRows  int64
 }
 
-func (q *Queries) CountPenalties(ctx context.Context, arg CountPenaltiesParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countPenalties, arg.Provider, arg.Now)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+type CountOfProviderRow struct {
+	Intents       int64
+	Penalties     int64
+	Discrepancies int64
+}
+
+// What a line of the list of providers counts, the discrepancies as far as to the limit.
+func (q *Queries) CountOfProvider(ctx context.Context, arg CountOfProviderParams) (CountOfProviderRow, error) {
+	row := q.db.QueryRowContext(ctx, countOfProvider, arg.Provider, arg.Now, arg.MaxRows)
+	var i CountOfProviderRow
+	err := row.Scan(&i.Intents, &i.Penalties, &i.Discrepancies)
+	return i, err
 }
 
 const countProviderDiscrepancies = `-- name: CountProviderDiscrepancies :one

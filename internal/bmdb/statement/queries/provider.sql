@@ -139,9 +139,6 @@ SELECT * FROM intent WHERE provider = sqlc.arg(provider) AND capacity = sqlc.arg
 -- name: ListIntents :many
 SELECT * FROM intent WHERE provider = sqlc.arg(provider) ORDER BY machine;
 
--- name: CountIntents :one
-SELECT count(*) FROM intent WHERE provider = sqlc.arg(provider);
-
 -- name: SetIntentCalls :exec
 UPDATE intent SET called_at = sqlc.arg(called_at), calls = sqlc.arg(calls), rejected = sqlc.arg(rejected)
 WHERE machine = sqlc.arg(machine);
@@ -198,9 +195,6 @@ DELETE FROM penalty WHERE provider = sqlc.arg(provider) AND capacity = sqlc.arg(
 -- name: ListPenalties :many
 SELECT capacity, until, cause, address FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now) ORDER BY capacity;
 
--- name: CountPenalties :one
-SELECT count(*) FROM penalty WHERE provider = sqlc.arg(provider) AND until > sqlc.arg(now);
-
 -- name: ListProviderDiscrepancies :many
 SELECT * FROM discrepancy WHERE provider = sqlc.arg(provider) ORDER BY kind, provider_id, machine;
 
@@ -221,6 +215,14 @@ SELECT count(*) FROM (SELECT kind FROM discrepancy LIMIT CAST(sqlc.arg(max_rows)
 
 -- name: CountProviderDiscrepancies :one
 SELECT count(*) FROM (SELECT kind FROM discrepancy WHERE provider = sqlc.arg(provider) LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d;
+
+-- What a line of the list of providers counts, the discrepancies as far as to the limit.
+-- name: CountOfProvider :one
+SELECT
+  (SELECT count(*) FROM intent AS i WHERE i.provider = sqlc.arg(provider)) AS intents,
+  (SELECT count(*) FROM penalty AS p WHERE p.provider = sqlc.arg(provider) AND p.until > sqlc.arg(now)) AS penalties,
+  (SELECT count(*) FROM (
+    SELECT f.kind FROM discrepancy AS f WHERE f.provider = sqlc.arg(provider) LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS d) AS discrepancies;
 
 -- name: DeleteMachineDiscrepancies :exec
 DELETE FROM discrepancy WHERE provider = sqlc.arg(provider) AND machine = sqlc.arg(machine);
