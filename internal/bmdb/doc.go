@@ -59,12 +59,8 @@
 //
 // # The ways through the code
 //
-// A claim (Session.Claim) is rules 2 and 4: candidates from the agenda, their machines locked,
-// facts read, lifecycle asked; then lanes taken, or entries moved. The entry of claimed work stays,
-// due at the holder's deadline, so a dead holder's work surfaces by itself.
-//
-// An end and a note (commit) are rule 3: session and subjects locked, read by later statements, the
-// facts of those applied that still have their leases, and what follows from them derived. Ends
+// A claim (Session.Claim) is rules 2 and 4. The entry of claimed work stays, due at the holder's
+// deadline, so a dead holder's work surfaces by itself. An end and a note (commit) are rule 3. Ends
 // that come while another one is being committed are one batch.
 //
 // # What happens when

@@ -17,11 +17,7 @@ import (
 
 // Concurrency limits keep a provider that fails as a whole from being stormed: the policy may limit
 // how much of recovery goes on at one provider at once, and in one location of it, whatever number
-// of control planes claims (rule 2).
-//
-// Who wants to start such work locks one row for the provider, after everything else that its claim
-// locks. It then reads the policy and counts, by later statements, whose lanes are held for
-// recovery there. So claims take turns, shortly, and each counts what the others have started.
+// of control planes claims. Rule 2 says how claims keep to that.
 //
 // What counts: a machine whose lane is held for recovery, also by a session that has ended; a
 // claim that finds no room frees the lanes of the dead. A machine that recovery has restarted,

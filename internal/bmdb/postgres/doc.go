@@ -43,11 +43,9 @@
 //
 // # Wake-ups
 //
-// What became due sooner is told to the other processes by NOTIFY, one statement of each process at
-// a time with a pause after it, and never within a transaction of work (the server commits
-// transactions with a NOTIFY one after the other). It goes by whatever connection is free; what
-// others tell comes on one of its own. It is a hint: lost ones are made up for by polls, and
-// nothing is ever correct because of one. A listener that was cut off takes everything for due.
+// What became due sooner is told to the other processes by NOTIFY (notifier), never within a
+// transaction of work: the server commits transactions with a NOTIFY one after the other. It is a
+// hint: lost ones are made up for by polls, and nothing is ever correct because of one.
 //
 // # Which database this is
 //
