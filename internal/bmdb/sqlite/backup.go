@@ -59,7 +59,7 @@ func Restore(ctx context.Context, backup, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	// SQLite would take them for the new file's own
-	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
+	for _, suffix := range parts[1:] {
 		if _, err := os.Lstat(file + suffix); err == nil {
 			return fleet.Errorf(fleet.KindConflict, "%s belongs to another database: move it away, with that database", file+suffix)
 		}
@@ -129,7 +129,7 @@ func duplicate(ctx context.Context, from, to string, mark func(context.Context, 
 	}
 	defer func() {
 		err = errors.Join(err, partial.Close())
-		for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
+		for _, suffix := range parts {
 			if gone := os.Remove(partial.Name() + suffix); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 				err = errors.Join(err, gone)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/ironherd/ironherd/internal/secret"
 )
 
-// parts are what follows the name of a database in those of SQLite's files.
+// parts are what follows the name of a database in those of SQLite's files, its own first.
 var parts = []string{"", "-wal", "-shm", "-journal"}
 
 // locate returns where the database at path is, without links. Where root, or the user of this

@@ -52,30 +52,25 @@ func (e *Engine) Restored(ctx context.Context) (evidence string, err error) {
 			return nil
 		}
 		outside, unreadable := e.readMarkFile()
-		missing := errors.Is(unreadable, fs.ErrNotExist)
+		missing, file := errors.Is(unreadable, fs.ErrNotExist), filepath.Base(e.markPath())
 		switch {
 		case unreadable != nil && !missing:
 			evidence = unreadable.Error()
-			return nil
 		case !found: // a new database
 			inside = mark{id: uuid.NewString()}
 		case missing && inside.counter <= 1: // died before the file was first written
 		case missing:
-			evidence = fmt.Sprintf("%s is missing: the database was copied here without it", filepath.Base(e.markPath()))
-			return nil
+			evidence = file + " is missing: the database was copied here without it"
 		case outside.id != inside.id:
-			evidence = fmt.Sprintf("%s belongs to another database", filepath.Base(e.markPath()))
-			return nil
+			evidence = file + " belongs to another database"
 		case outside.counter > inside.counter:
-			evidence = fmt.Sprintf("the database is older than %s beside it: its counter is %d, not %d", filepath.Base(e.markPath()),
-				inside.counter, outside.counter)
-			return nil
+			evidence = fmt.Sprintf("the database is older than %s beside it: its counter is %d, not %d", file, inside.counter, outside.counter)
 		case outside.counter < inside.counter-1:
-			evidence = fmt.Sprintf("%s is older than the database: its counter is %d, not %d", filepath.Base(e.markPath()),
-				outside.counter, inside.counter)
-			return nil
+			evidence = fmt.Sprintf("%s is older than the database: its counter is %d, not %d", file, outside.counter, inside.counter)
 		}
-		e.mark = inside
+		if evidence == "" {
+			e.mark = inside
+		}
 		return nil
 	})
 	if err != nil || evidence != "" {

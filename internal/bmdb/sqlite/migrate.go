@@ -17,8 +17,6 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-func (e *Engine) migrations() (*goose.Provider, error) { return migrationsOf(e.pool) }
-
 func migrationsOf(db *sql.DB) (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -33,7 +31,7 @@ func migrationsOf(db *sql.DB) (*goose.Provider, error) {
 
 // Migrate implements bmdb.Engine. Each migration is one transaction.
 func (e *Engine) Migrate(ctx context.Context) error {
-	p, err := e.migrations()
+	p, err := migrationsOf(e.pool)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func TestMigrationsUpDownUp(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	p, err := e.migrations()
+	p, err := migrationsOf(e.pool)
 	if err != nil {
 		t.Fatal(err)
 	}
