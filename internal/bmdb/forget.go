@@ -15,11 +15,15 @@ import (
 // forget removes a machine, where that is possible, with all that is known of it but its history.
 // It is locked, and its provider.
 func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reason string) error {
-	parts, err := t.attendance(ctx)
-	if err != nil {
-		return err
+	var service verb.Service
+	if !m.record.Gone() {
+		parts, err := t.attendance(ctx)
+		if err != nil {
+			return err
+		}
+		service = parts.service(m.record.Provider)
 	}
-	abandoned, refused := verb.Forgettable(m.record, parts.service(m.record.Provider))
+	abandoned, refused := verb.Forgettable(m.record, service)
 	if refused != nil {
 		return refused
 	}

@@ -10,12 +10,18 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 )
 
-// CheckWritable commits a change that changes nothing. Its error says that nothing can be changed
-// now.
-//
-// A server whose disk is full goes on taking such a change, because it needs no room. So once any
-// transaction of this process has found none, the database counts as full until something that
-// needs room has found some.
+// TryCommit commits a change that changes nothing, and needs no room. Its error says that nothing
+// can be changed now.
+func (db *DB) TryCommit(ctx context.Context) error {
+	return db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
+		_, err := t.q.LockListener(ctx)
+		return err
+	})
+}
+
+// CheckWritable is TryCommit, and asks for room where there may be none: a server whose disk is
+// full goes on taking what needs none. Once a change of this process has found none, the database
+// counts as full until something that needs room has found some.
 func (db *DB) CheckWritable(ctx context.Context) error {
 	full := db.full.Load()
 	if full != nil {
@@ -23,10 +29,7 @@ func (db *DB) CheckWritable(ctx context.Context) error {
 			return fmt.Errorf("probe: %w", err)
 		}
 	}
-	err := db.update(ctx, "probe", func(ctx context.Context, t *transaction) error {
-		_, err := t.q.LockListener(ctx)
-		return err
-	})
+	err := db.TryCommit(ctx)
 	if err == nil {
 		db.full.CompareAndSwap(full, nil) // unless there was none again meanwhile
 	}
@@ -56,5 +59,13 @@ func (db *DB) findRoom(ctx context.Context) error {
 	if errors.Is(err, errRoomFound) {
 		return nil
 	}
+	db.noteFull(err)
 	return err
+}
+
+// noteFull keeps that there was no room for a change.
+func (db *DB) noteFull(err error) {
+	if errors.Is(err, ErrFull) {
+		db.full.Store(&err)
+	}
 }

@@ -111,9 +111,7 @@ func (db *DB) transact(ctx context.Context, kind string, run run, fn func(ctx co
 	if t != nil {
 		statements = t.statements
 	}
-	if errors.Is(err, ErrFull) {
-		db.full.Store(&err)
-	}
+	db.noteFull(err)
 	db.observer.Transaction(kind, time.Since(began), statements, err)
 	if t != nil {
 		// also after an error: it may have been committed, and a hint too many does no harm

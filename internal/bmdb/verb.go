@@ -72,7 +72,7 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 		return planned, nil, err
 	}
 	x := verb.Case{Request: p.Request, Record: m.record, State: judged.State, Env: *t.env, Now: t.Now()}
-	if verb.Of(p.Verb).Doer != "" || p.Verb == fleet.VerbForget {
+	if verb.Of(p.Verb).Doer != "" || p.Verb == fleet.VerbForget && !m.record.Gone() {
 		parts, err := t.attendance(ctx)
 		if err != nil {
 			return planned, nil, err

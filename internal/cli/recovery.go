@@ -33,12 +33,8 @@ func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 		for _, suspect := range h.GetSuspects() {
 			w.line("  check %s", suspect)
 		}
-	} else if why := waitsFor(s.GetConcerns()); len(why) > 0 {
-		for _, c := range why {
-			w.line("Recovery waits: %s.", a.asked(c.GetText()))
-		}
 	} else {
-		w.line("Recovery runs.")
+		a.showWaiting(w, s.GetConcerns())
 	}
 	count := func(state fleet.State) int {
 		for _, c := range s.GetStates() {
@@ -63,21 +59,22 @@ func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	}
 }
 
-// waitsFor returns the concerns for which recovery waits though nobody has stopped it: the database
-// takes no changes, or looks restored; agents do not get through, so that no silence counts; or
-// nobody has the role.
-func waitsFor(concerns []*fleetv1.Concern) (all []*fleetv1.Concern) {
+// showWaiting says what recovery waits for though nobody has stopped it, and what keeps silence from
+// counting: what was seen by a probe, or never answered, is gone after all the same.
+func (a *app) showWaiting(w *screen, concerns []*fleetv1.Concern) {
+	runs := true
 	for _, c := range concerns {
-		switch c.GetKind() {
-		case "database", "restored", "listener":
-			all = append(all, c)
-		case "role":
-			if c.GetSubject() == string(fleet.RoleRecoverer) {
-				all = append(all, c)
-			}
+		switch kind := c.GetKind(); {
+		case kind == "database", kind == "restored", kind == "role" && c.GetSubject() == string(fleet.RoleRecoverer):
+			w.line("Recovery waits: %s.", a.asked(c.GetText()))
+			runs = false
+		case kind == "listener":
+			w.line("No silence of an agent counts: %s.", a.asked(c.GetText()))
 		}
 	}
-	return all
+	if runs {
+		w.line("Recovery runs.")
+	}
 }
 
 // stopped says who has stopped recovery, why, until when, and what ends it.

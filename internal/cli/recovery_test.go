@@ -18,10 +18,10 @@ func TestRecoveryThatWaitsDoesNotRun(t *testing.T) {
 			{Kind: "certificate", Subject: "operator-api", Text: "it has expired"},
 			{Kind: "role", Subject: "prober", Text: "no live control plane has the role prober"},
 		},
-		"Recovery waits: no agent listener is up.":                                                                           {{Kind: "listener", Text: "no agent listener is up"}},
+		"No silence of an agent counts: no agent listener is up.\nRecovery runs.":                                            {{Kind: "listener", Text: "no agent listener is up"}},
 		"Recovery waits: no live control plane has the role recoverer.":                                                      {{Kind: "role", Subject: "recoverer", Text: "no live control plane has the role recoverer"}},
 		"Recovery waits: see `ironherd machine list --server URL`.":                                                          {{Kind: "restored", Text: "see `ironherd machine list`"}},
-		"Recovery waits: the disk is full.\nRecovery waits: callers wait.":                                                   {{Kind: "database", Text: "the disk is full"}, {Kind: "listener", Subject: "room", Text: "callers wait"}},
+		"Recovery waits: the disk is full.\nNo silence of an agent counts: callers wait.":                                    {{Kind: "database", Text: "the disk is full"}, {Kind: "listener", Subject: "room", Text: "callers wait"}},
 		"Recovery is stopped by anna since 2026-11-21 10:00:00Z: a switch. ironherd recovery resume --server URL ends that.": {{Kind: "database", Text: "the disk is full"}},
 	} {
 		server := newFakeServer(t)

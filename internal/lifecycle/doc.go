@@ -1,10 +1,11 @@
-// Package lifecycle is the one pure function of Ironherd: from a machine's facts, its backoffs and
-// holds, the policy and an instant it decides, for each process, whether that process is wanted,
+// Package lifecycle is the pure function that says what is due: from a machine's facts, its backoffs
+// and holds, the policy and an instant it decides, for each process, whether that process is wanted,
 // when, and why (not).
 //
-// Nothing else in the system decides. The claim, the agenda, `machine explain`, the page of a
-// machine and the simulations all call it. Lists, counts and metrics show what it said when the
-// machine was last judged.
+// Nothing else in the system decides that; what people may ask for is said by package verb. The
+// claim, the agenda, `machine explain`, the page of a machine and the simulations all call it.
+// Lists, counts and metrics show what it said when the machine was last judged. It also says what a
+// report of an install means that comes late or twice.
 //
 // What it promises:
 //

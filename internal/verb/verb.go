@@ -54,8 +54,8 @@ type Service struct {
 	Unserved []fleet.Role
 	// Abandoned: it is certain that no control plane serves it any more.
 	Abandoned bool
-	// MayServe is why that is not certain, where nobody serves it who would give the machine back;
-	// nil: somebody does.
+	// MayServe is why that is not certain, where nobody serves it who would give the machine back; nil
+	// where Abandoned, where somebody does, and where nobody has looked.
 	MayServe error
 }
 

@@ -313,15 +313,16 @@ var roleTests = []test{
 		w.judgeMissing(id, fleet.RoleRecoverer, true)
 	}},
 	{"a listener that agents do not get through to has its role", func(w *world) {
+		id := w.machine("c1")
 		w.must(w.db.ListenerAlive(w.ctx, time.Second, 30*time.Second))
 		w.shift.Advance(time.Hour)
-		w.judgeMissing(fleet.RoleAgentAPI, true)
+		w.judgeMissing(id, fleet.RoleAgentAPI, true)
 		w.must(w.db.ListenerFull(w.ctx, 4*time.Minute))
-		w.judgeMissing(fleet.RoleAgentAPI, false)
+		w.judgeMissing(id, fleet.RoleAgentAPI, false)
 		w.shift.Advance(5*time.Minute - margin)
-		w.judgeMissing(fleet.RoleAgentAPI, false)
+		w.judgeMissing(id, fleet.RoleAgentAPI, false)
 		w.shift.Advance(2 * margin)
-		w.judgeMissing(fleet.RoleAgentAPI, true)
+		w.judgeMissing(id, fleet.RoleAgentAPI, true)
 	}},
 	{"the summary names a role that is missing when it has something to do", func(w *world) {
 		named := func(want ...fleet.Role) {

@@ -106,7 +106,7 @@ func (s *Server) aliveOr(ctx context.Context, cutOff bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
-	return s.db.CheckWritable(ctx)
+	return s.db.TryCommit(ctx)
 }
 
 // alive follows the policy and the size of the fleet, and records what agents are promised. Whoever

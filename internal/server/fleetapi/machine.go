@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -73,8 +74,9 @@ func (s *Service) nextStep(ctx context.Context, j judged) *fleetv1.NextStep {
 	if next.GetWho() == whoNobody {
 		return next
 	}
-	if err := s.writable(ctx); err != nil {
-		return &fleetv1.NextStep{Who: whoOperator, What: fmt.Sprintf("%s; until it takes them, nothing is done", err)}
+	// What another error means may be over with the next change.
+	if err := s.writable(ctx); err != nil && (next.GetWho() != whoOperator || errors.Is(err, bmdb.ErrUnavailable)) {
+		return &fleetv1.NextStep{Who: whoOperator, What: fmt.Sprintf("%s; until it takes them, what changes something is not done", err)}
 	}
 	return next
 }

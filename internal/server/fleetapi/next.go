@@ -52,15 +52,15 @@ func (j judged) nextStep() *fleetv1.NextStep {
 		d = again // what is waited for is overdue
 		d.Deadline = false
 	}
-	role := j.needed(d)
+	role, waits := j.needed(d), d.Verdict != lifecycle.Running || !d.DueAt.After(j.now)
 	switch {
 	case !wanted:
 		return &fleetv1.NextStep{Who: whoNobody, What: "nothing is wanted of this machine"}
 	case d.Deadline && d.Verdict == lifecycle.Later:
 		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("nothing is to be done now; %s, at %s at the earliest", d.Reason, clock(d.DueAt, j.now))}
-	case role == fleet.RoleAgentAPI && j.turnedAway():
-		return &fleetv1.NextStep{Who: whoOperator, What: turnedAway(j.env, j.now) + ": `ironherd status` says what ends that"}
-	case slices.Contains(j.env.Missing, role) && (d.Verdict != lifecycle.Running || !d.DueAt.After(j.now)):
+	case waits && role == fleet.RoleAgentAPI && j.turnedAway():
+		return &fleetv1.NextStep{Who: whoOperator, What: turnedAway(j.env, j.now) + ": `ironherd status` says what ends that, or that no listener is up"}
+	case waits && slices.Contains(j.env.Missing, role):
 		return &fleetv1.NextStep{Who: whoOperator, What: nobodyHas(role, "")}
 	case d.Verdict == lifecycle.Waiting:
 		return &fleetv1.NextStep{Who: j.waitedFor(d), What: d.Reason}
@@ -70,7 +70,7 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
 }
 
-// turnedAway reports whether agents get through to no listener, though one says that it runs.
+// turnedAway reports whether agents get through to no listener, though one has said lately that it runs.
 func (j judged) turnedAway() bool {
 	return j.env.ListenerUpSince.IsZero() && j.now.Before(j.env.ListenerFullUntil)
 }
