@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,31 +103,29 @@ func Main(ctx context.Context, args []string, env Env) int {
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
 	}
-	flags := flag.NewFlagSet(command, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	form, readyFd, machine, generation := "text", 0, "", int64(0)
+	form, readyFd, machine, generation := "text", 0, "", 0
 	var waits jumper
 	var directories []string
+	var options map[string]func(value string) error
 	switch command {
 	case "inventory":
-		flags.StringVar(&form, "o", form, "")
+		options = map[string]func(string) error{"o": text(&form)}
 	case "run":
-		flags.IntVar(&readyFd, "ready-fd", 0, "") // of startProcess alone
+		options = map[string]func(string) error{"ready-fd": number(&readyFd)} // of startProcess alone
 	case "leave":
-		flags.StringVar(&machine, "machine", "", "")
-		flags.Int64Var(&generation, "generation", 0, "")
-		flags.Func("directory", "", func(name string) error {
-			// In / and the like it would remove what is not the agent's.
-			if !path.IsAbs(name) || path.Clean(name) == "/" {
-				return errors.New("it must be an absolute path, and not the root")
-			}
-			directories = append(directories, name)
-			return nil
-		})
+		options = map[string]func(string) error{
+			"machine": text(&machine), "generation": number(&generation),
+			"directory": func(name string) error {
+				// In / and the like it would remove what is not the agent's.
+				if !path.IsAbs(name) || path.Clean(name) == "/" {
+					return errors.New("it must be an absolute path, and not the root")
+				}
+				directories = append(directories, name)
+				return nil
+			},
+		}
 	case "jump": // of hostKexec alone
-		flags.IntVar(&waits.ready, "ready-fd", 0, "")
-		flags.IntVar(&waits.answer, "answer-fd", 0, "")
-		flags.IntVar(&waits.after, "after", 0, "")
+		options = map[string]func(string) error{"ready-fd": number(&waits.ready), "answer-fd": number(&waits.answer), "after": number(&waits.after)}
 	case "takeover", "firstboot", "version":
 	case "help", "-h", "--help":
 		_, _ = io.WriteString(env.Stdout, usage)
@@ -136,11 +133,8 @@ func Main(ctx context.Context, args []string, env Env) int {
 	default:
 		return usageError(env, fmt.Sprintf("there is no command %q", command))
 	}
-	if err := flags.Parse(args); err != nil {
+	if err := parse(command, args, options); err != nil {
 		return usageError(env, err.Error())
-	}
-	if flags.NArg() > 0 {
-		return usageError(env, fmt.Sprintf("%s takes no argument %q", command, flags.Arg(0)))
 	}
 	switch command {
 	case "inventory":
@@ -152,7 +146,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 	case "takeover":
 		return takeOver(ctx, env)
 	case "leave":
-		return leave(ctx, env, machine, generation, directories)
+		return leave(ctx, env, machine, int64(generation), directories)
 	case "firstboot":
 		return firstBoot(ctx, env)
 	}

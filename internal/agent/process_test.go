@@ -376,9 +376,24 @@ func TestTakeoverInsideThatNeverStarts(t *testing.T) {
 	late(t.Context()) // returns by itself
 }
 
+// What is given to a command is what it gets, however it is written.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-o", "json", "--after", "7"}, {"--o=json", "-after=7"}, {"-o=xml", "-o=json", "--after=7"}} {
+		form, after := "text", 0
+		err := parse("jump", args, map[string]func(string) error{"o": text(&form), "after": number(&after)})
+		if err != nil || form != "json" || after != 7 {
+			t.Errorf("%q: %q and %d, %v", args, form, after, err)
+		}
+	}
+}
+
 func TestMisuse(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"nonsense"}, {"run", "--nonsense"}, {"version", "more"}, {"inventory", "-o", "xml"}} {
+	for _, args := range [][]string{
+		{}, {"nonsense"}, {"run", "--nonsense"}, {"version", "more"}, {"inventory", "-o", "xml"},
+		{"inventory", "-o"}, {"run", "--ready-fd=three"}, {"run", "--ready-fd", "3", "more"}, {"leave", "--machine", "m", "--directory=/"}, {"run", "--"},
+	} {
 		var stderr bytes.Buffer
 		if code := Main(t.Context(), args, Env{Stdout: io.Discard, Stderr: &stderr}); code != exitUsage || stderr.Len() == 0 {
 			t.Errorf("%q: exit %d, %s", args, code, stderr.String())
