@@ -195,7 +195,9 @@ type NetworkLink struct {
 	// that of its members, so they have none here.
 	SetMac string `protobuf:"bytes,9,opt,name=set_mac,json=setMac,proto3" json:"set_mac,omitempty"`
 	// The EtherType of a VLAN's frames, such as 0x88a8 for 802.1ad; 0: that of 802.1Q.
-	VlanProtocol  int32 `protobuf:"varint,10,opt,name=vlan_protocol,json=vlanProtocol,proto3" json:"vlan_protocol,omitempty"`
+	VlanProtocol int32 `protobuf:"varint,10,opt,name=vlan_protocol,json=vlanProtocol,proto3" json:"vlan_protocol,omitempty"`
+	// The bridge filtered VLANs. It does not when it is made again.
+	VlanFiltering bool `protobuf:"varint,11,opt,name=vlan_filtering,json=vlanFiltering,proto3" json:"vlan_filtering,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +300,13 @@ func (x *NetworkLink) GetVlanProtocol() int32 {
 		return x.VlanProtocol
 	}
 	return 0
+}
+
+func (x *NetworkLink) GetVlanFiltering() bool {
+	if x != nil {
+		return x.VlanFiltering
+	}
+	return false
 }
 
 type NetworkAddress struct {
@@ -563,7 +572,7 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\vresolv_conf\x18\x03 \x01(\fR\n" +
 	"resolvConf\x12\x14\n" +
 	"\x05hosts\x18\x04 \x01(\fR\x05hosts\x12\x1a\n" +
-	"\bhostname\x18\x05 \x01(\tR\bhostname\"\xb4\x02\n" +
+	"\bhostname\x18\x05 \x01(\tR\bhostname\"\xdb\x02\n" +
 	"\vNetworkLink\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x12\n" +
@@ -575,7 +584,8 @@ const file_api_agent_v1_memory_proto_rawDesc = "" +
 	"\x04bond\x18\b \x01(\v2\x17.ironherd.agent.v1.BondR\x04bond\x12\x17\n" +
 	"\aset_mac\x18\t \x01(\tR\x06setMac\x12#\n" +
 	"\rvlan_protocol\x18\n" +
-	" \x01(\x05R\fvlanProtocol\"}\n" +
+	" \x01(\x05R\fvlanProtocol\x12%\n" +
+	"\x0evlan_filtering\x18\v \x01(\bR\rvlanFiltering\"}\n" +
 	"\x0eNetworkAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x1f\n" +

@@ -159,6 +159,9 @@ func (c *netplan) link(link *agentv1.NetworkLink) error {
 		case "bridge": // as the agent has made it; NetworkManager would have it speak STP
 			c.line(2, "parameters:")
 			c.line(3, "stp: false")
+			if link.GetVlanFiltering() {
+				c.unsaid = append(c.unsaid, fmt.Sprintf("that %s filters VLANs", link.GetName()))
+			}
 		}
 	}
 	// The kernel gives a virtual interface the MTU of what it stands on unless it is told one.

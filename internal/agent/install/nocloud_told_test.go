@@ -55,6 +55,12 @@ func TestInterfaceIsTold(t *testing.T) {
 		"a VLAN of smaller frames than what it stands on": {
 			[]*agentv1.NetworkLink{{Name: "eno1", Mac: mac, Mtu: 9000}, vlan(1500)}, nil, "    link: \"eno1\"\n    mtu: 1500\n", "mtu: 1400", "",
 		},
+		"a bridge that filters VLANs": {
+			[]*agentv1.NetworkLink{
+				{Name: "eno1", Mac: mac}, {Name: "br0", Kind: "bridge", Mac: mac, Lower: []string{"eno1"}, VlanFiltering: true, Addresses: static},
+			},
+			nil, "interfaces: [\"eno1\"]", "vlan", "a network-config does not say that br0 filters VLANs",
+		},
 		"a VLAN of an MTU that is not known": {[]*agentv1.NetworkLink{{Name: "eno1", Mac: mac, Mtu: 1500}, vlan(0)}, nil, "    link: \"eno1\"\n", "mtu:", ""},
 	} {
 		got, err := networkConfig(&agentv1.Network{Links: test.links, Routes: test.routes, ResolvConf: []byte("nameserver 10.0.0.53\n")})

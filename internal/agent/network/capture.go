@@ -199,7 +199,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 			carried.Lower = []string{parent.Attrs().Name}
 		}
 	case *netlink.Bridge:
-		carried.Kind = "bridge"
+		carried.Kind, carried.VlanFiltering = "bridge", c.filtersVLANs(attrs.Name)
 		carried.Lower = c.bridged(attrs.Name, members(attrs.Index, byIndex))
 	default:
 		if kind := c.doesNotComeBack(link); kind != "" {
@@ -269,10 +269,24 @@ func members(master int, byIndex map[int]netlink.Link) []string {
 	return names
 }
 
+func (c *capture) filtersVLANs(bridge string) bool {
+	return word(c.sys, bridge, "bridge/vlan_filtering") == "1"
+}
+
 // bridged returns the members that a bridge is made again with. Ours speaks no spanning tree
-// protocol: a member that this did not let forward would close a loop.
+// protocol: a member that this did not let forward would close a loop. Nor does ours filter VLANs:
+// two members would forward to each other what the filter kept apart, which joins VLANs or closes a
+// loop.
 func (c *capture) bridged(bridge string, all []string) []string {
-	if stp := word(c.sys, bridge, "bridge/stp_state"); stp == "" || stp == "0" || len(all) == 0 {
+	var lost []string
+	if word(c.sys, bridge, "bridge/stp_state") > "0" {
+		lost = append(lost, "spanning tree protocol")
+	}
+	filters := c.filtersVLANs(bridge)
+	if filters {
+		lost = append(lost, "VLAN filtering")
+	}
+	if len(lost) == 0 || len(all) == 0 {
 		return all
 	}
 	linked := func(member string) bool { return word(c.sys, member, "brport/state") > "0" }
@@ -283,7 +297,10 @@ func (c *capture) bridged(bridge string, all []string) []string {
 	if len(forward) == 0 { // one alone closes no loop
 		forward = append(forward, first)
 	}
-	c.warn("the bridge %s is carried over without its spanning tree protocol, and with these members: %s", bridge, strings.Join(forward, ", "))
+	if filters {
+		forward = forward[:1]
+	}
+	c.warn("the bridge %s is carried over without its %s, and with these members: %s", bridge, strings.Join(lost, " and "), strings.Join(forward, ", "))
 	return forward
 }
 
