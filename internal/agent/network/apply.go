@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,7 +121,7 @@ func (a *applier) write(name string, data []byte) {
 // awaitHardware waits for the interfaces that the old system had.
 func (a *applier) awaitHardware(ctx context.Context) {
 	missing := func() []string {
-		present := hardware()
+		present := whole(hardware())
 		var names []string
 		for _, link := range a.network.GetLinks() {
 			if link.GetKind() == "" && match(present, link.GetMac()) == nil {
@@ -152,21 +153,6 @@ func await(ctx context.Context, limit time.Duration, is func() bool) bool {
 	return true
 }
 
-// hardware returns the interfaces with hardware behind them.
-func hardware() []netlink.Link {
-	var found []netlink.Link
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil
-	}
-	for _, link := range links {
-		if _, err := os.Stat(filepath.Join(interfaces, link.Attrs().Name, "device")); err == nil {
-			found = append(found, link)
-		}
-	}
-	return found
-}
-
 // match returns the interface that a MAC address belongs to, nil where there is none: best the one
 // that has it and was made with it, else the one that has it, else the one that was made with it.
 // An address that was set on the old system may outlast the jump in the hardware's registers.
@@ -189,15 +175,17 @@ func match(present []netlink.Link, mac string) netlink.Link {
 	return best
 }
 
-// rename gives the hardware the names of the old system. They may be those of one another, so
-// whatever has one of them is renamed out of the way first.
+// rename gives the hardware the names of the old system, no interface two of them. They may be
+// those of one another, so whatever has one of them is renamed out of the way first.
 func (a *applier) rename(present []netlink.Link) {
 	names := map[int]string{} // by index
 	carried := map[string]bool{}
 	differ := false
+	nameless := whole(present)
 	for _, want := range a.network.GetLinks() {
 		carried[want.GetName()] = true
-		if link := match(present, want.GetMac()); want.GetKind() == "" && link != nil {
+		if link := match(nameless, want.GetMac()); want.GetKind() == "" && link != nil {
+			nameless = slices.DeleteFunc(nameless, func(other netlink.Link) bool { return other == link })
 			names[link.Attrs().Index] = want.GetName()
 			differ = differ || link.Attrs().Name != want.GetName()
 		}

@@ -199,6 +199,39 @@ func TestRename(t *testing.T) {
 	expect(t, "names", got, "eth1", "eth0", "eth2", fmt.Sprintf("old%d", present[3].Attrs().Index))
 }
 
+// Two interfaces of one MAC address each have a name: what was on the first is made on it. One that
+// is a part of another is none of the old system's, wherever the kernel lists it, and gives its
+// name away.
+func TestRenameOfTwins(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	for _, made := range []netlink.Link{
+		&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "eth0", HardwareAddr: mac}}, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "b", HardwareAddr: mac}},
+		&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "c", HardwareAddr: mac}},
+	} {
+		if err := netlink.LinkAdd(made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := netlink.LinkSetMaster(named(t, "eth0"), named(t, "b")); err != nil {
+		t.Fatal(err)
+	}
+	present := []netlink.Link{named(t, "eth0"), named(t, "b"), named(t, "c")}
+	links := []*agentv1.NetworkLink{{Name: "eth0", Mac: mac.String()}, {Name: "eth1", Mac: mac.String()}, {Name: "eth2", Mac: mac.String()}}
+	a := &applier{log: slog.New(slog.DiscardHandler), network: &agentv1.Network{Links: links}}
+	a.rename(present)
+	var got []string
+	for _, link := range present {
+		now, err := netlink.LinkByIndex(link.Attrs().Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, now.Attrs().Name)
+	}
+	expect(t, "names", got, fmt.Sprintf("old%d", present[0].Attrs().Index), "eth0", "eth1")
+}
+
 // An interface whose MAC address was set by hand has it before it comes up: some drivers refuse it
 // then. One that cannot be given it comes up with its own, and it is told.
 func TestSetMac(t *testing.T) {

@@ -211,6 +211,9 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 			return nil, err
 		}
 		master := byIndex[attrs.MasterIndex]
+		if master != nil && isHardware(c.sys, master.Attrs().Name) {
+			return nil, nil // a part of it, as its driver makes it again
+		}
 		shared := master != nil && slices.Contains([]string{"bond", "team"}, master.Type())
 		if now := attrs.HardwareAddr.String(); now != carried.GetMac() && !shared {
 			carried.SetMac = now
@@ -228,7 +231,7 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 // has no hardware, or such whose drivers are not carried, or the old system has made it of a card.
 func (c *capture) doesNotComeBack(link netlink.Link) string {
 	sys := filepath.Join(c.sys, link.Attrs().Name)
-	if _, err := os.Stat(filepath.Join(sys, "device")); err != nil {
+	if !isHardware(c.sys, link.Attrs().Name) {
 		return link.Type()
 	}
 	if word(sys, "type") == infiniband {
@@ -254,54 +257,6 @@ func ownAddress(sys string, attrs *netlink.LinkAttrs) string {
 		}
 	}
 	return own.String()
-}
-
-// members returns the members of a bond or bridge, without those that lead to the containers and
-// virtual machines of this very host.
-func members(master int, byIndex map[int]netlink.Link) []string {
-	var names []string
-	for _, link := range byIndex {
-		if link.Attrs().MasterIndex == master && !slices.Contains([]string{"veth", "tuntap"}, link.Type()) {
-			names = append(names, link.Attrs().Name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-func (c *capture) filtersVLANs(bridge string) bool {
-	return word(c.sys, bridge, "bridge/vlan_filtering") == "1"
-}
-
-// bridged returns the members that a bridge is made again with. Ours speaks no spanning tree
-// protocol: a member that this did not let forward would close a loop. Nor does ours filter VLANs:
-// two members would forward to each other what the filter kept apart, which joins VLANs or closes a
-// loop.
-func (c *capture) bridged(bridge string, all []string) []string {
-	var lost []string
-	if word(c.sys, bridge, "bridge/stp_state") > "0" {
-		lost = append(lost, "spanning tree protocol")
-	}
-	filters := c.filtersVLANs(bridge)
-	if filters {
-		lost = append(lost, "VLAN filtering")
-	}
-	if len(lost) == 0 || len(all) == 0 {
-		return all
-	}
-	linked := func(member string) bool { return word(c.sys, member, "brport/state") > "0" }
-	first := all[max(0, slices.IndexFunc(all, linked))]
-	forward := slices.DeleteFunc(all, func(member string) bool {
-		return word(c.sys, member, "brport/state") != "3" // BR_STATE_FORWARDING of linux/if_bridge.h
-	})
-	if len(forward) == 0 { // one alone closes no loop
-		forward = append(forward, first)
-	}
-	if filters {
-		forward = forward[:1]
-	}
-	c.warn("the bridge %s is carried over without its %s, and with these members: %s", bridge, strings.Join(lost, " and "), strings.Join(forward, ", "))
-	return forward
 }
 
 // addresses returns the addresses that reach beyond the link. The kernel makes the others itself.

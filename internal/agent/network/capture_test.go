@@ -190,6 +190,30 @@ func TestDoesNotComeBack(t *testing.T) {
 		"the network interface ib0 (IP over InfiniBand) is not carried over")
 }
 
+// Two interfaces of one MAC address that a driver has joined are one that is carried. A member of a
+// bond or bridge is none of them, whatever hardware it has.
+func TestPartOfHardware(t *testing.T) {
+	t.Parallel()
+	ownNetwork(t)
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	under := func(master int, name string) *netlink.Device {
+		return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: name, Index: 1000, HardwareAddr: mac, PermHWAddr: mac, Flags: net.FlagUp, MasterIndex: master}}
+	}
+	byIndex := map[int]netlink.Link{
+		7: &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0", Index: 7}},
+		8: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", Index: 8}},
+	}
+	for master, carries := range map[int]bool{0: true, 7: false, 8: true, 9: true} {
+		c := hostCapture(t, "eth0", "enP1s1")
+		carried, err := c.link(under(master, "enP1s1"), byIndex)
+		if err != nil || (carried != nil) != carries {
+			t.Errorf("under %v: %v, %v", byIndex[master], carried, err)
+		}
+		expect(t, "warnings", c.warnings)
+	}
+
+}
+
 // hostCapture is a capture of a host that has hardware behind the interfaces of these names.
 func hostCapture(t *testing.T, hardware ...string) *capture {
 	t.Helper()

@@ -21,12 +21,12 @@ const dhcpWait = 20 * time.Second
 // askable returns the hardware interfaces that have a link, after a moment for those that are only
 // brought up now.
 func (a *applier) askable(ctx context.Context) []string {
-	for _, link := range hardware() {
+	for _, link := range whole(hardware()) {
 		if err := netlink.LinkSetUp(link); err != nil {
 			a.log.Warn("a network interface cannot be brought up", slog.String("link", link.Attrs().Name), slog.Any("err", err))
 		}
 	}
-	await(ctx, carrierWait, func() bool { return len(linked()) == len(hardware()) })
+	await(ctx, carrierWait, func() bool { return len(linked()) == len(whole(hardware())) })
 	var names []string
 	for _, link := range linked() {
 		names = append(names, link.Attrs().Name)
@@ -37,7 +37,7 @@ func (a *applier) askable(ctx context.Context) []string {
 // linked returns the hardware interfaces that have a link.
 func linked() []netlink.Link {
 	var found []netlink.Link
-	for _, link := range hardware() {
+	for _, link := range whole(hardware()) {
 		if word(interfaces, link.Attrs().Name, "carrier") == "1" {
 			found = append(found, link)
 		}
