@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
 
 // members returns the members of a bond or bridge, without those that lead to the containers and
@@ -24,20 +26,12 @@ func (c *capture) filtersVLANs(bridge string) bool {
 	return word(c.sys, bridge, "bridge/vlan_filtering") == "1"
 }
 
-// bridged returns the members that a bridge is made again with. Ours speaks no spanning tree
-// protocol: a member that this did not let forward would close a loop. Nor does ours filter VLANs:
-// two members would forward to each other what the filter kept apart, which joins VLANs or closes a
-// loop.
+// bridged returns the members that a bridge may be made again with. Ours speaks no spanning tree
+// protocol: a member that this did not let forward would close a loop. Nor does ours filter VLANs,
+// and has one of these members alone then (see alone).
 func (c *capture) bridged(bridge string, all []string) []string {
-	var lost []string
-	if word(c.sys, bridge, "bridge/stp_state") > "0" {
-		lost = append(lost, "spanning tree protocol")
-	}
-	filters := c.filtersVLANs(bridge)
-	if filters {
-		lost = append(lost, "VLAN filtering")
-	}
-	if len(lost) == 0 || len(all) == 0 {
+	stp := word(c.sys, bridge, "bridge/stp_state") > "0"
+	if !stp && !c.filtersVLANs(bridge) || len(all) == 0 {
 		return all
 	}
 	linked := func(member string) bool { return word(c.sys, member, "brport/state") > "0" }
@@ -48,9 +42,15 @@ func (c *capture) bridged(bridge string, all []string) []string {
 	if len(forward) == 0 { // one alone closes no loop
 		forward = append(forward, first)
 	}
-	if filters {
-		forward = forward[:1]
+	if stp {
+		c.warn("the bridge %s is carried over without its spanning tree protocol, and with these members: %s", bridge, strings.Join(forward, ", "))
 	}
-	c.warn("the bridge %s is carried over without its %s, and with these members: %s", bridge, strings.Join(lost, " and "), strings.Join(forward, ", "))
 	return forward
+}
+
+// alone leaves a bridge that filtered VLANs the first of the members that are carried: two would
+// forward to each other what the filter kept apart, which joins VLANs or closes a loop.
+func (c *capture) alone(bridge *agentv1.NetworkLink) {
+	bridge.Lower = bridge.GetLower()[:1]
+	c.warn("the bridge %s is carried over without its VLAN filtering, and with this member alone: %s", bridge.GetName(), bridge.GetLower()[0])
 }

@@ -165,6 +165,9 @@ func (c *capture) leaveOut() (withAddresses []string) {
 	}
 	for _, link := range c.network.GetLinks() {
 		link.Lower = slices.DeleteFunc(link.Lower, func(name string) bool { return !c.carries(name) })
+		if link.GetVlanFiltering() {
+			c.alone(link)
+		}
 	}
 	return withAddresses
 }
