@@ -77,18 +77,9 @@ func read(path string) (first *agentv1.FirstBoot, replaced bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	offset := install.FirstBootOffset(size)
-	if offset < 0 {
-		return nil, false, nil
-	}
-	area := make([]byte, install.MaxFirstBootArea)
-	n, err := disk.ReadAt(area, offset)
-	if err != nil && !errors.Is(err, io.EOF) {
+	first, err = install.ReadFirstBoot(disk, size)
+	if err != nil || first.GetToken().GetMachineId() == "" { // whatever lies there, it is not for us
 		return nil, false, err
-	}
-	first, err = install.DecodeFirstBoot(area[:n])
-	if err != nil || first.GetToken().GetMachineId() == "" {
-		return nil, false, nil //nolint:nilerr // whatever lies there, it is not for us
 	}
 	if replaced, err = install.Replaced(disk, size, first); err != nil {
 		return nil, false, err

@@ -3,11 +3,16 @@ package firstboot
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/install"
 )
 
 // partitioned writes an MBR to a disk of the system, with partitions that begin at these sectors,
@@ -68,6 +73,50 @@ func TestAnAreaOfWhatIsNotThereAnyMoreIsNotBelieved(t *testing.T) {
 			key := s.read(t, hostKeyFile)
 			if ran, took := err == nil, key == "old"; ran != there.believed || took != there.believed || (p.calls() == 1) != there.believed {
 				t.Errorf("the program ran: %v, the host key is %q, %d calls", ran, key, p.calls())
+			}
+		})
+	}
+}
+
+// TestADiskMayBeMadeLarger: a watched system calls on when its disk has, and so does one that was
+// not heard yet. Its partition table says where the area is.
+func TestADiskMayBeMadeLarger(t *testing.T) {
+	t.Parallel()
+	for name, watched := range map[string]bool{"not heard yet": false, "watched": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlane(t, 0)
+			s := newSystem(t, p, "")
+			path := filepath.Join(s.root, "dev/sdb")
+			sfdisk, err := exec.LookPath("sfdisk")
+			if err != nil {
+				sfdisk = "/usr/sbin/sfdisk"
+			}
+			cmd := exec.CommandContext(t.Context(), sfdisk, "--quiet", "--wipe=never", path)
+			cmd.Stdin = strings.NewReader(fmt.Sprintf("label: gpt\nstart=2048, size=2048\nstart=%d, size=2048, type=8DA63339-0007-60C0-C436-083AC8230908\n",
+				install.FirstBootOffset(diskSize)/512))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if watched {
+				ctx, powerOff := context.WithCancel(t.Context())
+				p.wanted, p.heard = math.MaxInt, func(n int) {
+					if n == 2 {
+						powerOff()
+					}
+				}
+				if err := s.runUntil(ctx); err != nil {
+					t.Fatal(err)
+				}
+				p.mu.Lock() // the call at which the power was cut may not have ended
+				p.reports, p.wanted, p.heard = nil, 0, nil
+				p.mu.Unlock()
+			}
+			if err := os.Truncate(path, diskSize+3<<20+512); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.run(t); err != nil || p.calls() != 1 || p.reports[0].GetMachineId() != "m" {
+				t.Errorf("%d calls, %v", p.calls(), err)
 			}
 		})
 	}

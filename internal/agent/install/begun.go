@@ -26,7 +26,7 @@ func (d *disk) begin(request *agentv1.InstallRequest, c changes) error {
 	}
 	sums := sumSectors(ends.sums(), c.head, 0)
 	sums = sumSectors(sums, c.backup, d.size-int64(len(c.backup)))
-	records, err := readBegun(d.file, FirstBootOffset(d.size))
+	records, err := readBegun(d.file, d.size)
 	if err != nil {
 		return fmt.Errorf("read the disk: %w", err)
 	}
@@ -69,20 +69,26 @@ func (d *disk) end() error {
 // that a record which a power cut keeps from being written whole does not cost the one before it.
 type begunRecords [len(begunSlots)]*agentv1.BegunInstall
 
-// readBegun reads the slots of a disk whose first-boot area begins at the offset.
-func readBegun(disk io.ReaderAt, offset int64) (records begunRecords, err error) {
-	area := make([]byte, MaxFirstBootArea)
-	for i, slot := range begunSlots {
-		n, err := disk.ReadAt(area, offset+slot)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return records, err
+// readBegun reads the slots of a disk of that size.
+func readBegun(disk io.ReaderAt, size int64) (records begunRecords, err error) {
+	areas, err := areasOf(disk, size)
+	data := make([]byte, MaxFirstBootArea)
+	for _, area := range areas {
+		for i, slot := range begunSlots {
+			n, err := disk.ReadAt(data, area+slot)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return records, err
+			}
+			begun := new(agentv1.BegunInstall)
+			if decodeArea(data[:n], begunMagic, begun) == nil && counted(begun.GetInstallGeneration(), begun.GetAttempt()) {
+				records[i] = begun
+			}
 		}
-		begun := new(agentv1.BegunInstall)
-		if decodeArea(area[:n], begunMagic, begun) == nil && counted(begun.GetInstallGeneration(), begun.GetAttempt()) {
-			records[i] = begun
+		if records != (begunRecords{}) {
+			break
 		}
 	}
-	return records, nil
+	return records, err
 }
 
 // newest returns the newest record of the machine, nil where there is none, and the slot for the

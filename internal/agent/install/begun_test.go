@@ -68,7 +68,7 @@ func TestRecordOfAnotherInstall(t *testing.T) {
 			if generation := readMark(m.root, options.Disks[0]).generation("m"); generation != 3 {
 				t.Errorf("the disk counts as one of install generation %d", generation)
 			}
-			now, err := readBegun(target.file, area)
+			now, err := readBegun(target.file, bigSize)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,6 +46,9 @@
 // an encoded agentv1.FirstBoot. The rest of the block is zeros when an install has ended well. An
 // image that reaches into the block is refused.
 //
+// A disk may be made larger later. Then nothing is at FirstBootOffset, and the block is where the
+// partition table has it (see Partition table), which stays at the beginning of the disk.
+//
 // The area stays there when the disk is given to another use. So it has what the disk held when the
 // install ended. A later install believes it only while the disk holds that (see stillHolds), the
 // first boot while one of the partitions is there (see Replaced).

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/protobuf/proto"
 
@@ -32,13 +33,59 @@ const (
 // begunSlots are where such a record may be, behind the beginning of the first-boot area.
 var begunSlots = [...]int64{mebibyte / 2, mebibyte * 3 / 4}
 
-// FirstBootOffset returns where the first-boot area of a disk of that size begins: at the last
-// whole MiB that leaves the area and one MiB behind it. It is negative for a disk below 2 MiB.
+// FirstBootOffset returns where an install begins the first-boot area of a disk of that size: at
+// the last whole MiB that leaves the area and one MiB behind it. It is negative for a disk below 2
+// MiB.
 func FirstBootOffset(size int64) int64 {
 	if size < 2*mebibyte {
 		return -1
 	}
 	return (size - 2*mebibyte) / mebibyte * mebibyte
+}
+
+// areasOf returns where the first-boot area of a disk of that size may begin: where an install
+// writes it, and, where that was when the disk was smaller, at the partition that was made of it.
+// It is the last one of its kind: an image of an installed disk may have brought others.
+func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
+	area := FirstBootOffset(size)
+	if area < 0 {
+		return nil, nil
+	}
+	head := make([]byte, mebibyte)
+	n, err := disk.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	last := uint64(0)
+	if t, err := readTable(head[:n], gptSector); err == nil {
+		for _, p := range t.partitions() {
+			if p.kind == typeReserved && p.last-p.first == mebibyte/gptSector-1 {
+				last = max(last, p.first)
+			}
+		}
+	}
+	if last == 0 || last >= uint64(area/gptSector) {
+		return []int64{area}, nil
+	}
+	return []int64{area, int64(last) * gptSector}, nil
+}
+
+// ReadFirstBoot returns what the first-boot area of a disk of that size says; nil where it has none
+// that is whole. A disk that ends before the area is a regular file that was never written: real
+// ones have the size that the kernel says.
+func ReadFirstBoot(disk io.ReaderAt, size int64) (*agentv1.FirstBoot, error) {
+	areas, err := areasOf(disk, size)
+	data := make([]byte, MaxFirstBootArea)
+	for _, area := range areas {
+		n, err := disk.ReadAt(data, area)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if first, err := DecodeFirstBoot(data[:n]); err == nil {
+			return first, nil
+		}
+	}
+	return nil, err
 }
 
 // firstBootOf returns what a request says of the first-boot area. The image's URL is no part of it:

@@ -32,7 +32,8 @@ import (
 //
 //   - On a disk without a GUID partition table for sectors of 512 bytes, or whose table has no
 //     entry left, the area is no partition. An installed system that grows a partition or a file
-//     system over it may overwrite it, and then nothing here refuses.
+//     system over it may overwrite it, and then nothing here refuses. Nor is the area found there
+//     when the disk was made larger since, as a LUN or the disk of a virtual machine may be.
 //   - Nothing tells an install that was written and never came up from one that is in use. Both are
 //     refused, so a machine whose installed system does not boot gets a new install generation.
 func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, options Options, marks marks, report *agentv1.InstallReport) error {
@@ -181,9 +182,8 @@ func readMark(root string, d *agentv1.BlockDevice) (m mark) {
 		return mark{err: err}
 	}
 	defer func() { _ = file.Close() }()
-	offset := FirstBootOffset(d.GetSizeBytes())
-	if m.held, m.finished, m.err = findHeld(file, offset); m.err == nil {
-		m.begun, m.err = readBegun(file, offset)
+	if m.held, m.finished, m.err = findHeld(file, d.GetSizeBytes()); m.err == nil {
+		m.begun, m.err = readBegun(file, d.GetSizeBytes())
 	}
 	return m
 }
@@ -226,21 +226,15 @@ func counted(generation int64, attempt int32) bool {
 	return generation >= 0 && generation <= maxGeneration && attempt >= 0
 }
 
-// findHeld looks for a first-boot area at the offset of a disk. Boot sectors are written last, so a
-// disk without them holds no finished install. A disk that ends before the area is a regular file
-// that was never written: real ones have the size that the kernel says.
-func findHeld(disk io.ReaderAt, offset int64) (held *agentv1.FirstBoot, finished bool, err error) {
-	area := make([]byte, MaxFirstBootArea)
-	n, err := disk.ReadAt(area, offset)
-	if err != nil && !errors.Is(err, io.EOF) {
+// findHeld looks for the first-boot area of a disk of that size. Boot sectors are written last, so
+// a disk without them holds no finished install.
+func findHeld(disk io.ReaderAt, size int64) (held *agentv1.FirstBoot, finished bool, err error) {
+	first, err := ReadFirstBoot(disk, size)
+	if first == nil || !counted(first.GetToken().GetInstallGeneration(), first.GetToken().GetAttempt()) {
 		return nil, false, err
 	}
-	first, err := DecodeFirstBoot(area[:n])
-	if err != nil || !counted(first.GetToken().GetInstallGeneration(), first.GetToken().GetAttempt()) {
-		return nil, false, nil //nolint:nilerr // there is no whole area, so there is no install
-	}
 	head := make([]byte, mebibyte)
-	n, err = disk.ReadAt(head, 0)
+	n, err := disk.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, err
 	}

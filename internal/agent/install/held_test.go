@@ -135,14 +135,14 @@ func TestADiskThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 		"the boot sectors": {from: 0, to: 512},
 	} {
 		broken.Reader = bytes.NewReader(content)
-		if held, _, err := findHeld(broken, offset); held != nil || !errors.Is(err, unix.EIO) {
+		if held, _, err := findHeld(broken, diskSize); held != nil || !errors.Is(err, unix.EIO) {
 			t.Errorf("%s: %v, %v", name, held, err)
 		}
 	}
-	if held, finished, err := findHeld(bytes.NewReader(content), offset); held == nil || !finished || err != nil {
+	if held, finished, err := findHeld(bytes.NewReader(content), diskSize); held == nil || !finished || err != nil {
 		t.Errorf("without a fault: %v, %v", held, err)
 	}
-	if held, _, err := findHeld(bytes.NewReader(nil), offset); held != nil || err != nil {
+	if held, _, err := findHeld(bytes.NewReader(nil), diskSize); held != nil || err != nil {
 		t.Errorf("a file that was never written: %v, %v", held, err)
 	}
 }

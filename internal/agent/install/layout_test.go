@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -434,6 +435,10 @@ func FuzzTable(f *testing.F) {
 		_, _ = layout{request: &agentv1.InstallRequest{}, size: size, grow: true, seed: true}.apply(head)
 		if sha256.Sum256(head) != sum {
 			t.Error("the image's own first MiB was changed")
+		}
+		areas, err := areasOf(bytes.NewReader(head), size)
+		if err != nil || len(areas) > 2 || areas[0] != FirstBootOffset(size) || slices.Max(areas) > areas[0] || slices.Min(areas) < 0 {
+			t.Errorf("areas of %d bytes: %v, %v", size, areas, err)
 		}
 	})
 }

@@ -219,12 +219,11 @@ func cutPower(t *testing.T, old, image []byte, erase bool) {
 
 func readMarkOf(t *testing.T, disk []byte) (m mark) {
 	t.Helper()
-	offset := FirstBootOffset(int64(len(disk)))
 	var err error
-	if m.held, m.finished, err = findHeld(bytes.NewReader(disk), offset); err != nil {
+	if m.held, m.finished, err = findHeld(bytes.NewReader(disk), int64(len(disk))); err != nil {
 		t.Fatal(err)
 	}
-	if m.begun, err = readBegun(bytes.NewReader(disk), offset); err != nil {
+	if m.begun, err = readBegun(bytes.NewReader(disk), int64(len(disk))); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -204,14 +204,14 @@ func foreign(disk io.ReaderAt, size int64, machineID string, newest int64) (foun
 	if found = ends.kinds(); len(found) == 0 || machineID == "" {
 		return found, "", nil
 	}
-	records, err := readBegun(disk, FirstBootOffset(size))
+	records, err := readBegun(disk, size)
 	if err != nil {
 		return nil, "", err
 	}
 	if begun, _ := records.newest(machineID); begun != nil && begun.GetInstallGeneration() >= newest && leftBy(begun, ends) {
 		return nil, "", nil
 	}
-	held, _, err := findHeld(disk, FirstBootOffset(size))
+	held, _, err := findHeld(disk, size)
 	switch {
 	case err != nil:
 		return nil, "", err

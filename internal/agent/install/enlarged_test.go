@@ -1,0 +1,146 @@
+package install
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// enlarged is a machine whose disk holds an install of it, and was made larger since.
+func enlarged(t *testing.T, image []byte) (*machine, Options, *agentv1.InstallRequest) {
+	t.Helper()
+	m, options := bigMachine(t)
+	request := requestFor(serveBytes(t, image), image)
+	request.RootDisk = &agentv1.DiskSelector{Grow: true}
+	request.BootToken.InstallGeneration, request.BootToken.Attempt = request.GetInstallGeneration(), request.GetAttempt()
+	if report := Run(t.Context(), request, options); !report.GetOk() {
+		t.Fatal(report.GetError())
+	}
+	options.Disks[0].SizeBytes = bigSize + 5*mebibyte + 512
+	if err := os.Truncate(m.disk, options.Disks[0].GetSizeBytes()); err != nil {
+		t.Fatal(err)
+	}
+	return m, options, request
+}
+
+// TestADiskThatWasMadeLarger: what it holds is an install of the machine all the same. It is kept
+// from an older request, also one that may erase, and is no stranger to a newer one.
+func TestADiskThatWasMadeLarger(t *testing.T) {
+	t.Parallel()
+	m, options, request := enlarged(t, partitioned(t))
+	before, err := os.ReadFile(m.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := proto.CloneOf(request)
+	again.RootDisk.Erase = true
+	if report := Run(t.Context(), again, options); report.GetOk() || report.GetHeldInstallGeneration() != request.GetInstallGeneration() ||
+		report.GetHeldAttempt() != request.GetAttempt() {
+		t.Errorf("the same install: %v", report)
+	}
+	if report := Refused(again, options); report.GetHeldInstallGeneration() != request.GetInstallGeneration() {
+		t.Errorf("before a jump: %v", report)
+	}
+	if after, err := os.ReadFile(m.disk); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the disk was touched: %v", err)
+	}
+	size := options.Disks[0].GetSizeBytes()
+	for range 2 { // the second time over one of the new size
+		again = proto.CloneOf(again)
+		again.RootDisk.Erase = false
+		again.InstallGeneration++
+		again.BootToken.InstallGeneration++
+		if report := Run(t.Context(), again, options); !report.GetOk() {
+			t.Fatalf("a newer install: %v", report)
+		}
+		disk, err := os.ReadFile(m.disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := DecodeFirstBoot(disk[FirstBootOffset(size):])
+		if err != nil || first.GetToken().GetInstallGeneration() != again.GetInstallGeneration() {
+			t.Errorf("the first-boot area of the new size: %v, %v", first, err)
+		}
+		if areas, err := areasOf(bytes.NewReader(disk), size); err != nil || len(areas) != 1 {
+			t.Errorf("areas: %v, %v", areas, err)
+		}
+	}
+}
+
+// TestARecordOnADiskThatWasMadeLarger: the power may be cut when the new system is written and its
+// record still is there, too.
+func TestARecordOnADiskThatWasMadeLarger(t *testing.T) {
+	t.Parallel()
+	m, options, request := enlarged(t, partitioned(t))
+	record, err := encodeArea(begunMagic, &agentv1.BegunInstall{MachineId: "m", InstallGeneration: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, m.disk, FirstBootOffset(bigSize)+begunSlots[1], record)
+	if generation := readMark(m.root, options.Disks[0]).generation("m"); generation != 9 {
+		t.Errorf("the disk counts as one of install generation %d", generation)
+	}
+	overwrite(t, m.disk, 512, make([]byte, 512)) // the header of the table
+	if generation := readMark(m.root, options.Disks[0]).generation("m"); generation != 0 {
+		t.Errorf("without a table it counts as one of install generation %d, that of the request is %d", generation, request.GetInstallGeneration())
+	}
+}
+
+func overwrite(t *testing.T, path string, offset int64, data []byte) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.WriteAt(data, offset); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAreasOfATable: no table makes an install be looked for outside of the disk, or behind where
+// it would be written. Of several partitions like that of the area the last one counts.
+func TestAreasOfATable(t *testing.T) {
+	t.Parallel()
+	const size, area = 64 * mebibyte, 62 * mebibyte
+	whole := uint64(mebibyte / gptSector)
+	for name, test := range map[string]struct {
+		partitions []partition
+		older      int64
+	}{
+		"none":                        {nil, 0},
+		"one":                         {[]partition{{kind: typeReserved, first: 10 * whole, last: 11*whole - 1}}, 10 * mebibyte},
+		"two":                         {[]partition{{kind: typeReserved, first: 20 * whole, last: 21*whole - 1}, {kind: typeReserved, first: 10 * whole, last: 11*whole - 1}}, 20 * mebibyte},
+		"of another kind":             {[]partition{{kind: typeData, first: 10 * whole, last: 11*whole - 1}}, 0},
+		"of another size":             {[]partition{{kind: typeReserved, first: 10 * whole, last: 12*whole - 1}}, 0},
+		"where it would be":           {[]partition{{kind: typeReserved, first: 62 * whole, last: 63*whole - 1}}, 0},
+		"an image's, and the disk's":  {[]partition{{kind: typeReserved, first: 10 * whole, last: 11*whole - 1}, {kind: typeReserved, first: 62 * whole, last: 63*whole - 1}}, 0},
+		"behind the disk":             {[]partition{{kind: typeReserved, first: 100 * whole, last: 101*whole - 1}}, 0},
+		"at the end of all numbers":   {[]partition{{kind: typeReserved, first: -whole, last: 1<<64 - 1}}, 0},
+		"beyond what an offset holds": {[]partition{{kind: typeReserved, first: 1 << 55, last: 1<<55 + whole - 1}}, 0},
+	} {
+		head := bytes.Clone(partitioned(t)[:mebibyte])
+		table, err := readTable(head, gptSector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range test.partitions {
+			if err := table.add(p, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table.move(size, area/gptSector-1)
+		want := []int64{area}
+		if test.older > 0 {
+			want = append(want, test.older)
+		}
+		if got, err := areasOf(bytes.NewReader(head), size); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
+		}
+	}
+}
