@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 type broken struct {
 	medium
 	write, zero bool
+	err         error // nil: EIO
 }
 
 func (m *broken) ponder(fails bool, offset int64) error {
@@ -31,7 +33,7 @@ func (m *broken) ponder(fails bool, offset int64) error {
 		return nil
 	}
 	time.Sleep(2 * time.Minute) // it does not hear of the end of ctx
-	return unix.EIO
+	return cmp.Or(m.err, error(unix.EIO))
 }
 
 func (m *broken) WriteAt(p []byte, offset int64) (int, error) {
@@ -62,7 +64,8 @@ func TestABrokenDiskIsTold(t *testing.T) {
 		want    []string
 	}{
 		"write":      {broken{write: true}, time.Minute, 0, []string{"the install did not end within 1m0s; the disk has failed: input/output error"}},
-		"zero":       {broken{zero: true}, time.Minute, 0, []string{"the install did not end within 1m0s; the disk has failed: zero ", "sda: input/output error"}},
+		"zero":       {broken{zero: true, err: unix.ENXIO}, time.Minute, 0, []string{"the install did not end within 1m0s; the disk has failed: zero ", "sda: no such device or address"}},
+		"both":       {broken{write: true, zero: true}, time.Hour, 0, []string{"input/output error"}},
 		"called off": {broken{write: true}, time.Hour, time.Minute, []string{"called off: /dev/sda was wiped and ", "is undefined; the disk has failed: input/output error"}},
 		"in time":    {broken{write: true}, time.Hour, 0, []string{"copy the image: write the disk: input/output error"}},
 	} {
@@ -174,7 +177,7 @@ func TestWhatIsNotReportedAsInstalledDoesNotBoot(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					last.answers = make(chan struct{})
 					if !hangs {
-						last.err = unix.EIO
+						last.err = unix.ENXIO // after which no other way of zeroing is tried
 						close(last.answers)
 					}
 					options.Client = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {

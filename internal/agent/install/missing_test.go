@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -92,27 +93,51 @@ func TestPartOf(t *testing.T) {
 	}
 }
 
-// rejecting is a medium that claims the first way of zeroing, and rejects it.
-type rejecting struct{ medium }
-
-func (m rejecting) Zero(mode uint32, offset, length int64) error {
-	if mode == zeroWays[0] {
-		return unix.EREMOTEIO
-	}
-	return m.medium.Zero(mode, offset, length)
+// rejecting is a medium that claims all ways of zeroing, and fails at each.
+type rejecting struct {
+	medium
+	err error
 }
 
-// TestARejectedWayOfZeroing: a drive may claim a command for zeroing, and reject each one. It takes
-// what is written to it.
+func (m rejecting) Zero(uint32, int64, int64) error { return m.err }
+
+// TestARejectedWayOfZeroing: a drive may claim the commands for zeroing, and reject each one, fail
+// at it, or not answer. It takes what is written to it.
 func TestARejectedWayOfZeroing(t *testing.T) {
 	t.Parallel()
 	image := testImage(2, 4*mebibyte)
-	m := newMachine(t)
-	options := m.options()
-	options.medium = func(m medium) medium { return rejecting{m} }
-	request := requestFor(serveBytes(t, image), image)
-	if report := Run(t.Context(), request, options); !report.GetOk() {
-		t.Fatalf("report: %v", report)
+	for _, rejection := range []error{unix.EREMOTEIO, unix.EIO, unix.ETIMEDOUT} {
+		t.Run(rejection.Error(), func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			options := m.options()
+			options.medium = func(m medium) medium { return rejecting{m, rejection} }
+			request := requestFor(serveBytes(t, image), image)
+			if report := Run(t.Context(), request, options); !report.GetOk() {
+				t.Fatalf("report: %v", report)
+			}
+			checkInstalled(t, m, image, request)
+		})
 	}
-	checkInstalled(t, m, image, request)
+}
+
+// TestADiskThatIsGoneIsNotWritten: what says that there is no disk any more is no rejection of one
+// way. Nor is a rejection a fault of the disk that an install would tell of.
+func TestADiskThatIsGoneIsNotWritten(t *testing.T) {
+	t.Parallel()
+	for fault, gone := range map[error]bool{unix.ENXIO: true, unix.EIO: false, unix.ETIMEDOUT: false} {
+		m := newMachine(t)
+		target, err := openDisk(m.root, "sda", diskSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.medium = rejecting{target.medium, fault}
+		if err := target.makeZero(0, mebibyte); (err != nil) != gone || (target.fault.Load() != nil) != gone {
+			t.Errorf("%v: %v, noted %v", fault, err, target.fault.Load())
+		}
+		target.close()
+		if zeroed := bytes.Equal(m.content(t)[:mebibyte], make([]byte, mebibyte)); zeroed == gone {
+			t.Errorf("%v: zeros are written: %t", fault, zeroed)
+		}
+	}
 }
