@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -62,7 +63,7 @@ func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, op
 // cannot be read is no obstacle, because Run reads the disks again.
 func Refused(request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
 	report := ReportOf(request)
-	marks := readMarks(options.Root, options.Disks)
+	marks := readMarks(&options)
 	err := refuseHeld(request, nil, options, marks, report)
 	if err == nil {
 		err = refuseForeignInUse(request, options, marks, report)
@@ -161,14 +162,40 @@ func readAll[T any](names []string, read func(name string) T) (found map[string]
 	return found, nil
 }
 
-// readMarks looks at all disks but those that are never chosen.
-func readMarks(root string, disks []*agentv1.BlockDevice) marks {
-	byName := make(map[string]*agentv1.BlockDevice)
-	for _, d := range disks {
+// readMarks looks at all disks but those that are never chosen. One that cannot be read by its name
+// goes by that of the first other path to it that can: in the options, too, so that what was read
+// is what is written.
+func readMarks(options *Options) marks {
+	byName, others := make(map[string]*agentv1.BlockDevice), make(map[string]*agentv1.BlockDevice)
+	for _, d := range options.Disks {
 		if neverRoot(d) == "" {
 			byName[d.GetName()] = d
 		}
 	}
+	found := readDevices(options.Root, byName)
+	for name, m := range found {
+		for i, path := range byName[name].GetOtherPaths() {
+			if m.err != nil {
+				d := proto.CloneOf(byName[name])
+				d.Name, d.OtherPaths[i] = path, name
+				others[path] = d
+			}
+		}
+	}
+	more := readDevices(options.Root, others)
+	options.Disks = slices.Clone(options.Disks)
+	for at, d := range options.Disks {
+		paths := d.GetOtherPaths()
+		i := slices.IndexFunc(paths, func(path string) bool { return others[path] != nil && more[path].err == nil })
+		if i >= 0 {
+			options.Disks[at], found[paths[i]] = others[paths[i]], more[paths[i]]
+		}
+	}
+	return found
+}
+
+// readDevices looks at devices, each by its name.
+func readDevices(root string, byName map[string]*agentv1.BlockDevice) marks {
 	found, late := readAll(slices.Collect(maps.Keys(byName)), func(name string) mark { return readMark(root, byName[name]) })
 	for _, name := range late {
 		found[name] = mark{err: errLate}

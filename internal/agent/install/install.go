@@ -244,7 +244,7 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 	if err := checkFirstBoot(request); err != nil {
 		return err
 	}
-	marks := readMarks(options.Root, options.Disks)
+	marks := readMarks(&options)
 	chosen, err := chooseTarget(request, options, marks)
 	if err != nil {
 		return err
