@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -241,6 +242,39 @@ func TestALaterAttemptWritesTheSameDisk(t *testing.T) {
 	})
 }
 
+// TestAZonedDiskIsNotWritten: its zones take writes in order alone, so an install of it would fail
+// when it has wiped its first zone already. It is not taken before a jump either.
+func TestAZonedDiskIsNotWritten(t *testing.T) {
+	t.Parallel()
+	image := testImage(9, 3*mebibyte)
+	root, options := twoDisks(t)
+	model := filepath.Join(root, "sys/class/block/sda/queue/zoned")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(model), 0o755), os.WriteFile(model, []byte("host-managed\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	request := requestFor(serveBytes(t, image), image)
+	request.RootDisk = &agentv1.DiskSelector{Serial: "S1"}
+	if report := Refused(request, options); report != nil {
+		t.Errorf("before a jump: %v", report)
+	}
+	request.RootDisk.Erase = true
+	before, err := os.ReadFile(filepath.Join(root, "dev/sda"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := Run(t.Context(), request, options)
+	if want := "sda is zoned (host-managed), so no image can be written to it"; report.GetOk() || !strings.Contains(report.GetError(), want) {
+		t.Errorf("report: %v", report)
+	}
+	if after, err := os.ReadFile(filepath.Join(root, "dev/sda")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the disk was touched: %v", err)
+	}
+	request.RootDisk = &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_SMALLEST, Erase: true}
+	if report := Run(t.Context(), request, options); !report.GetOk() || report.GetDisk() != "/dev/sdb" {
+		t.Errorf("the smallest: %v", report)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -256,6 +290,9 @@ func TestUsage(t *testing.T) {
 		"sys/class/block/sdc/dev":              "8:32\n",
 		"sys/class/block/sdc/holders/dm-0/dev": "254:0\n",
 		"sys/class/block/sdd/dev":              "8:48\n",
+		"sys/class/block/sde/queue/zoned":      "host-managed\n",
+		"sys/class/block/sdf/queue/zoned":      "host-aware\n",
+		"sys/class/block/sdg/queue/zoned":      "none\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {
 			t.Fatal(err)
@@ -265,7 +302,9 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	usage := readUsage(root)
-	for disk, want := range map[string]string{"sda": "is mounted at /", "sdb": "is used as swap", "sdc": "is held by dm-0", "sdd": ""} {
+	for disk, want := range map[string]string{"sda": "is mounted at /", "sdb": "is used as swap", "sdc": "is held by dm-0", "sdd": "",
+		"sde": "is zoned (host-managed), so no image can be written to it", "sdf": "", "sdg": "",
+	} {
 		if got := usage.of(disk); got != want {
 			t.Errorf("%s %q, want %q", disk, got, want)
 		}

@@ -78,7 +78,7 @@ func Refused(request *agentv1.InstallRequest, options Options) *agentv1.InstallR
 // refuseForeignInUse is refuseForeign for the disk that is written when nothing uses the disks any
 // more.
 func refuseForeignInUse(request *agentv1.InstallRequest, options Options, marks marks, report *agentv1.InstallReport) error {
-	chosen, err := choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), unused, priorOf(request, options, marks))
+	chosen, err := choose(options.Disks, request.GetRootDisk(), max(1, request.GetImage().GetSize()), zonedBelow(options.Root), priorOf(request, options, marks))
 	if err != nil {
 		return err
 	}
@@ -89,8 +89,6 @@ func refuseForeignInUse(request *agentv1.InstallRequest, options Options, marks 
 	defer func() { _ = file.Close() }()
 	return refuseForeign(request, options, chosen, file, marks, report)
 }
-
-func unused(string) string { return "" }
 
 func olderInstall(token *agentv1.BootToken, request *agentv1.InstallRequest) bool {
 	return token.GetInstallGeneration() < request.GetInstallGeneration()
@@ -121,7 +119,8 @@ type marks map[string]mark
 
 // readLimit is how long disks may take to tell what they hold, all of them together. One that has
 // died may keep whoever reads it in the kernel for ever. It is shorter than the look before a jump,
-// and twice as long is shorter than the patience with an install.
+// and twice as long, which it is with other paths to them, is shorter than the patience with an
+// install.
 const readLimit = 45 * time.Second
 
 // errLate is why a disk that has not answered in time cannot be read.

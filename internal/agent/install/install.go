@@ -365,9 +365,9 @@ func doing(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// chooseTarget returns the disk that the request means and that nothing uses.
+// chooseTarget returns the disk that the request means, that nothing uses, and that takes an image.
 func chooseTarget(request *agentv1.InstallRequest, options Options, marks marks) (*agentv1.BlockDevice, error) {
-	inUse := unused
+	inUse := zonedBelow(options.Root)
 	if filepath.Clean(options.Root) == "/" {
 		inUse = readUsage(options.Root).of
 	}

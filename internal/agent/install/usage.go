@@ -31,8 +31,23 @@ func readUsage(root string) usage {
 	return u
 }
 
-// of says how the disk or one of its partitions is used, or "".
+// zonedBelow returns what says of a disk that it takes no image, because each zone of it is to be
+// written from its beginning on, or "". An install writes the first zone last.
+func zonedBelow(root string) func(disk string) string {
+	return func(disk string) string {
+		model, _ := os.ReadFile(filepath.Join(root, "sys/class/block", disk, "queue/zoned"))
+		if string(bytes.TrimSpace(model)) == "host-managed" {
+			return "is zoned (host-managed), so no image can be written to it"
+		}
+		return ""
+	}
+}
+
+// of says how the disk or one of its partitions is used, or that it is zoned, or "".
 func (u usage) of(disk string) string {
+	if reason := zonedBelow(u.root)(disk); reason != "" {
+		return reason
+	}
 	dir := filepath.Join(u.root, "sys/class/block", disk)
 	if reason := u.device(dir, disk); reason != "" {
 		return reason
