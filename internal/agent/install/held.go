@@ -118,9 +118,8 @@ type mark struct {
 type marks map[string]mark
 
 // readLimit is how long disks may take to tell what they hold, all of them together. One that has
-// died may keep whoever reads it in the kernel for ever. It is shorter than the look before a jump,
-// and twice as long, which it is with other paths to them, is shorter than the patience with an
-// install.
+// died may keep whoever reads it in the kernel for ever. All paths to a disk share it. It is shorter
+// than the look before a jump, and than the patience with an install.
 const readLimit = 45 * time.Second
 
 // errLate is why a disk that has not answered in time cannot be read.
@@ -162,44 +161,76 @@ func readAll[T any](names []string, read func(name string) T) (found map[string]
 }
 
 // readMarks looks at all disks but those that are never chosen. One that cannot be read by its name
-// goes by that of the first other path to it that can: in the options, too, so that what was read
-// is what is written.
-func readMarks(options *Options) marks {
-	byName, others := make(map[string]*agentv1.BlockDevice), make(map[string]*agentv1.BlockDevice)
-	for _, d := range options.Disks {
-		if neverRoot(d) == "" {
-			byName[d.GetName()] = d
-		}
-	}
-	found := readDevices(options.Root, byName)
-	for name, m := range found {
-		for i, path := range byName[name].GetOtherPaths() {
-			if m.err != nil {
-				d := proto.CloneOf(byName[name])
-				d.Name, d.OtherPaths[i] = path, name
-				others[path] = d
-			}
-		}
-	}
-	more := readDevices(options.Root, others)
-	options.Disks = slices.Clone(options.Disks)
-	for at, d := range options.Disks {
-		paths := d.GetOtherPaths()
-		i := slices.IndexFunc(paths, func(path string) bool { return others[path] != nil && more[path].err == nil })
-		if i >= 0 {
-			options.Disks[at], found[paths[i]] = others[paths[i]], more[paths[i]]
-		}
-	}
+// goes by that of another path to it that can: in the options, too, so that what was read is what
+// is written.
+func readMarks(options *Options) (found marks) {
+	root := options.Root
+	options.Disks, found = readDisks(options.Disks, func(d *agentv1.BlockDevice) mark { return readMark(root, d) })
 	return found
 }
 
-// readDevices looks at devices, each by its name.
-func readDevices(root string, byName map[string]*agentv1.BlockDevice) marks {
-	found, late := readAll(slices.Collect(maps.Keys(byName)), func(name string) mark { return readMark(root, byName[name]) })
+// byPath is what was read of a disk, which has the name of the path that it was read by.
+type byPath struct {
+	disk *agentv1.BlockDevice
+	mark mark
+}
+
+// readDisks reads disks at once, and returns them with the names by which they were read.
+func readDisks(disks []*agentv1.BlockDevice, read func(*agentv1.BlockDevice) mark) ([]*agentv1.BlockDevice, marks) {
+	at, found := make(map[string]int), make(marks)
+	for i, d := range disks {
+		if neverRoot(d) == "" {
+			at[d.GetName()] = i
+		}
+	}
+	answers, late := readAll(slices.Collect(maps.Keys(at)), func(name string) byPath { return readPaths(disks[at[name]], read) })
 	for _, name := range late {
 		found[name] = mark{err: errLate}
 	}
-	return found
+	named := slices.Clone(disks)
+	for name, answer := range answers {
+		named[at[name]], found[answer.disk.GetName()] = answer.disk, answer.mark
+	}
+	return named, found
+}
+
+// readPaths reads a disk by its name, and by one other path to it after the other when those before
+// have failed or are silent. Each has its share of the time, so that the last one has some, too.
+// What it returns when all have failed is why the first one has.
+func readPaths(d *agentv1.BlockDevice, read func(*agentv1.BlockDevice) mark) byPath {
+	paths := []*agentv1.BlockDevice{d}
+	for i, path := range d.GetOtherPaths() {
+		other := proto.CloneOf(d)
+		other.Name, other.OtherPaths[i] = path, d.GetName()
+		paths = append(paths, other)
+	}
+	answers := make(chan byPath, len(paths))
+	first := byPath{disk: d}
+	for failed, begun := 0, 0; failed < len(paths); {
+		var silent <-chan time.Time
+		if begun < len(paths) {
+			path := paths[begun]
+			begun++
+			go func() {
+				_ = Survive(func() error { // after a fault it is as one that is silent
+					answers <- byPath{path, read(path)}
+					return nil
+				})
+			}()
+			silent = time.After(readLimit / time.Duration(len(paths)))
+		}
+		select {
+		case answer := <-answers:
+			if answer.mark.err == nil {
+				return answer
+			}
+			if failed++; answer.disk == d {
+				first = answer
+			}
+		case <-silent:
+		}
+	}
+	return first
 }
 
 func readMark(root string, d *agentv1.BlockDevice) (m mark) {

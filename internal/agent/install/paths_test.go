@@ -2,10 +2,13 @@ package install
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -88,5 +91,66 @@ func TestADeadPathHidesNoInstall(t *testing.T) {
 	}
 	if now, err := os.ReadFile(m.disk); err != nil || !bytes.Equal(now, held) {
 		t.Errorf("the disk was touched: %v", err)
+	}
+}
+
+// TestPathsThatHang: a path may be silent for ever. Another one is read then, and all of them
+// together take no longer than one disk may: a look before a jump waits no longer, and what it had
+// found would be lost.
+func TestPathsThatHang(t *testing.T) {
+	t.Parallel()
+	dead := errors.New("dead")
+	holds := mark{held: &agentv1.FirstBoot{}}
+	disk := func(name string, others ...string) *agentv1.BlockDevice {
+		return &agentv1.BlockDevice{Name: name, SizeBytes: diskSize, OtherPaths: others}
+	}
+	for name, test := range map[string]struct {
+		disk *agentv1.BlockDevice
+		// path is how it is called then, took how long that takes, and err why it cannot be read.
+		path string
+		took time.Duration
+		err  error
+	}{
+		"the first answers":                 {disk("ok", "hangs"), "ok", 0, nil},
+		"the first is slow":                 {disk("slow", "hangs"), "slow", readLimit * 2 / 3, nil},
+		"the first hangs":                   {disk("hangs", "ok"), "ok", readLimit / 2, nil},
+		"the first hangs, the next is dead": {disk("hangs", "dead", "ok"), "ok", readLimit / 3, nil},
+		"all but the last hang":             {disk("hangs", "hangs2", "hangs3", "ok"), "ok", readLimit * 3 / 4, nil},
+		"both hang":                         {disk("hangs", "hangs2"), "hangs", readLimit, errLate},
+		"one hangs, the other is dead":      {disk("dead", "hangs"), "dead", readLimit, errLate},
+		"one brings a fault to light":       {disk("fault", "ok"), "ok", readLimit / 2, nil},
+		"all are dead":                      {disk("dead", "dead2"), "dead", 0, dead},
+		"the only one hangs":                {disk("hangs"), "hangs", readLimit, errLate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				defer close(release)
+				began := time.Now()
+				disks, found := readDisks([]*agentv1.BlockDevice{disk("beside"), test.disk}, func(d *agentv1.BlockDevice) mark {
+					switch name := d.GetName(); {
+					case strings.HasPrefix(name, "hangs"):
+						<-release
+					case name == "slow":
+						time.Sleep(readLimit * 2 / 3)
+					case name == "fault":
+						panic("index out of range")
+					case strings.HasPrefix(name, "dead"):
+						return mark{err: dead}
+					}
+					return holds
+				})
+				if took := time.Since(began); took != test.took {
+					t.Errorf("it took %s, want %s", took, test.took)
+				}
+				if got := found[test.path]; disks[1].GetName() != test.path || !errors.Is(got.err, test.err) || (got.held != nil) != (test.err == nil) {
+					t.Errorf("%s: %v", disks[1], got)
+				}
+				if found["beside"].held == nil || len(disks) != 2 {
+					t.Errorf("the disk beside it: %v", found)
+				}
+			})
+		})
 	}
 }
