@@ -302,7 +302,8 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	usage := readUsage(root)
-	for disk, want := range map[string]string{"sda": "is mounted at /", "sdb": "is used as swap", "sdc": "is held by dm-0", "sdd": "",
+	for disk, want := range map[string]string{
+		"sda": "is mounted at /", "sdb": "is used as swap", "sdc": "is held by dm-0", "sdd": "",
 		"sde": "is zoned (host-managed), so no image can be written to it", "sdf": "", "sdg": "",
 	} {
 		if got := usage.of(disk); got != want {

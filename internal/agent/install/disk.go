@@ -241,10 +241,11 @@ func (d *disk) makeZero(offset, length int64) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV),
-			errors.Is(err, unix.EREMOTEIO), // the drive claims the command, and rejects it
-			// or fails at it: what is written shows whether it is broken
-			errors.Is(err, unix.EIO) || errors.Is(err, unix.ETIMEDOUT):
+			errors.Is(err, unix.EREMOTEIO): // the drive claims the command, and rejects it
 			d.zero++
+		case errors.Is(err, unix.EIO) || errors.Is(err, unix.ETIMEDOUT): // or fails at it
+			// What is written shows whether it is broken. Another command may take minutes to fail, too.
+			d.zero = len(zeroWays)
 		default:
 			return d.noted(&os.PathError{Op: "zero", Path: d.file.Name(), Err: err})
 		}

@@ -136,6 +136,44 @@ func TestADiskThatHangsIsTold(t *testing.T) {
 	})
 }
 
+// TestADiskThatFailsAndHangsIsTold: one that failed, and then never answers, is told to have failed.
+func TestADiskThatFailsAndHangsIsTold(t *testing.T) {
+	t.Parallel()
+	image := testImage(3, 8*mebibyte)
+	m := newMachine(t)
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		defer close(answers)
+		options := m.options()
+		options.medium = func(m medium) medium { return &failsAndHangs{hung{m, answers}, atomic.Bool{}} }
+		options.Client = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, ContentLength: int64(len(image)), Body: io.NopCloser(bytes.NewReader(image))}, nil
+		})}
+		request := requestFor("http://host/image", image)
+		request.TimeoutMs = time.Minute.Milliseconds()
+		report := Run(t.Context(), request, options)
+		if report.GetError() != "the install did not end within 1m0s; a disk does not answer; the disk has failed: input/output error" {
+			t.Errorf("report: %v", report)
+		}
+	})
+}
+
+// failsAndHangs is a medium that fails to write what is behind the first two MiB, and then is hung.
+type failsAndHangs struct {
+	hung
+	failed atomic.Bool
+}
+
+func (m *failsAndHangs) WriteAt(p []byte, offset int64) (int, error) {
+	switch {
+	case offset < 2*mebibyte || offset >= diskSize-2*mebibyte:
+		return m.medium.WriteAt(p, offset)
+	case m.failed.CompareAndSwap(false, true):
+		return 0, unix.EIO
+	}
+	return m.hung.WriteAt(p, offset)
+}
+
 // hung is a medium that writes nothing before it answers again.
 type hung struct {
 	medium

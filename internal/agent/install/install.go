@@ -73,6 +73,8 @@ type Options struct {
 	// settled is set by whoever says how the install ends: the install that it has ended well, or Run
 	// that it has given it up.
 	settled *atomic.Bool
+	// opened gets the disk that is written, as soon as that is open.
+	opened *atomic.Pointer[disk]
 }
 
 // NewClient returns an HTTP client for images. It speaks HTTP/1.1, because one file at a time gains
@@ -149,7 +151,7 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 		begun.Store(disk)
 		return nil
 	}
-	options.settled = new(atomic.Bool)
+	options.settled, options.opened = new(atomic.Bool), new(atomic.Pointer[disk])
 	busy := cmp.Or(options.Busy, new(atomic.Bool))
 	done := make(chan error, 1)
 	if busy.CompareAndSwap(false, true) {
@@ -166,6 +168,9 @@ func Run(ctx context.Context, request *agentv1.InstallRequest, options Options) 
 	case hangs: // it still has its report
 		report = ReportOf(request)
 		report.Disk, report.DiskSerial = devicePath(begun.Load().GetName()), begun.Load().GetSerial()
+		if target := options.opened.Load(); target != nil {
+			err = told(err, target.withFault(err))
+		}
 	case err != nil && ctx.Err() != nil:
 		err = ended(ctx, err, report, begun.Load() != nil)
 	}
@@ -210,6 +215,11 @@ func ended(ctx context.Context, err error, report *agentv1.InstallReport, begun 
 	if errors.Is(why, ErrCalledOff) {
 		why = calledOff(report, begun)
 	}
+	return told(why, err)
+}
+
+// told says why an install has ended, and what its disk has said, where err has that.
+func told(why, err error) error {
 	if broken, ok := errors.AsType[*diskError](err); ok {
 		return fmt.Errorf("%w; the disk has failed: %w", why, broken.fault)
 	}
@@ -383,6 +393,7 @@ func openTarget(chosen *agentv1.BlockDevice, options Options) (*disk, error) {
 	if options.medium != nil {
 		target.medium = options.medium(target.medium)
 	}
+	options.opened.Store(target)
 	return target, nil
 }
 

@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -96,10 +97,16 @@ func TestPartOf(t *testing.T) {
 // rejecting is a medium that claims all ways of zeroing, and fails at each.
 type rejecting struct {
 	medium
-	err error
+	err   error
+	tries *atomic.Int32 // nil: nobody counts them
 }
 
-func (m rejecting) Zero(uint32, int64, int64) error { return m.err }
+func (m rejecting) Zero(uint32, int64, int64) error {
+	if m.tries != nil {
+		m.tries.Add(1)
+	}
+	return m.err
+}
 
 // TestARejectedWayOfZeroing: a drive may claim the commands for zeroing, and reject each one, fail
 // at it, or not answer. It takes what is written to it.
@@ -111,7 +118,7 @@ func TestARejectedWayOfZeroing(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
 			options := m.options()
-			options.medium = func(m medium) medium { return rejecting{m, rejection} }
+			options.medium = func(m medium) medium { return rejecting{medium: m, err: rejection} }
 			request := requestFor(serveBytes(t, image), image)
 			if report := Run(t.Context(), request, options); !report.GetOk() {
 				t.Fatalf("report: %v", report)
@@ -122,20 +129,29 @@ func TestARejectedWayOfZeroing(t *testing.T) {
 }
 
 // TestADiskThatIsGoneIsNotWritten: what says that there is no disk any more is no rejection of one
-// way. Nor is a rejection a fault of the disk that an install would tell of.
+// way. Nor is a rejection a fault of the disk that an install would tell of. A drive that fails at
+// one way, which may take minutes, is not asked for the other.
 func TestADiskThatIsGoneIsNotWritten(t *testing.T) {
 	t.Parallel()
-	for fault, gone := range map[error]bool{unix.ENXIO: true, unix.EIO: false, unix.ETIMEDOUT: false} {
+	for fault, gone := range map[error]bool{unix.ENXIO: true, unix.EIO: false, unix.ETIMEDOUT: false, unix.EREMOTEIO: false} {
 		m := newMachine(t)
 		target, err := openDisk(m.root, "sda", diskSize)
 		if err != nil {
 			t.Fatal(err)
 		}
-		target.medium = rejecting{target.medium, fault}
+		var tries atomic.Int32
+		target.medium = rejecting{target.medium, fault, &tries}
 		if err := target.makeZero(0, mebibyte); (err != nil) != gone || (target.fault.Load() != nil) != gone {
 			t.Errorf("%v: %v, noted %v", fault, err, target.fault.Load())
 		}
 		target.close()
+		want := int32(1)
+		if fault == unix.EREMOTEIO {
+			want = int32(len(zeroWays))
+		}
+		if tries.Load() != want {
+			t.Errorf("%v: %d ways of zeroing are tried, want %d", fault, tries.Load(), want)
+		}
 		if zeroed := bytes.Equal(m.content(t)[:mebibyte], make([]byte, mebibyte)); zeroed == gone {
 			t.Errorf("%v: zeros are written: %t", fault, zeroed)
 		}
