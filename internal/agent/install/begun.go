@@ -67,13 +67,14 @@ func (d *disk) end() error {
 
 // begunRecords are what the slots of a disk hold, nil where that is no record. There are two, so
 // that a record which a power cut keeps from being written whole does not cost the one before it.
-type begunRecords [len(begunSlots)]*agentv1.BegunInstall
+// Behind them are those of a disk that was smaller, which are read and not written.
+type begunRecords [2 * len(begunSlots)]*agentv1.BegunInstall
 
 // readBegun reads the slots of a disk of that size.
 func readBegun(disk io.ReaderAt, size int64) (records begunRecords, err error) {
 	areas, err := areasOf(disk, size)
 	data := make([]byte, MaxFirstBootArea)
-	for _, area := range areas {
+	for at, area := range areas {
 		for i, slot := range begunSlots {
 			n, err := disk.ReadAt(data, area+slot)
 			if err != nil && !errors.Is(err, io.EOF) {
@@ -81,11 +82,8 @@ func readBegun(disk io.ReaderAt, size int64) (records begunRecords, err error) {
 			}
 			begun := new(agentv1.BegunInstall)
 			if decodeArea(data[:n], begunMagic, begun) == nil && counted(begun.GetInstallGeneration(), begun.GetAttempt()) {
-				records[i] = begun
+				records[at*len(begunSlots)+i] = begun
 			}
-		}
-		if records != (begunRecords{}) {
-			break
 		}
 	}
 	return records, err
@@ -96,7 +94,7 @@ func readBegun(disk io.ReaderAt, size int64) (records begunRecords, err error) {
 func (r begunRecords) newest(machineID string) (newest *agentv1.BegunInstall, next int) {
 	for i, begun := range r {
 		if begun != nil && begun.GetMachineId() == machineID && (newest == nil || newer(begun, newest)) {
-			newest, next = begun, 1-i
+			newest, next = begun, max(0, 1-i)
 		}
 	}
 	return newest, next

@@ -92,6 +92,19 @@ func hasPartition(content *agentv1.DiskContent, id []byte) bool {
 	return slices.ContainsFunc(content.GetPartitions(), func(other []byte) bool { return bytes.Equal(id, other) })
 }
 
+// heldOf returns how many in a hundred of the partitions that the install has recorded a disk has;
+// 0 where it recorded none.
+func heldOf(disk io.ReaderAt, size int64, first *agentv1.FirstBoot) (held int, err error) {
+	recorded := first.GetContent().GetPartitions()
+	now, err := contentOf(disk, size)
+	for _, id := range recorded {
+		if hasPartition(now, id) {
+			held++
+		}
+	}
+	return held * 100 / max(1, len(recorded)), err
+}
+
 // diskEnds are the beginning and the end of a disk: its first MiB and a little more, and its last
 // MiB.
 type diskEnds struct {

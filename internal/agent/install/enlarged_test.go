@@ -91,6 +91,56 @@ func TestARecordOnADiskThatWasMadeLarger(t *testing.T) {
 	}
 }
 
+// TestACopyOnALargerDisk: where the disk would have an area there may be that of what it held
+// before, of another install or of an older one, also of the same image. What counts is the one
+// that is of what the disk holds. So it is with records.
+func TestACopyOnALargerDisk(t *testing.T) {
+	t.Parallel()
+	m, options, request := enlarged(t, partitioned(t))
+	size := options.Disks[0].GetSizeBytes()
+	now, err := os.ReadFile(m.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := partitionsOf(now)
+	for name, stale := range map[string]*agentv1.FirstBoot{
+		"another machine's":          {Token: &agentv1.BootToken{MachineId: "other", InstallGeneration: 9}, Content: &agentv1.DiskContent{Partitions: [][]byte{[]byte("x")}}},
+		"an older one":               {Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 1}, Content: &agentv1.DiskContent{Partitions: [][]byte{[]byte("x")}}},
+		"one of the same image":      {Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 1}, Content: &agentv1.DiskContent{Partitions: [][]byte{there[0], []byte("x")}}},
+		"one that recorded nothing":  {Token: &agentv1.BootToken{MachineId: "m", InstallGeneration: 1}},
+		"one that cannot be decoded": nil,
+	} {
+		area, err := EncodeFirstBoot(stale)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stale == nil {
+			area[firstBootHeader-1] ^= 1
+		}
+		overwrite(t, m.disk, FirstBootOffset(size), area)
+		if report := Refused(request, options); report.GetHeldInstallGeneration() != request.GetInstallGeneration() || report.GetHeldAttempt() != request.GetAttempt() {
+			t.Errorf("%s: %v", name, report)
+		}
+	}
+	for offset, begun := range map[int64]*agentv1.BegunInstall{
+		FirstBootOffset(size):    {MachineId: "other", InstallGeneration: 20},
+		FirstBootOffset(bigSize): {MachineId: "m", InstallGeneration: 9},
+	} {
+		record, err := encodeArea(begunMagic, begun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overwrite(t, m.disk, offset+begunSlots[1], record)
+	}
+	mark := readMark(m.root, options.Disks[0])
+	if generation := mark.generation("m"); generation != 9 {
+		t.Errorf("the disk counts as one of install generation %d", generation)
+	}
+	if _, next := mark.begun.newest("m"); next >= len(begunSlots) {
+		t.Errorf("the next record would be in slot %d", next)
+	}
+}
+
 func overwrite(t *testing.T, path string, offset int64, data []byte) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)

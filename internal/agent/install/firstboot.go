@@ -71,21 +71,35 @@ func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
 }
 
 // ReadFirstBoot returns what the first-boot area of a disk of that size says; nil where it has none
-// that is whole. A disk that ends before the area is a regular file that was never written: real
-// ones have the size that the kernel says.
-func ReadFirstBoot(disk io.ReaderAt, size int64) (*agentv1.FirstBoot, error) {
+// that is whole. Of two it is the one of what the disk holds: a disk on which another one was copied
+// may still have its own at its end. A disk that ends before the area is a regular file that was
+// never written: real ones have the size that the kernel says.
+func ReadFirstBoot(disk io.ReaderAt, size int64) (best *agentv1.FirstBoot, err error) {
 	areas, err := areasOf(disk, size)
-	data := make([]byte, MaxFirstBootArea)
+	if err != nil {
+		return nil, err
+	}
+	data, most := make([]byte, MaxFirstBootArea), -1
 	for _, area := range areas {
 		n, err := disk.ReadAt(data, area)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		if first, err := DecodeFirstBoot(data[:n]); err == nil {
-			return first, nil
+		first, err := DecodeFirstBoot(data[:n])
+		if err != nil {
+			continue
+		}
+		held := 0
+		if len(areas) > 1 {
+			if held, err = heldOf(disk, size, first); err != nil {
+				return nil, err
+			}
+		}
+		if held > most {
+			best, most = first, held
 		}
 	}
-	return nil, err
+	return best, nil
 }
 
 // firstBootOf returns what a request says of the first-boot area. The image's URL is no part of it:
