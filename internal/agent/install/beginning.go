@@ -78,23 +78,26 @@ func (b *beginning) verify() error {
 // wipe begins to write: it wipes what boots the disk, and records on it that an install has begun.
 // An older install of the machine gets the record first, because it could not be told from a
 // stranger when the power is cut while it is wiped. A stranger is wiped first: the place of the
-// record may be in the middle of its data, so it must not boot any more.
+// record may be in the middle of its data, so it must not boot any more. So is an install on a disk
+// that was made larger since: it may have made a partition there.
 func (b *beginning) wipe() error {
 	target := b.target
 	found, _, err := foreign(target.file, target.size, b.options.MachineID, 0)
 	if err != nil {
 		return fmt.Errorf("read the disk: %w", err)
 	}
-	if len(found) == 0 {
+	areas, err := areasOf(target.file, target.size)
+	if err != nil {
+		return fmt.Errorf("read the disk: %w", err)
+	}
+	wipeFirst := len(found) > 0 || len(areas) > 1
+	if !wipeFirst {
 		if err := target.begin(b.request, b.changes); err != nil {
 			return err
 		}
 	}
-	if err := target.wipe(); err != nil {
+	if err := target.wipe(); err != nil || !wipeFirst {
 		return err
-	}
-	if len(found) == 0 {
-		return nil
 	}
 	return target.begin(b.request, b.changes)
 }

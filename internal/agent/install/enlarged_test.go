@@ -141,6 +141,42 @@ func TestACopyOnALargerDisk(t *testing.T) {
 	}
 }
 
+// TestALargerDiskIsWipedFirst: its system may have made a partition where the record of an install
+// is written, and must not boot with that in it.
+func TestALargerDiskIsWipedFirst(t *testing.T) {
+	t.Parallel()
+	m, options, request := enlarged(t, partitioned(t))
+	request = proto.CloneOf(request)
+	request.InstallGeneration++
+	request.BootToken.InstallGeneration++
+	records := 0
+	options.medium = func(inner medium) medium {
+		return watched{inner, func(offset int64) {
+			if area := FirstBootOffset(options.Disks[0].GetSizeBytes()); offset < area || offset >= area+mebibyte || records > 0 {
+				return
+			}
+			records++
+			if now, err := os.ReadFile(m.disk); err != nil || len(bytes.Trim(now[:mebibyte], "\x00")) > 0 {
+				t.Errorf("a record is written to a disk that boots: %v", err)
+			}
+		}}
+	}
+	if report := Run(t.Context(), request, options); !report.GetOk() || records == 0 {
+		t.Errorf("%d records, %v", records, report)
+	}
+}
+
+// watched is a medium that tells where something is written.
+type watched struct {
+	medium
+	at func(offset int64)
+}
+
+func (w watched) WriteAt(p []byte, offset int64) (int, error) {
+	w.at(offset)
+	return w.medium.WriteAt(p, offset)
+}
+
 func overwrite(t *testing.T, path string, offset int64, data []byte) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
