@@ -391,8 +391,16 @@ func TestOptions(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{}, {"nonsense"}, {"run", "--nonsense"}, {"version", "more"}, {"inventory", "-o", "xml"},
-		{"inventory", "-o"}, {"run", "--ready-fd=three"}, {"run", "--ready-fd", "3", "more"}, {"leave", "--machine", "m", "--directory=/"}, {"run", "--"},
+		{},
+		{"nonsense"},
+		{"run", "--nonsense"},
+		{"version", "more"},
+		{"inventory", "-o", "xml"},
+		{"inventory", "-o"},
+		{"run", "--ready-fd=three"},
+		{"run", "--ready-fd", "3", "more"},
+		{"leave", "--machine", "m", "--directory=/"},
+		{"run", "--"},
 	} {
 		var stderr bytes.Buffer
 		if code := Main(t.Context(), args, Env{Stdout: io.Discard, Stderr: &stderr}); code != exitUsage || stderr.Len() == 0 {

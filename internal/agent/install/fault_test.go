@@ -136,7 +136,8 @@ func TestADiskThatHangsIsTold(t *testing.T) {
 	})
 }
 
-// TestADiskThatFailsAndHangsIsTold: one that failed, and then never answers, is told to have failed.
+// TestADiskThatFailsAndHangsIsTold: one that failed, and then never answers, is told to have
+// failed.
 func TestADiskThatFailsAndHangsIsTold(t *testing.T) {
 	t.Parallel()
 	image := testImage(3, 8*mebibyte)

@@ -71,7 +71,7 @@ func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
 }
 
 // ReadFirstBoot returns what the first-boot area of a disk of that size says; nil where it has none
-// that is whole. Of two it is the one of what the disk holds: a disk on which another one was copied
+// that is whole. Of two it is the one of what the disk holds: a disk that another one was copied on
 // may still have its own at its end. A disk that ends before the area is a regular file that was
 // never written: real ones have the size that the kernel says.
 func ReadFirstBoot(disk io.ReaderAt, size int64) (best *agentv1.FirstBoot, err error) {

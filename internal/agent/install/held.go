@@ -118,7 +118,7 @@ type mark struct {
 type marks map[string]mark
 
 // readLimit is how long disks may take to tell what they hold, all of them together. One that has
-// died may keep whoever reads it in the kernel for ever. All paths to a disk share it. It is shorter
+// died may keep whoever reads it in the kernel for ever. All paths to a disk share it. It is less
 // than the look before a jump, and than the patience with an install.
 const readLimit = 45 * time.Second
 

@@ -211,7 +211,6 @@ func TestPartOfHardware(t *testing.T) {
 		}
 		expect(t, "warnings", c.warnings)
 	}
-
 }
 
 // hostCapture is a capture of a host that has hardware behind the interfaces of these names.
