@@ -242,13 +242,47 @@ func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.Opera
 }
 
 // ReplaceByPolicy asks, in the policy's name, for a machine that its provider gave up to be
-// replaced.
+// replaced. KindConflict unless the newest policy has it replaced now.
 func ReplaceByPolicy() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		if err := verb.Operable(c.machine.record, fleet.OperationReplace); err != nil {
+		r := c.machine.record
+		if err := verb.Operable(r, fleet.OperationReplace); err != nil {
 			return err
 		}
-		_, err := t.requestOperation(ctx, c.machine.record, fleet.ActorPolicy, fleet.OperationReplace, "the provider gave the machine up")
+		env, err := t.environment(ctx)
+		if err != nil {
+			return err
+		}
+		wanted, notYet := lifecycle.Replaces(r, env, t.Now())
+		switch {
+		case r.OpenOperation() != nil:
+			return fleet.Errorf(fleet.KindConflict, "an operation of machine %s is under way", r.Name())
+		case !wanted:
+			return fleet.Errorf(fleet.KindConflict, "the policy does not have machine %s replaced", r.Name())
+		case notYet != "":
+			return fleet.Errorf(fleet.KindConflict, "the policy does not have machine %s replaced now: %s", r.Name(), notYet)
+		}
+		_, err = t.requestOperation(ctx, r, fleet.ActorPolicy, fleet.OperationReplace, "the provider gave the machine up")
 		return err
 	}}
+}
+
+// CountGivenUp counts the machines of a provider that it has given up, and all that it is known to
+// have, by their states.
+func (db *DB) CountGivenUp(ctx context.Context, name fleet.ProviderName) (givenUp, all int, err error) {
+	err = db.view(ctx, "count given up", func(ctx context.Context, t *transaction) error {
+		givenUp, all = 0, 0
+		rows, err := t.q.CountStates(ctx)
+		for _, row := range rows {
+			switch state := fleet.State(row.State); {
+			case row.Provider != string(name) || state == fleet.StateCreating || state == fleet.StateMissing:
+			case state == fleet.StateFailed:
+				givenUp, all = givenUp+int(row.N), all+int(row.N)
+			default:
+				all += int(row.N)
+			}
+		}
+		return err
+	})
+	return givenUp, all, err
 }

@@ -84,7 +84,9 @@ type Policy struct {
 	// effect. For a restart it counts from then, or from when agents could be heard again.
 	OperationTimeout time.Duration `json:"operation_timeout"`
 	// ReplaceFailed gives back the machines that their provider gave up, if it still says so when it
-	// is asked, and lets others be created. One that a person has switched off stays.
+	// is asked and nothing is heard of them, and lets others be created. One that a person has
+	// switched off stays. So do all while recovery is stopped, or while their provider gives up most
+	// of its machines together, and at least three.
 	ReplaceFailed bool `json:"replace_failed"`
 }
 

@@ -275,7 +275,9 @@ func (c judgement) unusable() string {
 
 // remedyOfFailed says who acts next on a machine that its provider gave up.
 func (c judgement) remedyOfFailed() string {
-	switch {
+	switch heard := c.heardGivenUp(); {
+	case heard != "":
+		return fmt.Sprintf("%s, so the policy does not have it replaced now; `ironherd machine replace %s --reason WHY` gives it back", heard, c.r.ID)
 	case c.givenBack() != "":
 		return c.givenBack()
 	case c.replaced():

@@ -453,7 +453,7 @@ var wayOfAMachine = []scenario{
 
 func TestSpecification(t *testing.T) {
 	t.Parallel()
-	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, over, asking, operations, probes) {
+	for _, c := range slices.Concat(wayOfAMachine, recoveryLadder, over, asking, operations, replacements, probes) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			env := environment()

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -24,12 +23,16 @@ func (c judgement) operation() want {
 	case q == nil && m != nil && m.Until != nil && !m.Over:
 		return dueAt(*m.Until, "the maintenance by %s ends", m.Actor)
 	case q == nil && c.replaced():
-		return c.afterRestore("the release", dueAt(c.r.Provided.At, "the provider gave the machine up, and the policy has it replaced"))
+		return c.replacement(c.r.Provided.At)
 	case q == nil:
 		return notWanted("nothing was asked for")
 	case (a == nil || a.AcceptedAt == nil) && c.bootsUntil().After(c.now):
 		return c.afterRestore(string(q.Operation), dueAt(c.bootsUntil(), "%s was asked for by %s: %s; it waits for the installed system to answer %s, until then at most",
 			q.Operation, q.Actor, q.Reason, c.r.InstallRequest.SeenUp.Asks()))
+	case a == nil && q.Actor == fleet.ActorPolicy && c.replaced():
+		return c.replacement(q.At)
+	case a == nil && q.Actor == fleet.ActorPolicy:
+		return c.afterRestore(string(q.Operation), dueAt(q.At, "%s was asked for by %s, which does not want it any more", q.Operation, q.Actor))
 	case a == nil:
 		return c.afterRestore(string(q.Operation), dueAt(q.At, "%s was asked for by %s: %s", q.Operation, q.Actor, q.Reason))
 	case a.AcceptedAt == nil:
@@ -55,15 +58,6 @@ func (c judgement) bootsUntil() time.Time {
 		return time.Time{}
 	}
 	return c.workedOn(c.r.InstallReport.At).Add(c.env.Policy.BootTimeout)
-}
-
-// replaced reports whether the policy gives the machine back, because its provider gave it up. An
-// operation that failed leaves it to people, and so does a person who has asked for it to be
-// switched off last: a replacement that came to nothing would leave no trace of that.
-func (c judgement) replaced() bool {
-	p := c.r.Provided
-	return c.env.Policy.ReplaceFailed && p != nil && p.Status == fleet.ProviderStatusFailed && c.r.Quarantine == nil &&
-		c.inMaintenance() == "" && !c.wantedOff() && c.switchedOff() == "" && slices.Contains(c.r.Levers, fleet.LeverRelease) && (c.r.Operation == nil || c.r.Operation.At.Before(p.At))
 }
 
 // GivenUp reports whether the hardware of the machine is not to be trusted: its provider has given

@@ -55,7 +55,11 @@ func drawRecord(t *rapid.T) fleet.Record {
 			return taken
 		},
 		func() step {
-			return wantOperation(minute("operation"), generation("operation"), rapid.SampledFrom(fleet.Operations()).Draw(t, "which"))
+			asks := wantOperation(minute("operation"), generation("operation"), rapid.SampledFrom(fleet.Operations()).Draw(t, "which"))
+			if rapid.Bool().Draw(t, "asked by policy") {
+				return func(r *fleet.Record) { asks(r); byPolicy(r) }
+			}
+			return asks
 		},
 		func() step {
 			return operating(minute("begun"), generation("attempted operation"), minute("accepted"), minute("checked"))

@@ -250,9 +250,14 @@ func (j judged) letUsIn() (command, what string) {
 
 // whenFailed is operators for a machine that its provider has given up.
 func (j judged) whenFailed() (command, what string) {
-	r := j.record
+	r, d := j.record, j.plan.For(fleet.ProcessOperation)
+	hold := j.env.RecoveryHold
 	switch released := slices.Contains(r.Levers, fleet.LeverRelease); {
-	case j.plan.For(fleet.ProcessOperation).Verdict != lifecycle.NotWanted:
+	case lifecycle.HeardGivenUp(r, j.env, j.now) != "":
+		return j.command("replace"), fmt.Sprintf("%s gave it up, and it is heard, so a person decides: the machine is given back, and another one may be created", r.Provider)
+	case d.Verdict == lifecycle.Waiting && j.env.Restored == "" && hold != nil && hold.Until == nil && r.OpenOperation() == nil:
+		return "ironherd recovery resume", fmt.Sprintf("the policy has the machine replaced when recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
+	case d.Verdict != lifecycle.NotWanted:
 		return "", ""
 	case released && r.InMaintenance():
 		return j.command("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))

@@ -2,7 +2,9 @@
 // process operation. It reboots machines, switches them on and off, and gives them back. It also
 // ends maintenances whose time is over, and asks, in the name of the policy, for machines to be
 // replaced that their provider gave up. One that its provider does not give up any more, when it is
-// asked, is kept: the operation ends as failed.
+// asked, is kept, and so is one that the newest policy does not want replaced any more: the
+// operation ends as failed. One that is heard is kept meanwhile, and all are while recovery is
+// stopped, or while the provider has given up most of its machines.
 //
 // A request takes these steps, each of them in a commit of its own:
 //

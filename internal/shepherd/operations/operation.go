@@ -67,6 +67,9 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 	if o.recovered(fact) {
 		return o.fail(fmt.Sprintf("the provider says that the machine is %s: the policy gives back only what the provider gave up", fact.Says()), seen)
 	}
+	if outcome := o.byPolicy(ctx, fact, seen); outcome != nil {
+		return outcome
+	}
 	return o.begin(ctx, entry, fact, seen)
 }
 
@@ -132,8 +135,13 @@ func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.P
 	if ctx.Err() != nil { // rule 5: no effect after the trust in the lease
 		return o.unsent(ctx, context.Cause(ctx))
 	}
+	if err := o.stillWanted(ctx); errors.Is(err, errUnwanted) {
+		return o.handBack(err)
+	} else if err != nil {
+		return shepherd.Fail{Err: err, Changes: []bmdb.Change{o.undo()}}
+	}
 	o.logger.InfoContext(ctx, "operation is begun", slog.String("actor", o.request.Actor))
-	did, err := call(o.unlessRestored(ctx))
+	did, err := call(o.lastLook(ctx))
 	switch {
 	case waits(err):
 		return o.handBack(err)

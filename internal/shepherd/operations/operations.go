@@ -156,5 +156,15 @@ func (o *Operations) unasked(ctx context.Context, source Source, work *bmdb.Work
 	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
 		return shepherd.Fail{Err: fmt.Errorf("ask the provider for the machine: %w", err)}
 	}
-	return shepherd.Finish{Changes: []bmdb.Change{bmdb.ReplaceByPolicy()}}
+	if err := o.tooMany(ctx, source.Name); err != nil {
+		return shepherd.Fail{Err: err}
+	}
+	err = work.Note(ctx, bmdb.ReplaceByPolicy())
+	switch {
+	case fleet.KindOf(err) == fleet.KindConflict:
+		return shepherd.Cancel{Reason: shepherd.Cause(err)}
+	case err != nil:
+		return shepherd.Fail{Err: fmt.Errorf("record what the policy asks for: %w", err)}
+	}
+	return shepherd.Finish{}
 }

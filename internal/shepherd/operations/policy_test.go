@@ -17,7 +17,7 @@ import (
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		herd, handler := bench(t, 4, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
+		herd, handler := bench(t, 8, operations.Options{}, func(p *fleet.Policy) { p.ReplaceFailed = true }, nil)
 		all := herd.Machines()
 		defer herd.Start(handler)()
 		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", all[3], fleet.OperationPowerOff, "hands are inside")
@@ -27,16 +27,19 @@ func TestPolicy(t *testing.T) {
 		check(t, bmdbtest.BeginMaintenance(t.Context(), herd.DB, "ada", all[1], &until, "a new fan"))
 		fact := *herd.Record(all[0]).Provided
 		fact.Status, fact.Detail = fleet.ProviderStatusFailed, "broken"
+		herd.Change(all[2], silent)
 		for _, broken := range []fleet.MachineID{all[0], all[3]} {
 			herd.Fake.Change(herd.Host(broken).ID, func(e *provider.Entry) bool {
 				e.Status, e.Detail = fact.Status, fact.Detail
 				return true
 			})
+			herd.Change(broken, silent)
 		}
-		// What is recorded of the third machine is older than its repair at the provider.
+		// What is recorded of the third machine is older than its repair at the provider. Nothing is
+		// heard of it either.
 		set(t, herd, bmdb.SetProvided(all[0], herd.Host(all[0]).ID, fact), bmdb.SetProvided(all[2], herd.Host(all[2]).ID, fact),
 			bmdb.SetProvided(all[3], herd.Host(all[3]).ID, fact))
-		time.Sleep(20 * time.Minute)
+		time.Sleep(25 * time.Minute)
 		if state, _ := herd.State(all[0]); state != "" || levers(herd) != "power-off release" {
 			t.Errorf("the machine is %q, pulled %q", state, levers(herd))
 		}

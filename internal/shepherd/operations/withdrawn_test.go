@@ -92,10 +92,11 @@ func TestARepairedMachineIsKept(t *testing.T) {
 				defer herd.Start(handler)()
 				time.Sleep(5 * time.Minute)
 				becomes(fleet.ProviderStatusFailed)
+				herd.Change(id, silent)
 				fact := *herd.Record(id).Provided
 				fact.Status = fleet.ProviderStatusFailed
 				set(t, herd, bmdb.SetProvided(id, herd.Host(id).ID, fact))
-				time.Sleep(20 * time.Minute)
+				time.Sleep(30 * time.Minute)
 				if got := ended(t, herd, id); !strings.HasPrefix(got, c.ended) || tries != c.tries {
 					t.Errorf("it ended after %d tries: %q", tries, got)
 				}
