@@ -84,6 +84,19 @@ var over = []scenario{
 		want:  []due{{agentStart, lifecycle.Waiting, 0, "waiting for the provider"}, {recovery, lifecycle.Due, 50, "and has left the machine off; without a sign of life 10m0s later it is switched on"}},
 	},
 	{
+		name: "a power cycle that has left the machine off while recovery is stopped: that is said, for nobody else switches it on", now: 60,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), offAt(50)), env: hold(0),
+		state: fleet.StateSilent, reason: "and has left the machine off; recovery is stopped by ironherd",
+		want: []due{{recovery, lifecycle.Waiting, 0, "and has left the machine off; recovery is stopped by ironherd (900 of 1000 machines fell silent); `ironherd recovery resume` ends that"}},
+	},
+	{
+		name: "a power cycle that has left the machine off in a database that looks restored", now: 60,
+		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), offAt(50)),
+		env:   func(e *fleet.Environment) { e.Restored = "counter 7 beside the file, 5 in it" },
+		state: fleet.StateSilent,
+		want:  []due{{recovery, lifecycle.Waiting, 0, "and has left the machine off; the database looks restored"}},
+	},
+	{
 		name: "off long after the power cycle, it is what a person has made of it", now: 200,
 		steps: with(written, allLevers, repair(40, fleet.RungPowerCycle, cycled), wantInstall(41, 2), offAt(150)),
 		state: fleet.StateProvisioning,

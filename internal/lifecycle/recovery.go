@@ -266,8 +266,7 @@ func (c judgement) recovery() want {
 			return c.notMoved(*r, rung)
 		}
 		if c.leftOff(*r) {
-			return c.stopped(dueAt(c.silentFor(from, timeout), "%s and has left the machine off; without a sign of life %s later it is switched on, and if it stays off: %s",
-				c.tried(*r), timeout, c.step(rung)), rung)
+			return c.switchedOn(*r, from, rung)
 		}
 		return c.stopped(dueAt(c.silentFor(from, timeout), "%s; without a sign of life %s later: %s", c.tried(*r), timeout, c.step(rung)), rung)
 	}

@@ -57,6 +57,20 @@ func (c judgement) leftOff(step fleet.Repair) bool {
 	return step.Rung == fleet.RungPowerCycle && !step.Refused && p != nil && p.Status == fleet.ProviderStatusOff
 }
 
+// switchedOn decides about a machine that a step has left off: without a sign of life since then it
+// is switched on, and if that does not help, the next rung follows. Where that waits, the reason
+// says that the machine is off, because nobody else switches it on.
+func (c judgement) switchedOn(step fleet.Repair, since time.Time, next fleet.Rung) want {
+	timeout := c.env.Policy.RecoveryStepTimeout
+	w := c.afterRestore("recovery", c.stopped(dueAt(c.silentFor(since, timeout),
+		"%s and has left the machine off; without a sign of life %s later it is switched on, and if it stays off: %s",
+		c.tried(step), timeout, c.step(next)), next))
+	if w.verdict == Waiting {
+		w.reason = fmt.Sprintf("%s and has left the machine off; %s", c.tried(step), w.reason)
+	}
+	return w
+}
+
 // leftOffInTime reports whether leftOff was found as soon as it is noticed. Later, somebody else
 // may have switched the machine off.
 func (c judgement) leftOffInTime(step fleet.Repair) bool {

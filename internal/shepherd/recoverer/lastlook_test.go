@@ -38,8 +38,9 @@ func (a *pausing) RoundTrip(r *http.Request) (*http.Response, error) {
 type paced struct {
 	*shepherdtest.FakeProvider
 	transport *provider.Transport
-	// before is called when a lever is pulled, before it waits; between in the middle of a cycle.
-	before, between func()
+	// before is called when a lever is pulled, before it waits; between in the middle of a cycle, and
+	// on when a machine is switched on.
+	before, between, on func()
 }
 
 func (p paced) post(ctx context.Context, path string) error {
@@ -70,6 +71,14 @@ func (p paced) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 	return p.FakeProvider.PowerCycle(ctx, id)
 }
 
+func (p paced) PowerOn(ctx context.Context, id fleet.ProviderID) error {
+	p.on()
+	if err := p.post(ctx, "/on"); err != nil {
+		return err
+	}
+	return p.FakeProvider.PowerOn(ctx, id)
+}
+
 func newPaced(t *testing.T) (*shepherdtest.Herd, *pausing, *paced) {
 	t.Helper()
 	herd, _ := newHerd(t, 3, nil)
@@ -84,7 +93,7 @@ func pacedOf(herd *shepherdtest.Herd) (*pausing, *paced) {
 		FakeProvider: herd.Fake,
 		transport: provider.NewTransport(provider.Limits{Spacing: 2 * time.Second}, func(*http.Request) string { return "an action" },
 			provider.Options{HTTP: api}),
-		before: func() {}, between: func() {},
+		before: func() {}, between: func() {}, on: func() {},
 	}
 }
 
@@ -204,4 +213,91 @@ func TestLooksRestoredWhileTheCallWaits(t *testing.T) {
 			t.Errorf("repair %+v, backoffs %+v", r.Repair, r.Backoffs)
 		}
 	})
+}
+
+// TestSwitchingOnIsStopped: a power cycle has left a machine off, and recovery is paused, or the
+// database begins to look restored (rule 11), before it is switched on, or while that waits for its
+// turn. The machine stays off, and that is told. Once recovery goes on, it is switched on.
+func TestSwitchingOnIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		waits, restored bool
+		told            string
+	}{
+		"paused before":                 {told: "and has left the machine off; recovery is stopped by alice (the network is worked at)"},
+		"paused while it waits":         {waits: true, told: "and has left the machine off; recovery is stopped by alice (the network is worked at)"},
+		"looks restored before":         {restored: true, told: "and has left the machine off; the database looks restored"},
+		"looks restored while it waits": {waits: true, restored: true, told: "and has left the machine off; the database looks restored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				engine := shepherdtest.OpenEngine(t)
+				db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+				policy := fleet.DefaultPolicy()
+				policy.SuspectShare = 0
+				_, err := db.SetPolicy(t.Context(), policy)
+				check(t, err)
+				herd := shepherdtest.NewHerd(t, db, 3)
+				api, p := pacedOf(herd)
+				id := herd.Machines()[0]
+				stops := 0
+				stop := func() {
+					if stops++; stops > 1 {
+						return
+					}
+					if c.restored {
+						shepherdtest.PutBack(t, engine)
+						return
+					}
+					check(t, db.HoldRecovery(t.Context(), "alice", nil, "the network is worked at"))
+				}
+				if c.waits {
+					p.on = stop
+				}
+				cut := false
+				herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
+					switch off := cut && herd.Record(id).Provided.Status == fleet.ProviderStatusOff; {
+					case at == shepherdtest.Pulled && !cut:
+						cut = true
+						return fleet.Errorf(fleet.KindTimeout, "no answer")
+					case at == shepherdtest.Asking && off && !c.waits:
+						stop()
+					}
+					return nil
+				}
+				observer := &told{}
+				handler, err := recoverer.New(db, []recoverer.Source{{Name: herd.Name, Provider: p}}, recoverer.DefaultConfig(),
+					recoverer.Options{Observed: observer.RecoveryStep})
+				check(t, err)
+				defer herd.Start(handler)()
+				time.Sleep(5 * time.Minute)
+				herd.Change(id, func(h *shepherdtest.Host) { h.Hangs = true })
+				time.Sleep(5 * time.Hour)
+				if stops == 0 {
+					t.Fatal("nothing was stopped: the test tests nothing")
+				}
+				if sent := strings.Join(api.acted, " "); !strings.HasSuffix(sent, "/off /on") || levers(herd, id) != "power-cycle" {
+					t.Errorf("sent %s, pulled %q", sent, levers(herd, id))
+				}
+				if got := strings.Join(observer.all, ", "); !strings.HasSuffix(got, "power-cycle failed, quarantine not-needed, power-cycle not-needed") &&
+					!strings.HasSuffix(got, "power-cycle failed, reinstall not-needed, power-cycle not-needed") {
+					t.Errorf("told %q", got)
+				}
+				r := herd.Record(id)
+				if state, why := herd.State(id); state != fleet.StateSilent || !strings.Contains(why, c.told) || r.Repair == nil || r.Repair.Rung != fleet.RungPowerCycle {
+					t.Errorf("the machine is %s: %s; step %+v", state, why, r.Repair)
+				}
+				if c.restored {
+					check(t, db.AcceptRestore(t.Context(), "ada"))
+				} else {
+					check(t, db.ResumeRecovery(t.Context(), "alice", "done"))
+				}
+				time.Sleep(5 * time.Minute)
+				if got := levers(herd, id); got != "power-cycle power-on" {
+					t.Errorf("recovery goes on: pulled %q", got)
+				}
+			})
+		})
+	}
 }

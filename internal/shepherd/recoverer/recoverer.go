@@ -225,9 +225,14 @@ var (
 	errRestored = errors.New("the database looks restored or copied")
 )
 
+// notNow reports whether a look has found that.
+func notNow(err error) bool {
+	return errors.Is(err, errUnneeded) || errors.Is(err, errStopped) || errors.Is(err, errRestored)
+}
+
 // unneeded is the outcome of a step of which nothing was sent.
 func (s step) unneeded(ctx context.Context, was bmdb.BeforeStep, err error) (shepherd.Outcome, Result) {
-	if errors.Is(err, errUnneeded) || errors.Is(err, errStopped) || errors.Is(err, errRestored) {
+	if notNow(err) {
 		return shepherd.Finish{Changes: []bmdb.Change{bmdb.UndoStep(s.rung, was)}}, ResultNotNeeded
 	}
 	return s.undo(ctx, was, err), ResultFailed
@@ -268,6 +273,17 @@ func (s step) lever() func(context.Context, fleet.ProviderID) error {
 // look reads the machine once more, after the step was committed, and fails when the step must not
 // be taken.
 func (s step) look(ctx context.Context) error {
+	return s.lookUnless(ctx, lifecycle.HeardSinceStep)
+}
+
+// lookAtOff is look at a machine that an earlier step has left off. What was heard of it since was
+// sent before it went off.
+func (s step) lookAtOff(ctx context.Context) error {
+	return s.lookUnless(ctx, func(fleet.Record) bool { return false })
+}
+
+// lookUnless is look, where over says that a sign of life ends the step.
+func (s step) lookUnless(ctx context.Context, over func(fleet.Record) bool) error {
 	d, err := s.db.MachineDetails(ctx, s.work.Record.ID)
 	if err != nil {
 		return fmt.Errorf("read the machine: %w", err)
@@ -276,7 +292,7 @@ func (s step) look(ctx context.Context) error {
 	if hold := d.Record.Holds[fleet.LaneHost]; hold.Session != s.work.Session || hold.Epoch != s.work.Epoch {
 		return fleet.ErrLeaseLost
 	}
-	if !lifecycle.Repairing(d.Record, d.Environment, d.Now) || lifecycle.HeardSinceStep(d.Record) {
+	if !lifecycle.Repairing(d.Record, d.Environment, d.Now) || over(d.Record) {
 		return errUnneeded
 	}
 	if d.Environment.Restored != "" { // rule 11
@@ -348,16 +364,23 @@ func (s step) leftOff(ctx context.Context, entry provider.Entry) (bool, error) {
 }
 
 // switchOn finishes a power cycle. Its attempt was committed with the cycle. Then the machine has
-// the time of a step to show a sign of life.
+// the time of a step to show a sign of life. While recovery is stopped, the machine stays off.
 func (s step) switchOn(ctx context.Context) (shepherd.Outcome, Result) {
 	env, err := s.db.Environment(ctx)
 	if err != nil {
 		return shepherd.Fail{Err: fmt.Errorf("read the policy: %w", err)}, ResultFailed
 	}
-	if err := s.work.Note(ctx); err != nil { // rule 7: a last look whether the machine is ours still
-		return shepherd.Fail{Err: fmt.Errorf("look at the lease: %w", err)}, ResultFailed
+	if err := s.lookAtOff(ctx); notNow(err) {
+		return shepherd.Cancel{Reason: shepherd.Cause(err)}, ResultNotNeeded
+	} else if err != nil {
+		return shepherd.Fail{Err: err}, ResultFailed
 	}
-	if err := s.source.Provider.(provider.Powerer).PowerOn(ctx, s.work.Record.ProviderID); err != nil {
+	// It may wait for its turn, as in call.
+	err = s.source.Provider.(provider.Powerer).PowerOn(provider.WithBeforeFirstSend(ctx, s.lookAtOff), s.work.Record.ProviderID)
+	switch {
+	case notNow(err) && provider.NothingSent(err): // the step is the power cycle of before, and stays
+		return shepherd.Cancel{Reason: shepherd.Cause(err)}, ResultNotNeeded
+	case err != nil:
 		return shepherd.Fail{Err: fmt.Errorf(switchingOn+": %w", err)}, ResultFailed
 	}
 	return shepherd.Fail{Err: &fleet.Error{
