@@ -75,19 +75,32 @@ func (p *Provider) PowerCycle(ctx context.Context, id fleet.ProviderID) error {
 }
 
 // powerOnAgain waits until a device is off that was told to turn off, and asks that it be turned
-// on.
+// on. A look may lag: one refusal says that the device is not off yet, whatever a look says then.
+// So it is looked at, and asked for, again, until a later look shows it on.
 func (p *Provider) powerOnAgain(ctx context.Context, id fleet.ProviderID) error {
 	wait := firstLook
+	var refusal error
 	for deadline := time.Now().Add(offPatience); ; wait = min(2*wait, longestLook) {
 		device, err := p.getDevice(ctx, string(id))
-		switch err = p.judge(ctx, string(id), err); {
+		err = p.judge(ctx, string(id), err)
+		late := !time.Now().Before(deadline)
+		switch {
 		case err != nil:
 			return fmt.Errorf("the device was being turned off: %w", err)
+		case refusal != nil && (device.State == "active" || device.State == "powering_on"):
+			return nil
+		case refusal != nil && late:
+			return fmt.Errorf("%w; it is %s", refusal, printable(device.State))
 		case device.State == "inactive":
-			return p.PowerOn(ctx, id)
+			refusal = p.ask(ctx, "turn on", id, func(devices packngo.DeviceService) (*packngo.Response, error) {
+				return devices.PowerOn(string(id))
+			})
+			if fleet.KindOf(refusal) != fleet.KindConflict {
+				return refusal
+			}
 		case device.State != "active" && device.State != "powering_off":
 			return fleet.Errorf(fleet.KindConflict, "device %s was being turned off, and is %s now", id, printable(device.State))
-		case !time.Now().Before(deadline):
+		case late:
 			return fleet.Errorf(fleet.KindTimeout, "device %s is not off %s after it was told to turn off: it is %s", id, offPatience, device.State)
 		}
 		timer := time.NewTimer(wait)
@@ -165,6 +178,11 @@ func (p *Provider) Release(ctx context.Context, id fleet.ProviderID) error {
 	return err
 }
 
+// leaving reports whether a device is being deleted, or is shown a little longer than it was there.
+func leaving(device *packngo.Device) bool {
+	return device.State == "deprovisioning" || device.State == "deleted"
+}
+
 // notDeleted returns what the refusal to delete a device means. Where nothing tells whether the
 // project still has the device, the failure is one that may pass: the next look may tell.
 func (p *Provider) notDeleted(ctx context.Context, id string, refusal error) error {
@@ -173,7 +191,7 @@ func (p *Provider) notDeleted(ctx context.Context, id string, refusal error) err
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		return nil
-	case err == nil && (device.State == "deprovisioning" || device.State == "deleted"):
+	case err == nil && leaving(device):
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w; it is %s", refusal, printable(device.State))

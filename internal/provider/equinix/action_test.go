@@ -198,13 +198,17 @@ func TestAPowerCycleWaitsUntilTheDeviceIsOff(t *testing.T) {
 		"an ordinary one": {
 			[]answer{accepted}, []answer{inState("active"), inState("powering_off"), inState("powering_off"), inState("inactive")}, 0, 2, 7 * time.Second,
 		},
-		"off already":             {[]answer{refused, accepted}, []answer{inState("inactive")}, 0, 2, 0},
-		"never off":               {[]answer{accepted}, []answer{inState("powering_off")}, fleet.KindTimeout, 1, 305 * time.Second},
-		"failed meanwhile":        {[]answer{accepted}, []answer{inState("powering_off"), inState("failed")}, fleet.KindTemporary, 1, time.Second},
-		"gone meanwhile":          {[]answer{accepted}, []answer{{status: 404, body: errorsBody("Not found")}}, fleet.KindNotFound, 1, 0},
-		"the first is refused":    {[]answer{refused}, []answer{inState("reinstalling")}, fleet.KindConflict, 1, 0},
-		"the second is refused":   {[]answer{accepted, refused}, []answer{inState("inactive")}, fleet.KindTemporary, 2, 0},
-		"the second is throttled": {[]answer{accepted, {status: 429}}, []answer{inState("inactive")}, fleet.KindTemporary, 2, 0},
+		"off already":          {[]answer{refused, accepted}, []answer{inState("inactive")}, 0, 2, 0},
+		"never off":            {[]answer{accepted}, []answer{inState("powering_off")}, fleet.KindTimeout, 1, 305 * time.Second},
+		"failed meanwhile":     {[]answer{accepted}, []answer{inState("powering_off"), inState("failed")}, fleet.KindTemporary, 1, time.Second},
+		"gone meanwhile":       {[]answer{accepted}, []answer{{status: 404, body: errorsBody("Not found")}}, fleet.KindNotFound, 1, 0},
+		"the first is refused": {[]answer{refused}, []answer{inState("reinstalling")}, fleet.KindConflict, 1, 0},
+		"refused while the look lags": {
+			[]answer{accepted, refused, accepted}, []answer{inState("inactive"), inState("powering_off"), inState("inactive")}, 0, 3, 3 * time.Second,
+		},
+		"refused, and on all the same": {[]answer{accepted, refused}, []answer{inState("inactive"), inState("inactive"), inState("powering_on")}, 0, 3, 3 * time.Second},
+		"refused for good":             {[]answer{accepted, refused}, []answer{inState("inactive")}, fleet.KindTemporary, 34, 305 * time.Second},
+		"the second is throttled":      {[]answer{accepted, {status: 429}}, []answer{inState("inactive")}, fleet.KindTemporary, 2, 0},
 	} {
 		inBubble(t, func(t *testing.T, p *Provider, api *scriptedAPI) {
 			t.Helper()
@@ -215,7 +219,7 @@ func TestAPowerCycleWaitsUntilTheDeviceIsOff(t *testing.T) {
 			if fleet.KindOf(err) != test.kind || (err != nil) != (test.kind != 0) || api.count(actOnDevice) != test.sent || took != test.took {
 				t.Errorf("%s: %v (%s) after %s and %d actions", name, err, fleet.KindOf(err), took, api.count(actOnDevice))
 			}
-			if test.sent == 2 && strings.TrimSpace(api.bodies[actOnDevice]) != `{"type":"power_on"}` {
+			if test.sent > 1 && strings.TrimSpace(api.bodies[actOnDevice]) != `{"type":"power_on"}` {
 				t.Errorf("%s: the last action is %s", name, api.bodies[actOnDevice])
 			}
 		})

@@ -79,9 +79,14 @@ func ofReservation(err error) error {
 }
 
 // ownOrLost returns the device that occupies a reservation when it is ours, and RaceLost otherwise.
+// One that leaves is Conflict: the reservation is free in a moment, and nobody has taken it.
 func ownOrLost(request provider.CreateRequest, device *packngo.Device) (provider.Entry, error) {
 	if slices.Contains(device.Tags, string(request.Token)) {
 		return deviceEntry(device), nil
+	}
+	if leaving(device) {
+		return provider.Entry{}, provider.OfCapacity(fleet.Errorf(fleet.KindConflict, "reservation %s is still held by device %s, which is %s",
+			request.Capacity, device.ID, device.State))
 	}
 	return provider.Entry{}, fleet.Errorf(fleet.KindRaceLost, "reservation %s is occupied by device %s, which is not ours",
 		request.Capacity, device.ID)
@@ -163,7 +168,7 @@ func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRe
 	case device != nil:
 		entry, err := ownOrLost(request, device)
 		if err != nil {
-			return provider.Entry{}, fleet.Errorf(fleet.KindRaceLost, "%w: %w", err, refusal)
+			return provider.Entry{}, fleet.Errorf(fleet.KindOf(err), "%w: %w", err, refusal)
 		}
 		return entry, nil
 	case !found.free():

@@ -71,6 +71,8 @@ func TestCreateFailures(t *testing.T) {
 	t.Parallel()
 	busy := strings.Replace(freeReservation, `"provisionable":true`, `"provisionable":false`, 1)
 	taken := strings.Replace(freeReservation, `"device":null`, `"device":`+deviceJSON(nil), 1)
+	leaving := strings.Replace(freeReservation, `"device":null`, `"device":`+deviceJSON(map[string]any{"state": "deprovisioning"}), 1)
+	left := strings.Replace(freeReservation, `"device":null`, `"device":`+deviceJSON(map[string]any{"state": "deleted"}), 1)
 	refused := answer{status: 422, body: errorsBody("Server is not provisionable")}
 	for name, test := range map[string]struct {
 		reservation []answer
@@ -81,6 +83,9 @@ func TestCreateFailures(t *testing.T) {
 		"not free":                 {[]answer{{body: busy}}, nil, fleet.KindConflict, false},
 		"a spare":                  {[]answer{{body: strings.Replace(freeReservation, `{"id"`, `{"spare":true,"id"`, 1)}}, nil, fleet.KindConflict, false},
 		"taken":                    {[]answer{{body: taken}}, nil, fleet.KindRaceLost, false},
+		"leaving":                  {[]answer{{body: leaving}}, nil, fleet.KindConflict, false},
+		"left":                     {[]answer{{body: left}}, nil, fleet.KindConflict, false},
+		"left in the last moment":  {[]answer{{body: freeReservation}, {body: left}}, []answer{refused}, fleet.KindConflict, false},
 		"a wrong request":          {[]answer{{body: freeReservation}}, []answer{refused}, fleet.KindInvalid, false},
 		"busy in the last moment":  {[]answer{{body: freeReservation}, {body: busy}}, []answer{refused}, fleet.KindConflict, false},
 		"taken in the last moment": {[]answer{{body: freeReservation}, {body: taken}}, []answer{refused}, fleet.KindRaceLost, false},
@@ -140,6 +145,7 @@ func TestCreateFindsItsOwnLateDevice(t *testing.T) {
 func TestWhatACreateFailsBy(t *testing.T) {
 	t.Parallel()
 	busy := answer{body: strings.Replace(freeReservation, `"provisionable":true`, `"provisionable":false`, 1)}
+	leaving := answer{body: strings.Replace(freeReservation, `"device":null`, `"device":`+deviceJSON(map[string]any{"state": "deprovisioning"}), 1)}
 	held := answer{body: strings.Replace(freeReservation, `"device":null`, `"device":{"href":"/metal/v1/devices/`+device1+`"}`, 1)}
 	proxy := map[string]string{"Content-Type": "text/html", "X-Request-Id": ""}
 	for name, test := range map[string]struct {
@@ -150,6 +156,7 @@ func TestWhatACreateFailsBy(t *testing.T) {
 	}{
 		"not free":               {getReservation, busy, fleet.KindConflict, true},
 		"held":                   {getReservation, held, fleet.KindConflict, true},
+		"leaving":                {getReservation, leaving, fleet.KindConflict, true},
 		"not there":              {getReservation, answer{status: 404, body: errorsBody("Not found")}, fleet.KindNotFound, true},
 		"wrong":                  {getReservation, answer{status: 422, body: errorsBody("no")}, fleet.KindInvalid, true},
 		"not to be seen":         {getReservation, answer{status: 403, body: errorsBody("no")}, fleet.KindForbidden, true},
