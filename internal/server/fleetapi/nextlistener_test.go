@@ -84,7 +84,7 @@ func TestAListenerThatAgentsDoNotGetThroughTo(t *testing.T) {
 			must(db.ListenerFull(t.Context(), 4*time.Minute))
 			time.Sleep(5 * time.Second)
 		}
-		want := "an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since " + since + ": `ironherd status` says what ends that"
+		want := "an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since " + since + ": `ironherd status` says what ends that, or that no listener is up"
 		if j, n := judge(); n.GetWho() != whoOperator || n.GetWhat() != want || strings.Contains(reasons(j), nobody) {
 			t.Errorf("a certificate that agents refuse: %v, and %s", n, reasons(j))
 		}
@@ -119,7 +119,7 @@ func TestWhatTakesNoChangesLosesNoRoles(t *testing.T) {
 		full = errors.New("the database takes no changes: the disk is full")
 		for _, after := range []time.Duration{time.Second, time.Hour} {
 			j, n := judge(after)
-			if n.GetWho() != whoOperator || n.GetCommand() != "" || n.GetWhat() != "the database takes no changes: the disk is full; until it takes them, nothing is done" {
+			if n.GetWho() != whoOperator || n.GetCommand() != "" || n.GetWhat() != "the database takes no changes: the disk is full; until it takes them, what changes something is not done" {
 				t.Errorf("after %s: %v", after, n)
 			}
 			if text := reasons(j) + j.summary(n); strings.Contains(text, "no live control plane") || !strings.Contains(text, "It is your turn: the database takes no changes: ") {

@@ -157,7 +157,7 @@ func (o *Operations) unasked(ctx context.Context, source Source, work *bmdb.Work
 		return shepherd.Fail{Err: fmt.Errorf("ask the provider for the machine: %w", err)}
 	}
 	if err := o.tooMany(ctx, source.Name); err != nil {
-		return shepherd.Fail{Err: err}
+		return shepherd.Fail{Err: provider.Queued(err)}
 	}
 	err = work.Note(ctx, bmdb.ReplaceByPolicy())
 	switch {

@@ -22,6 +22,9 @@ func (o operation) byPolicy(ctx context.Context, fact fleet.Provided, seen bmdb.
 		return nil
 	}
 	r := o.work.Record
+	if was := r.Provided; was != nil && was.Status == fact.Status {
+		fact.At = was.At // since when it says so, as the database has it
+	}
 	r.Provided = &fact
 	switch wanted, notYet := lifecycle.Replaces(r, o.env, o.now); {
 	case !wanted && o.inDoubt():
@@ -32,10 +35,10 @@ func (o operation) byPolicy(ctx context.Context, fact fleet.Provided, seen bmdb.
 	case notYet != "" && o.attempt == nil: // lifecycle says when it is looked at again
 		return shepherd.Cancel{Reason: notYet, Changes: []bmdb.Change{seen}}
 	case notYet != "":
-		return shepherd.Fail{Err: fleet.Errorf(fleet.KindTemporary, "%s", notYet), Changes: []bmdb.Change{seen}}
+		return shepherd.Fail{Err: provider.Queued(fleet.Errorf(fleet.KindTemporary, "%s", notYet)), Changes: []bmdb.Change{seen}}
 	}
 	if err := o.tooMany(ctx, o.source.Name); err != nil {
-		return shepherd.Fail{Err: err, Changes: []bmdb.Change{seen}}
+		return shepherd.Fail{Err: provider.Queued(err), Changes: []bmdb.Change{seen}}
 	}
 	return nil
 }
