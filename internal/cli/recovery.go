@@ -59,8 +59,8 @@ func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 	}
 }
 
-// showWaiting says what recovery waits for though nobody has stopped it, and what keeps silence from
-// counting: what was seen by a probe, or never answered, is gone after all the same.
+// showWaiting says what recovery waits for though nobody has stopped it, and what keeps silence
+// from counting. What a probe has not found, or what has never answered, does not wait for that.
 func (a *app) showWaiting(w *screen, concerns []*fleetv1.Concern) {
 	runs := true
 	for _, c := range concerns {

@@ -1,6 +1,6 @@
-// Package lifecycle is the pure function that says what is due: from a machine's facts, its backoffs
-// and holds, the policy and an instant it decides, for each process, whether that process is wanted,
-// when, and why (not).
+// Package lifecycle is the pure function that says what is due: from a machine's facts, its
+// backoffs and holds, the policy and an instant it decides, for each process, whether that process
+// is wanted, when, and why (not).
 //
 // Nothing else in the system decides that; what people may ask for is said by package verb. The
 // claim, the agenda, `machine explain`, the page of a machine and the simulations all call it.

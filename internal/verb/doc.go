@@ -1,9 +1,9 @@
 // Package verb says what people may ask to be done to a machine: whether it is possible, what
 // happens then, and what is lost by it. Plans show people what it says before they confirm.
 //
-// It is pure: it has no clock, no state and no database. All that it says is a function of a Case,
-// or of parts of one. That is what somebody asks for, in their words; the machine's record; what package lifecycle
-// says of it under a policy; who serves its provider; and an instant.
+// It is pure: it has no clock, no state and no database. All that it says is a function of a Case
+// or of parts of one. That is what somebody asks for, in their words; the machine's record; what
+// package lifecycle says of it under a policy; who serves its provider; and an instant.
 //
 // What it promises:
 //

@@ -70,7 +70,8 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	return &fleetv1.NextStep{Who: whoWe, By: stamp(d.DueAt), What: fmt.Sprintf("%s: %s", d.Process, d.Reason)}
 }
 
-// turnedAway reports whether agents get through to no listener, though one has said lately that it runs.
+// turnedAway reports whether agents get through to no listener, though one has said lately that it
+// runs.
 func (j judged) turnedAway() bool {
 	return j.env.ListenerUpSince.IsZero() && j.now.Before(j.env.ListenerFullUntil)
 }
