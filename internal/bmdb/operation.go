@@ -268,15 +268,16 @@ func ReplaceByPolicy() Change {
 }
 
 // CountGivenUp counts the machines of a provider that it has given up, and all that it is known to
-// have, by their states: without those in quarantine, whose state does not tell.
+// have, by their states. Those in quarantine, and those that are given back, may be given up too,
+// and count as that.
 func (db *DB) CountGivenUp(ctx context.Context, name fleet.ProviderName) (givenUp, all int, err error) {
 	err = db.view(ctx, "count given up", func(ctx context.Context, t *transaction) error {
 		givenUp, all = 0, 0
 		rows, err := t.q.CountStates(ctx)
 		for _, row := range rows {
 			switch state := fleet.State(row.State); {
-			case row.Provider != string(name) || state == fleet.StateCreating || state == fleet.StateMissing || state == fleet.StateQuarantined:
-			case state == fleet.StateFailed:
+			case row.Provider != string(name) || state == fleet.StateCreating || state == fleet.StateMissing:
+			case state == fleet.StateFailed, state == fleet.StateQuarantined, state == fleet.StateReleasing:
 				givenUp, all = givenUp+int(row.N), all+int(row.N)
 			default:
 				all += int(row.N)

@@ -28,8 +28,8 @@ import (
 // A system that boots on the host of a list is asked also while that host is given back: once it is
 // up, there is nothing of ours on the host.
 //
-// A watched system that its provider gave up is asked as before where the policy has it replaced
-// once nothing is heard of it.
+// A system that is watched, or is to come up, and that its provider gave up, is asked as before
+// where the policy has its machine replaced once nothing is heard of it.
 //
 // Only what probes have found counts, never that time has passed: while nobody probes, no machine
 // is repaired and none becomes unreachable. A watched machine is shown as unreachable, and left
@@ -39,7 +39,7 @@ import (
 func (c judgement) probe() want {
 	policy := c.env.Policy
 	switch {
-	case c.unusable() != "" && c.bootsUntil().IsZero() && !(c.watched() && c.replaced()):
+	case c.unusable() != "" && c.bootsUntil().IsZero() && !((c.watched() || c.awaitingBoot() && c.probed()) && c.replaced()):
 		return notWanted("%s", c.unusable())
 	case c.awaitingBoot() && c.probed():
 		return dueAt(c.nextProbe(c.r.InstallReport.At, policy.ProbeInterval), "the installed system is asked by %s whether it is up",

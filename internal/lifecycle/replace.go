@@ -46,6 +46,8 @@ func (c judgement) replacement(from time.Time) want {
 	w := dueAt(from, givenUpReplaced)
 	what, until := c.heardOf()
 	switch {
+	case what != "" && until.IsZero() && !c.watched():
+		return waiting("the provider gave the machine up, and the policy does not have it replaced: %s", what)
 	case what != "" && until.IsZero():
 		return waiting(givenUpReplaced+" once nothing is heard of it: %s", what)
 	case what != "":
@@ -71,7 +73,8 @@ func (c judgement) replacement(from time.Time) want {
 }
 
 // heardOf says what is heard of a machine that its provider gave up, or may be heard of it yet, and
-// until when by time alone; zero: until a probe finds otherwise. "": nothing, since that instant.
+// until when by time alone; zero: until a probe finds otherwise, or for good where nobody probes
+// it. "": nothing, since that instant.
 func (c judgement) heardOf() (what string, until time.Time) {
 	up, policy := c.r.Installed, c.env.Policy
 	switch {

@@ -61,6 +61,12 @@ var replacements = []scenario{
 		want:  []due{{operation, lifecycle.Later, 20, "its installed system may be coming up"}},
 	},
 	{
+		name: "its provider gave it up when its system was to come up: it is asked as before", now: 8,
+		steps: with(written, seenUp(false), allLevers, failed(7)), env: replaceFailed(),
+		state: fleet.StateFailed,
+		want:  []due{{operation, lifecycle.Later, 20, "its installed system may be coming up"}, {probe, lifecycle.Due, 5, "is asked by SSH whether it is up"}},
+	},
+	{
 		name: "its provider gave it up, and its watched system answers: it is asked as before", now: 90,
 		steps: with(watched, probed(89.5, 0, 1), failed(85)), env: replaceFailed(),
 		state: fleet.StateFailed, reason: "its installed system is watched, and is not unreachable, so the policy does not have it replaced now",
@@ -88,7 +94,7 @@ var replacements = []scenario{
 		name: "its installed system has come up since", now: 90,
 		steps: with(written, allLevers, failed(7), installed(8, 1)), env: replaceFailed(),
 		state: fleet.StateFailed, reason: "its installed system has come up since",
-		want: []due{{operation, lifecycle.Waiting, 0, "once nothing is heard of it"}},
+		want: []due{{operation, lifecycle.Waiting, 0, "does not have it replaced: its installed system has come up since"}},
 	},
 	{
 		name: "nothing is heard of an installed system that is not watched", now: 90,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
+	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/lifecycle"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -84,9 +85,19 @@ func TestManyThatAreGivenUpTogether(t *testing.T) {
 			t.Fatalf("pulled %q", got)
 		}
 		for _, id := range broken {
-			if d := decided(t, herd, id); !strings.Contains(d.Reason, "metal has given up 3 of its 5 machines, and may be wrong") {
+			if d := decided(t, herd, id); !strings.Contains(d.Reason, "metal has given up 3 of its 5 machines (those in quarantine, and those that are given back, count), and may be wrong") {
 				t.Errorf("it is told: %s", d.Reason)
 			}
+		}
+		if err := bmdbtest.Quarantine(t.Context(), herd.DB, "ada", broken[0], "it is to be kept"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := levers(herd); got != "" {
+			t.Fatalf("one of the three is in quarantine: pulled %q", got)
+		}
+		if err := bmdbtest.Unquarantine(t.Context(), herd.DB, "ada", broken[0], "it is well"); err != nil {
+			t.Fatal(err)
 		}
 		says(t, herd, fleet.ProviderStatusActive, broken[0])
 		time.Sleep(20 * time.Minute)

@@ -53,7 +53,7 @@ func (o *Operations) tooMany(ctx context.Context, name fleet.ProviderName) error
 	if !provider.SuddenLoss(all, givenUp) {
 		return nil
 	}
-	return fleet.Errorf(fleet.KindTemporary, "%s has given up %d of its %d machines, and may be wrong: the policy replaces none of them meanwhile; "+
+	return fleet.Errorf(fleet.KindTemporary, "%s has given up %d of its %d machines (those in quarantine, and those that are given back, count), and may be wrong: the policy replaces none of them meanwhile; "+
 		"where it is right, `ironherd machine replace ID --reason WHY` gives one back", name, givenUp, all)
 }
 
