@@ -22,7 +22,8 @@ import (
 // this package may take it. One that had to be killed when somebody stopped it stays stopped.
 func TestAfterThePackageIsInstalled(t *testing.T) {
 	t.Parallel()
-	const users, reload, restart = "systemd-sysusers ironherd.conf\n", "systemctl daemon-reload\n", "systemctl try-restart ironherd.service\n"
+	const sysusers, reload, restart = "systemd-sysusers ironherd.conf\n", "systemctl daemon-reload\n", "systemctl try-restart ironherd.service\n"
+	const users = sysusers + "install -d -m 0700 -o ironherd -g ironherd /var/lib/ironherd\n"
 	const enabled = "systemctl is-enabled --quiet ironherd.service\n"
 	const asked = enabled + "systemctl is-failed --quiet ironherd.service\n"
 	const status = "systemctl show --property=ExecMainStatus --value ironherd.service\n"
@@ -47,7 +48,7 @@ func TestAfterThePackageIsInstalled(t *testing.T) {
 		"after one, and not wanted":   {args: []string{"configure", "1.2.4"}, fails: enabled, systemd: true, left: "2", called: users + reload + enabled + restart},
 		"after one, and no start":     {args: []string{"configure", "1.2.4"}, fails: start, systemd: true, left: "2", called: users + reload + asked + status + start, stderr: said},
 		"no systemd":                  {args: []string{"configure", "1.2.2"}, called: users},
-		"no user":                     {args: []string{"configure", "1.2.2"}, fails: users, systemd: true, called: users, failed: true},
+		"no user":                     {args: []string{"configure", "1.2.2"}, fails: sysusers, systemd: true, called: sysusers, failed: true},
 		"an upgrade that was undone":  {args: []string{"abort-upgrade", "1.2.2"}, systemd: true},
 		"a removal that was not done": {args: []string{"abort-remove"}, systemd: true},
 	} {
@@ -60,7 +61,7 @@ func TestAfterThePackageIsInstalled(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, program := range []string{"systemctl", "systemd-sysusers"} {
+			for _, program := range []string{"systemctl", "systemd-sysusers", "install"} {
 				text := "#!/bin/sh\necho \"${0##*/} $*\" >>" + calls + "\n"
 				if test.left == "" { // as systemctl says it
 					text += "[ \"$1\" != is-failed ] || exit 1\n"
