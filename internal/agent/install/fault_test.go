@@ -159,20 +159,21 @@ func TestADiskThatFailsAndHangsIsTold(t *testing.T) {
 	})
 }
 
-// failsAndHangs is a medium that fails to write what is behind the first two MiB, and then is hung.
+// failsAndHangs is a medium of which one write behind the first two MiB hangs, and all others there
+// fail, one at least: several are written at a time.
 type failsAndHangs struct {
 	hung
-	failed atomic.Bool
+	hangs atomic.Bool
 }
 
 func (m *failsAndHangs) WriteAt(p []byte, offset int64) (int, error) {
 	switch {
 	case offset < 2*mebibyte || offset >= diskSize-2*mebibyte:
 		return m.medium.WriteAt(p, offset)
-	case m.failed.CompareAndSwap(false, true):
-		return 0, unix.EIO
+	case m.hangs.CompareAndSwap(false, true):
+		return m.hung.WriteAt(p, offset)
 	}
-	return m.hung.WriteAt(p, offset)
+	return 0, unix.EIO
 }
 
 // hung is a medium that writes nothing before it answers again.
