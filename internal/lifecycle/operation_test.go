@@ -322,7 +322,7 @@ var operations = []scenario{
 		steps: []step{provided(1, fleet.ProviderStatusFailed), allLevers},
 		env:   func(e *fleet.Environment) { e.Policy.ReplaceFailed = true },
 		state: fleet.StateFailed,
-		want:  []due{{operation, lifecycle.Due, 1, "the policy has it replaced"}},
+		want:  []due{{operation, lifecycle.Due, 2, "the policy has it replaced"}},
 	},
 	{
 		name: "no policy replaces it: a person has to", now: 5, steps: []step{provided(1, fleet.ProviderStatusFailed), allLevers},

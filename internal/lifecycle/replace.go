@@ -16,7 +16,8 @@ import (
 //     before; the machine is replaced once nothing is heard of it.
 //   - Nothing is replaced while recovery is stopped.
 //   - Nothing is replaced while most machines of a provider are given up together. Only a count of
-//     them tells that, so that is looked at by whoever carries it out.
+//     them tells that, so that is looked at by whoever carries it out, and not before a pass over a
+//     long list has told all of them.
 //
 // What the policy has asked for is judged like this until the provider has heard of it, under the
 // newest policy. A person may release or replace the machine at any time.
@@ -38,11 +39,16 @@ func (c judgement) policyAsks() bool {
 	return q != nil && q.Actor == fleet.ActorPolicy && (a == nil || a.AcceptedAt == nil)
 }
 
+// passTells is the time within which a pass records what it has found of all machines of a
+// provider: a hundred of them in each transaction.
+const passTells = time.Minute
+
 const givenUpReplaced = "the provider gave the machine up, and the policy has it replaced"
 
 // replacement is what the policy does, from an instant on, about a machine for which replaced
 // holds.
 func (c judgement) replacement(from time.Time) want {
+	from = later(from, c.r.Provided.At.Add(passTells))
 	w := dueAt(from, givenUpReplaced)
 	what, until := c.heardOf()
 	switch {

@@ -39,7 +39,7 @@ var replacements = []scenario{
 		name: "its provider gave it up when its agent had been silent for long", now: 91,
 		steps: with(known, allLevers, seen(3, 40, 1), failed(85)), env: replaceFailed(),
 		state: fleet.StateFailed,
-		want:  []due{{operation, lifecycle.Due, 85, "the policy has it replaced"}},
+		want:  []due{{operation, lifecycle.Due, 86, "the policy has it replaced"}},
 	},
 	{
 		name: "its provider gave it up, and nobody listens for its agent", now: 91,
@@ -82,7 +82,7 @@ var replacements = []scenario{
 		name: "its provider gave it up, and its watched system has become unreachable", now: 92,
 		steps: with(watched, probed(91.5, 86, 1), failed(85)), env: replaceFailed(),
 		state: fleet.StateFailed,
-		want:  []due{{operation, lifecycle.Due, 85, "the policy has it replaced"}},
+		want:  []due{{operation, lifecycle.Due, 86, "the policy has it replaced"}},
 	},
 	{
 		name: "without that policy nobody asks a watched system that was given up", now: 90,
@@ -100,7 +100,13 @@ var replacements = []scenario{
 		name: "nothing is heard of an installed system that is not watched", now: 90,
 		steps: with(up, allLevers, failed(85)), env: replaceFailed(),
 		state: fleet.StateFailed,
-		want:  []due{{operation, lifecycle.Due, 85, "the policy has it replaced"}},
+		want:  []due{{operation, lifecycle.Due, 86, "the policy has it replaced"}},
+	},
+	{
+		name: "its provider has just given it up, and a long pass may not have told yet of all that it gave up", now: 85.5,
+		steps: with(up, allLevers, failed(85)), env: replaceFailed(),
+		state: fleet.StateFailed,
+		want:  []due{{operation, lifecycle.Later, 86, "the policy has it replaced"}},
 	},
 	{
 		name: "nothing is replaced while recovery is stopped", now: 5, // the line is stopped

@@ -150,6 +150,7 @@ var releaseTests = []test{
 		failed := func(capacity fleet.CapacityID) fleet.MachineID {
 			id := w.machine(capacity)
 			says(id, fleet.ProviderStatusFailed)
+			w.shift.Advance(time.Minute) // a pass has told of all by then
 			w.must(w.claimOne(s, fleet.ProcessOperation).Finish(w.ctx, bmdb.ReplaceByPolicy()))
 			return id
 		}
