@@ -41,7 +41,7 @@ func (db *DB) RequestAdoption(ctx context.Context, actor string, name fleet.Prov
 		if installed {
 			words += ", as installed"
 		}
-		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventAdoptionRequested,
+		t.addEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventAdoptionRequested,
 			fmt.Sprintf("%s; %s", words, reason))
 		return t.q.PutAdoption(ctx, statement.PutAdoptionParams{
 			Provider: string(name), ProviderID: string(id), At: micros(t.Now()), Actor: actor, Installed: bit(installed),
@@ -156,12 +156,12 @@ func (t *transaction) adopt(ctx context.Context, c *commit, a adoption) error {
 	if a.provided.Capacity == "" {
 		a.provided.Capacity = a.capacity
 	}
-	c.record(t, a.machine, fleet.EventAdopted, fmt.Sprintf("%s on capacity %s", a.id, a.capacity))
+	c.addHistory(t, a.machine, fleet.EventAdopted, fmt.Sprintf("%s on capacity %s", a.id, a.capacity))
 	if a.installedBy != "" {
 		if err := t.putMarked(ctx, a.machine, 1); err != nil {
 			return err
 		}
-		t.recordEvent(fleet.Subject{Machine: a.machine}, a.installedBy, "", fleet.EventMarkedInstalled, "it was adopted as such")
+		t.addEvent(fleet.Subject{Machine: a.machine}, a.installedBy, "", fleet.EventMarkedInstalled, "it was adopted as such")
 	}
 	return t.setProvided(ctx, c, a.machine, a.id, a.provided)
 }

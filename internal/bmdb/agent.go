@@ -53,7 +53,7 @@ func (db *DB) fromAgent(ctx context.Context, kind string, a AgentIdentity,
 	fn func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error),
 ) error {
 	err := db.onMachine(ctx, kind, a.Machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		if err := a.inCharge(m.record); err != nil {
+		if err := a.inCharge(m.facts); err != nil {
 			return false, err
 		}
 		return fn(ctx, t, m)
@@ -73,7 +73,7 @@ func (t *transaction) loadOf(ctx context.Context, a AgentIdentity) (*machineReco
 	if err != nil {
 		return nil, err
 	}
-	return m, a.inCharge(m.record)
+	return m, a.inCharge(m.facts)
 }
 
 // RecordSpoken commits that the agent was heard where that is news: the first heartbeat of a
@@ -81,20 +81,20 @@ func (t *transaction) loadOf(ctx context.Context, a AgentIdentity) (*machineReco
 // FlushSeen. Idempotent.
 func (db *DB) RecordSpoken(ctx context.Context, a AgentIdentity, bootID string) error {
 	return db.fromAgent(ctx, "agent spoke", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		seen, now := m.record.AgentSeen, heardAt(m.record, a, bootID, t.Now())
+		seen, now := m.facts.AgentSeen, heardAt(m.facts, a, bootID, t.Now())
 		first := seen == nil || seen.TakeoverGeneration != a.TakeoverGeneration
 		switch {
 		case first:
 			detail := fmt.Sprintf("takeover generation %d spoke for the first time", a.TakeoverGeneration)
-			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentSpoke, detail)
+			t.addEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentSpoke, detail)
 		case seen.BootID != bootID:
-			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventMachineRestarted, "the agent came back with another boot ID")
+			t.addEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventMachineRestarted, "the agent came back with another boot ID")
 		case m.state.state == fleet.StateSilent:
-			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentReturned, "silent since "+fleet.Instant(seen.LastAt))
+			t.addEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", fleet.EventAgentReturned, "silent since "+fleet.Instant(seen.LastAt))
 		}
-		t.heard(m.record, a, bootID)
-		if len(m.record.Backoffs) > 0 {
-			t.forgetFailures(m.record)
+		t.heard(m.facts, a, bootID)
+		if len(m.facts.Backoffs) > 0 {
+			t.forgetFailures(m.facts)
 		}
 		if first || seen.BootID != bootID {
 			firstAt := now
@@ -174,7 +174,7 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 	digest := hex.EncodeToString(sum[:])
 	return db.fromAgent(ctx, "hardware report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		event, told := fleet.EventHardwareReported, true
-		if h := m.record.Hardware; h != nil {
+		if h := m.facts.Hardware; h != nil {
 			if h.Digest == digest {
 				return false, nil
 			}
@@ -195,7 +195,7 @@ func (db *DB) RecordHardware(ctx context.Context, a AgentIdentity, report []byte
 			return false, err
 		}
 		if told {
-			t.recordEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
+			t.addEvent(fleet.Subject{Machine: a.Machine}, actorAgent, "", event, fmt.Sprintf("%d bytes, sha256 %.12s…", len(report), digest))
 		}
 		return true, nil
 	})
@@ -242,7 +242,7 @@ func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, 
 // newest attempt; its unit calls once, so another install may be wanted by then. What became known
 // since its disk was written stays.
 func (t *transaction) unitTold(ctx context.Context, m *machineRecord, by fleet.SeenBy, generation fleet.InstallGeneration, attempt int, keys []string) (bool, error) {
-	a, rep := m.record.InstallAttempt, m.record.InstallReport
+	a, rep := m.facts.InstallAttempt, m.facts.InstallReport
 	if len(keys) == 0 || by != fleet.SeenByHTTP || a == nil || a.Generation != generation || a.Attempt != attempt {
 		return false, nil
 	}
@@ -250,15 +250,15 @@ func (t *transaction) unitTold(ctx context.Context, m *machineRecord, by fleet.S
 	if rep != nil && rep.OK && rep.Generation == generation && rep.Attempt == attempt {
 		written = rep.At
 	}
-	known, err := t.hostKeys(ctx, m.record.ID)
+	known, err := t.hostKeys(ctx, m.facts.ID)
 	if err != nil || !known.At.Before(written) {
 		return false, err
 	}
 	if known.Refused != "" { // what was refused until now is tried at once
-		t.buffer.resetBackoff(machineSubject(m.record.ID), fleet.ProcessAgentStart)
+		t.buffer.resetBackoff(machineSubject(m.facts.ID), fleet.ProcessAgentStart)
 	}
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actorInstalled, "", fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
-	return true, t.putHostKeys(ctx, m.record.ID, fleet.HostKeyInstalled, keys...)
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actorInstalled, "", fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
+	return true, t.putHostKeys(ctx, m.facts.ID, fleet.HostKeyInstalled, keys...)
 }
 
 // ListenerAlive is an agent listener's own proof of life: called every interval, with the longest

@@ -36,7 +36,7 @@ func (b *buffer) machine(m *machineRecord) {
 	if !m.changed {
 		m.changed = true
 		b.machines = append(b.machines, m)
-		b.subjects[machineSubject(m.record.ID)] = true
+		b.subjects[machineSubject(m.facts.ID)] = true
 	}
 }
 
@@ -148,7 +148,7 @@ func (t *transaction) updateMachines(ctx context.Context, list []*machineRecord)
 	for i, m := range list {
 		l, was := &m.lane, m.lane.was
 		rows[i] = statement.UpdateMachineParams{
-			ID: string(m.record.ID), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
+			ID: string(m.facts.ID), WasEpoch: was.epoch, WasSession: was.session, WasRevision: was.revision,
 			Epoch: int64(l.epoch), Session: string(l.session), Process: string(l.process), Since: l.since, Why: l.why,
 			DueAgentStart: m.due[fleet.ProcessAgentStart], DueInstall: m.due[fleet.ProcessInstall],
 			DueOperation: m.due[fleet.ProcessOperation], DueRecovery: m.due[fleet.ProcessRecovery],

@@ -11,7 +11,7 @@ import (
 // cancelInstall calls the newest install request off, where that is possible. What is called off
 // already stays as it is.
 func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor, reason string) (changed bool, err error) {
-	r := m.record
+	r := m.facts
 	generation := r.InstallRequest.Generation
 	if r.InstallCalledOff(generation) {
 		return false, nil
@@ -23,7 +23,7 @@ func (t *transaction) cancelInstall(ctx context.Context, m *machineRecord, actor
 		return false, err
 	}
 	t.resetInstall(r.ID)
-	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessInstall, fleet.EventInstallCancelled,
+	t.addEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessInstall, fleet.EventInstallCancelled,
 		fmt.Sprintf("install generation %d: %s", generation, reason))
 	// Whoever serves the agent is to look.
 	t.becomesDue(fleet.ProcessInstall, r.Provider, t.Now())

@@ -26,12 +26,12 @@ type Change struct {
 }
 
 // record appends to the history of the machine, or of the work's subject when there is none.
-func (c *commit) record(t *transaction, machine fleet.MachineID, event fleet.Event, detail string) {
+func (c *commit) addHistory(t *transaction, machine fleet.MachineID, event fleet.Event, detail string) {
 	w, subject := c.work, c.work.Subject
 	if machine != "" {
 		subject = fleet.Subject{Machine: machine}
 	}
-	t.record(history{
+	t.addHistory(history{
 		subject: subject, actor: w.session.actor(), process: w.Process, epoch: w.Epoch, event: event, detail: detail, session: w.Session,
 	})
 }
@@ -56,11 +56,11 @@ func SetAgentStarted(s fleet.AgentStarted) Change {
 		if err != nil {
 			return err
 		}
-		c.record(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
-		if !lifecycle.StartIsStep(c.machine.record, *t.env, t.Now(), s.BootID) {
+		c.addHistory(t, id, fleet.EventAgentStarted, fmt.Sprintf("takeover generation %d, agent %s", s.TakeoverGeneration, s.AgentVersion))
+		if !lifecycle.StartIsStep(c.machine.facts, *t.env, t.Now(), s.BootID) {
 			return nil
 		}
-		c.record(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
+		c.addHistory(t, id, fleet.EventRepairStep, string(fleet.RungAgentStart))
 		return t.putRepair(ctx, c.machine, fleet.RungAgentStart)
 	}}
 }
@@ -79,7 +79,7 @@ func MintTakeover(seen fleet.TakeoverGeneration, into *fleet.TakeoverGeneration)
 			if seen > 0 {
 				detail += fmt.Sprintf("; the host has seen %d, which this database has not: was it restored from a backup?", seen)
 			}
-			c.record(t, c.work.Subject.Machine, fleet.EventTakeover, detail)
+			c.addHistory(t, c.work.Subject.Machine, fleet.EventTakeover, detail)
 			return nil
 		},
 		answers: true,
@@ -168,7 +168,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.
 		return err
 	}
 	if was == nil || was.Status != p.Status {
-		c.record(t, machine, fleet.EventProviderStatus, p.Says())
+		c.addHistory(t, machine, fleet.EventProviderStatus, p.Says())
 	}
 	if was == nil {
 		return nil
@@ -185,7 +185,7 @@ func (t *transaction) setProvided(ctx context.Context, c *commit, machine fleet.
 // run. It is not for us: recovery leaves such a machine alone.
 func (t *transaction) noteReinstalled(ctx context.Context, machine fleet.MachineID) error {
 	m, err := t.load(ctx, machine)
-	if err != nil || !lifecycle.Installed(m.record) {
+	if err != nil || !lifecycle.Installed(m.facts) {
 		return err
 	}
 	return t.q.PutErased(ctx, statement.PutErasedParams{Machine: string(machine), At: micros(t.Now())})
@@ -228,7 +228,7 @@ func RecordHistory(event fleet.Event, detail string) Change {
 // RecordMachineHistory appends to the history of a machine from work on its provider.
 func RecordMachineHistory(machine fleet.MachineID, event fleet.Event, detail string) Change {
 	return Change{apply: func(_ context.Context, t *transaction, c *commit) error {
-		c.record(t, machine, event, detail)
+		c.addHistory(t, machine, event, detail)
 		return nil
 	}}
 }
@@ -239,7 +239,7 @@ func PinHostKeys(machine fleet.MachineID, keys []string) Change {
 	return Change{
 		machines: []fleet.MachineID{machine},
 		apply: func(ctx context.Context, t *transaction, c *commit) error {
-			c.record(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
+			c.addHistory(t, machine, fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 			return t.putHostKeys(ctx, machine, fleet.HostKeyFirstUse, keys...)
 		},
 	}
@@ -257,7 +257,7 @@ func InjectHostKey(machine fleet.MachineID, key, fingerprint string) Change {
 			if err != nil || len(was.Known) > 0 && was.Source != fleet.HostKeyInjected || slices.Contains(was.Known, key) {
 				return err
 			}
-			c.record(t, machine, fleet.EventHostKeysPinned, "made for this machine: "+fingerprint)
+			c.addHistory(t, machine, fleet.EventHostKeysPinned, "made for this machine: "+fingerprint)
 			return t.putHostKeys(ctx, machine, fleet.HostKeyInjected, append(was.Known, key)...)
 		},
 	}
@@ -272,7 +272,7 @@ func RefuseHostKey(key, fingerprint string) Change {
 		if err != nil || was.Refused == key {
 			return err
 		}
-		c.record(t, machine, fleet.EventHostKeyRefused, fingerprint)
+		c.addHistory(t, machine, fleet.EventHostKeyRefused, fingerprint)
 		return t.q.RefuseHostKey(ctx, statement.RefuseHostKeyParams{Machine: string(machine), Refused: key, RefusedAt: micros(t.Now())})
 	}}
 }

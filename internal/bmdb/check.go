@@ -182,8 +182,8 @@ func (t *transaction) checkRows(ctx context.Context, providers []statement.Provi
 func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []Finding, err error) {
 	err = db.onMachine(ctx, "check machine", id, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
 		findings = nil
-		if m.record.Unreadable != "" {
-			findings = append(findings, Finding{"unreadable", string(id), m.record.Unreadable})
+		if m.facts.Unreadable != "" {
+			findings = append(findings, Finding{"unreadable", string(id), m.facts.Unreadable})
 		}
 		plan, err := t.judge(ctx, m)
 		if err != nil {

@@ -305,7 +305,7 @@ func (r *claimRound) decide(l *lane, s start) {
 		r.overdue[hold.Session] = append(r.overdue[hold.Session], s.candidate)
 		r.left = append(r.left, s.candidate)
 	case !held && s.decision.Verdict == lifecycle.Due:
-		if s.machine != nil && failing(&s.machine.record, r.claiming.request.Process) {
+		if s.machine != nil && failing(&s.machine.facts, r.claiming.request.Process) {
 			if r.failing >= r.claiming.roomForFailing() {
 				r.left = append(r.left, s.candidate)
 				return
@@ -376,19 +376,19 @@ func (r *claimRound) startAll() {
 		var subject fleet.Subject
 		var l *lane
 		if start.machine != nil {
-			subject, l = fleet.Subject{Machine: start.machine.record.ID}, &start.machine.lane
+			subject, l = fleet.Subject{Machine: start.machine.facts.ID}, &start.machine.lane
 			r.t.buffer.machine(start.machine)
 		} else {
-			subject, l = fleet.Subject{Provider: start.provider.record.Name}, &start.provider.lanes[process].lane
+			subject, l = fleet.Subject{Provider: start.provider.facts.Name}, &start.provider.lanes[process].lane
 			r.t.buffer.lane(start.provider.lanes[process])
 		}
 		l.take(s, process, now, start.decision.Reason, r.deadline)
 		w := s.newWork(subject, process, l.epoch, now)
 		w.Decision = start.decision
 		if start.machine != nil {
-			w.Record = start.machine.record
+			w.Record = start.machine.facts
 		} else {
-			w.Provider = start.provider.record
+			w.Provider = start.provider.facts
 		}
 		r.works = append(r.works, w)
 	}

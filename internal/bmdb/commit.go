@@ -252,14 +252,14 @@ func (t *transaction) endWork(c *commit) {
 // overtaken reports whether the agent that was to be started again was heard since that was begun.
 // Then the failure says nothing of what comes after it: see forgetFailures.
 func (c *commit) overtaken() bool {
-	return c.work.Process == fleet.ProcessAgentStart && c.machine != nil && lifecycle.HeardSince(c.machine.record, instant(c.work.since))
+	return c.work.Process == fleet.ProcessAgentStart && c.machine != nil && lifecycle.HeardSince(c.machine.facts, instant(c.work.since))
 }
 
 func (c *commit) backoffs() map[fleet.Process]fleet.BackoffState {
 	if c.machine != nil {
-		return c.machine.record.Backoffs
+		return c.machine.facts.Backoffs
 	}
-	return c.provider.record.Backoffs
+	return c.provider.facts.Backoffs
 }
 
 // backOff notes the next backoff of a process and returns when it is over (I5: the interval that is

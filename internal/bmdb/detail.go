@@ -30,7 +30,7 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 		if err != nil {
 			return MachineDetails{}, err
 		}
-		d := MachineDetails{Record: m.record, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
+		d := MachineDetails{Record: m.facts, Now: t.Now(), State: m.state.state, StateSince: instant(m.state.since)}
 		if d.Environment, err = t.environment(ctx); err != nil {
 			return d, err
 		}
@@ -39,8 +39,8 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			return d, err
 		}
 		d.RefusedHostKey = keys.Refused
-		if m.record.Intent != nil {
-			p, err := t.loadProvider(ctx, m.record.Provider)
+		if m.facts.Intent != nil {
+			p, err := t.loadProvider(ctx, m.facts.Provider)
 			if err != nil {
 				return d, err
 			}
@@ -48,18 +48,18 @@ func (db *DB) MachineDetails(ctx context.Context, machine fleet.MachineID) (Mach
 			if err != nil {
 				return d, err
 			}
-			d.Environment.Paused, d.Environment.Discrepancies = p.record.Paused, int(found)
-			if failed, is := p.record.Backoffs[fleet.ProcessProvision]; is {
+			d.Environment.Paused, d.Environment.Discrepancies = p.facts.Paused, int(found)
+			if failed, is := p.facts.Backoffs[fleet.ProcessProvision]; is {
 				d.Environment.PassFailed = &failed
 			}
 		}
 		parts, err := t.attendance(ctx)
-		d.Environment.Missing, d.Environment.Unserved = parts.missing(), parts.unserved(m.record.Provider)
-		d.Environment.Abandoned = parts.checkUnserved(m.record.Provider) == nil
+		d.Environment.Missing, d.Environment.Unserved = parts.missing(), parts.unserved(m.facts.Provider)
+		d.Environment.Abandoned = parts.checkUnserved(m.facts.Provider) == nil
 		if err != nil || !d.Environment.Policy.LimitsRecovery() {
 			return d, err
 		}
-		counted, err := t.counted(ctx, m.record.Provider)
+		counted, err := t.counted(ctx, m.facts.Provider)
 		d.Environment.UnderRecovery = len(counted)
 		if there := placeOf(m); there.location != "" {
 			d.Environment.UnderRecoveryThere = len(there.among(counted))

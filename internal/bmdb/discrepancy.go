@@ -46,7 +46,7 @@ func SetDiscrepancies(discrepancies []Discrepancy) Change {
 				return err
 			}
 			if !there {
-				c.record(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
+				c.addHistory(t, d.Machine, fleet.EventDiscrepancy, string(d.Kind)+": "+d.Evidence)
 			}
 		}
 		for gone := range old {
@@ -56,7 +56,7 @@ func SetDiscrepancies(discrepancies []Discrepancy) Change {
 			if err != nil {
 				return err
 			}
-			c.record(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
+			c.addHistory(t, gone.Machine, fleet.EventDiscrepancyCleared, string(gone.Kind))
 		}
 		return t.q.SetCompared(ctx, statement.SetComparedParams{At: c.work.since, Name: provider})
 	}}

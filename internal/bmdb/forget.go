@@ -16,36 +16,36 @@ import (
 // It is locked, and its provider.
 func (t *transaction) forget(ctx context.Context, m *machineRecord, actor, reason string) error {
 	var service verb.Service
-	if !m.record.Gone() {
+	if !m.facts.Gone() {
 		parts, err := t.attendance(ctx)
 		if err != nil {
 			return err
 		}
-		service = parts.service(m.record.Provider)
+		service = parts.service(m.facts.Provider)
 	}
-	abandoned, refused := verb.Forgettable(m.record, service)
+	abandoned, refused := verb.Forgettable(m.facts, service)
 	if refused != nil {
 		return refused
 	}
 	outcome := outcomeReleased
 	if abandoned {
 		outcome = outcomeForgotten
-		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.record.Provider)
+		reason += fmt.Sprintf("; no control plane serves %s, which may have it still", m.facts.Provider)
 	}
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventForgotten, reason)
-	if err := t.q.DeleteIntent(ctx, string(m.record.ID)); err != nil {
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, "", fleet.EventForgotten, reason)
+	if err := t.q.DeleteIntent(ctx, string(m.facts.ID)); err != nil {
 		return err
 	}
-	if open := m.record.OpenOperation(); open != nil && open.Operation == fleet.OperationRelease {
+	if open := m.facts.OpenOperation(); open != nil && open.Operation == fleet.OperationRelease {
 		// Its end would do so, and now there is none.
-		if err := t.keepOut(ctx, m.record, *open, 0); err != nil {
+		if err := t.keepOut(ctx, m.facts, *open, 0); err != nil {
 			return err
 		}
 	}
 	if err := t.removeFacts(ctx, m, outcome); err != nil {
 		return err
 	}
-	return t.rewriteProvider(ctx, m.record.Provider)
+	return t.rewriteProvider(ctx, m.facts.Provider)
 }
 
 // ForgetCommand is the command that forgets so many machines of a provider: one plan can have
@@ -84,8 +84,8 @@ func (db *DB) ForgetProvider(ctx context.Context, actor string, name fleet.Provi
 // forgetProvider removes a provider whose row is locked, and that has no machines. Its lanes stay,
 // and with them their epochs (I3).
 func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, actor, reason string) error {
-	name := string(p.record.Name)
-	subject := fleet.Subject{Provider: p.record.Name}
+	name := string(p.facts.Name)
+	subject := fleet.Subject{Provider: p.facts.Name}
 	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
 		l := p.lanes[process]
 		switch {
@@ -94,12 +94,12 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 		case l.session != "":
 			t.end(subject, &l.lane, history{actor: actor, event: fleet.EventRevoked, detail: "the provider is forgotten"})
 		}
-		t.buffer.move(process, subjectKey(subject), p.record.Name, l.due, 0)
+		t.buffer.move(process, subjectKey(subject), p.facts.Name, l.due, 0)
 		l.due = 0
 		t.buffer.lane(l)
 		t.buffer.resetBackoff(subjectKey(subject), process)
 	}
-	t.recordEvent(subject, actor, "", fleet.EventForgotten, reason)
+	t.addEvent(subject, actor, "", fleet.EventForgotten, reason)
 	for _, drop := range []func(context.Context, string) error{
 		t.q.DropPenalties, t.q.DropDiscrepancies, t.q.DropAdoptions, t.q.DropStateCounts, t.q.DropConcurrencyLimits, t.q.DeleteProvider,
 	} {
@@ -113,8 +113,8 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 // removeFacts removes a machine with all that is known of it, and closes its token with that
 // outcome. Nobody holds its lane. The rows of the machine and of its provider are locked.
 func (t *transaction) removeFacts(ctx context.Context, m *machineRecord, outcome string) error {
-	id := string(m.record.ID)
-	t.recordNames(m.record)
+	id := string(m.facts.ID)
+	t.recordNames(m.facts)
 	for _, drop := range []func(context.Context, string) error{
 		t.q.DropProvided, t.q.DropAgentStarted, t.q.DropAgentSeen, t.q.DropLastSeen, t.q.DropHardware, t.q.DropHardwareReport,
 		t.q.DropInstallRequest, t.q.DropInstallAttempt, t.q.DropInstallReport, t.q.DropInstallCancel, t.q.DropInstalled, t.q.DropProbe,
@@ -125,7 +125,7 @@ func (t *transaction) removeFacts(ctx context.Context, m *machineRecord, outcome
 			return err
 		}
 	}
-	err := t.q.DeleteMachineDiscrepancies(ctx, statement.DeleteMachineDiscrepanciesParams{Provider: string(m.record.Provider), Machine: id})
+	err := t.q.DeleteMachineDiscrepancies(ctx, statement.DeleteMachineDiscrepanciesParams{Provider: string(m.facts.Provider), Machine: id})
 	if err != nil {
 		return err
 	}

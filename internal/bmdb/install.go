@@ -66,11 +66,11 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 			return false, err
 		}
 		plan, err := t.judge(ctx, m)
-		if err != nil || !installDue(m, plan) || m.record.OpenInstallAttempt() != nil {
+		if err != nil || !installDue(m, plan) || m.facts.OpenInstallAttempt() != nil {
 			return changed, err
 		}
 		var hostKey ed25519.PublicKey
-		if m.record.InstallRequest.SeenUp.By == fleet.SeenBySSH {
+		if m.facts.InstallRequest.SeenUp.By == fleet.SeenBySSH {
 			hostKey = hostPublic
 		}
 		if order, err = t.newAttempt(ctx, m, last, secret, hostKey); err != nil {
@@ -98,7 +98,7 @@ type attemptID struct {
 
 // installWanted says whether HandOutInstall has anything to write.
 func (t *transaction) installWanted(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
-	if open := m.record.OpenInstallAttempt(); open != nil {
+	if open := m.facts.OpenInstallAttempt(); open != nil {
 		return attemptID{open.Generation, open.Attempt} != last, nil
 	}
 	plan, err := t.judge(ctx, m)
@@ -117,14 +117,14 @@ func installDue(m *machineRecord, plan lifecycle.Plan) bool {
 // written. Or the agent has started a later install, which an older copy of the database does not
 // know, and starts none before that: then the attempt is refused, as by the disk.
 func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord, last attemptID) (bool, error) {
-	open := m.record.OpenInstallAttempt()
+	open := m.facts.OpenInstallAttempt()
 	if open == nil || (attemptID{open.Generation, open.Attempt}) == last {
 		return false, nil
 	}
 	report := fleet.InstallReport{
 		Generation: open.Generation, Attempt: open.Attempt, At: t.Now(), Error: "never started: the answer that handed it out was lost",
 	}
-	if started := m.record.AgentStarted; started != nil && started.At.After(open.At) {
+	if started := m.facts.AgentStarted; started != nil && started.At.After(open.At) {
 		report.Error = "its end is not known: the agent that it was handed to is gone, and the machine was taken over again"
 		report.Disk = fleet.DiskUnknown
 	}
@@ -135,30 +135,30 @@ func (t *transaction) closeUnknownAttempt(ctx context.Context, m *machineRecord,
 	if err := t.putReport(ctx, m, report, actorBMDB); err != nil {
 		return false, err
 	}
-	m.record.InstallReport = &report
+	m.facts.InstallReport = &report
 	return true, nil
 }
 
 // newAttempt commits the next attempt of the newest request, above the last that the agent has
 // started.
 func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last attemptID, secret []byte, hostKey ed25519.PublicKey) (*InstallOrder, error) {
-	id, request := m.record.ID, *m.record.InstallRequest
+	id, request := m.facts.ID, *m.facts.InstallRequest
 	data, err := t.q.GetFirstBootData(ctx, string(id))
 	if err != nil {
 		return nil, err
 	}
 	request.FirstBootData = data
 	order := &InstallOrder{Request: request, Attempt: 1, Secret: slices.Clone(secret), Timeout: t.env.Policy.InstallTimeout}
-	if p := m.record.Provided; p != nil {
+	if p := m.facts.Provided; p != nil {
 		order.Hostname = p.Hostname
 	}
-	if was := m.record.InstallAttempt; was != nil && was.Generation == request.Generation {
+	if was := m.facts.InstallAttempt; was != nil && was.Generation == request.Generation {
 		order.Attempt = was.Attempt + 1
 	}
 	if last.generation == request.Generation {
 		order.Attempt = max(order.Attempt, min(last.attempt, maxAttempt)+1)
 	}
-	if was, up := m.record.InstallAttempt, m.record.Installed; was != nil && up != nil && was.Generation == up.Generation && was.Attempt == up.Attempt {
+	if was, up := m.facts.InstallAttempt, m.facts.Installed; was != nil && up != nil && was.Generation == up.Generation && was.Attempt == up.Attempt {
 		// Its system may go on, or come back, if the new attempt writes nothing.
 		err := t.q.KeepInstalledSecret(ctx, statement.KeepInstalledSecretParams{
 			Machine: string(id), Generation: int64(up.Generation), Attempt: int64(up.Attempt), SecretHash: was.SecretHash,
@@ -179,7 +179,7 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 	if err != nil {
 		return nil, err
 	}
-	t.recordEvent(fleet.Subject{Machine: id}, actorAgent, fleet.ProcessInstall, fleet.EventInstallHandedOut,
+	t.addEvent(fleet.Subject{Machine: id}, actorAgent, fleet.ProcessInstall, fleet.EventInstallHandedOut,
 		fmt.Sprintf("install generation %d, attempt %d: %s", request.Generation, order.Attempt, request.Image.Label()))
 	return order, nil
 }
@@ -187,9 +187,9 @@ func (t *transaction) newAttempt(ctx context.Context, m *machineRecord, last att
 // putReport writes how an attempt ended; the attempt is not open any more. Only the newest report
 // is kept, so it also says whether an attempt before it may have written.
 func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.InstallReport, actor string, warnings ...string) error {
-	machine := m.record.ID
-	t.installFailed(m.record, r, actor)
-	if r.Untouched() && lifecycle.TouchedBefore(m.record, r) {
+	machine := m.facts.ID
+	t.installFailed(m.facts, r, actor)
+	if r.Untouched() && lifecycle.TouchedBefore(m.facts, r) {
 		r.Disk = fleet.DiskUnknown
 	}
 	ok, event, detail := int64(0), fleet.EventInstallFailed, r.Error
@@ -210,7 +210,7 @@ func (t *transaction) putReport(ctx context.Context, m *machineRecord, r fleet.I
 	if err := t.q.DeleteInstallDeadline(ctx, string(machine)); err != nil {
 		return err
 	}
-	t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, event,
+	t.addEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, event,
 		fmt.Sprintf("install generation %d, attempt %d: %s", r.Generation, r.Attempt, detail))
 	return nil
 }
@@ -221,21 +221,21 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 	if err := t.putReport(ctx, m, r, actor, warnings...); err != nil {
 		return err
 	}
-	newer := m.record.InstallRequest != nil && m.record.InstallRequest.Generation != r.Generation
-	if m.record.InstallCalledOff(r.Generation) || newer {
-		t.resetInstall(m.record.ID)
+	newer := m.facts.InstallRequest != nil && m.facts.InstallRequest.Generation != r.Generation
+	if m.facts.InstallCalledOff(r.Generation) || newer {
+		t.resetInstall(m.facts.ID)
 		return nil
 	}
-	if lifecycle.Reported(m.record, r) {
-		if b, ok := m.record.Backoffs[fleet.ProcessInstall]; ok {
+	if lifecycle.Reported(m.facts, r) {
+		if b, ok := m.facts.Backoffs[fleet.ProcessInstall]; ok {
 			b.Cause = r.Error
-			m.record.Backoffs[fleet.ProcessInstall] = b
-			t.buffer.backoff(machineSubject(m.record.ID), fleet.ProcessInstall, b)
+			m.facts.Backoffs[fleet.ProcessInstall] = b
+			t.buffer.backoff(machineSubject(m.facts.ID), fleet.ProcessInstall, b)
 		}
 		return nil
 	}
 	failure := Failure{Cause: r.Error, Backoff: t.env.Policy.InstallRetry}
-	t.backOff(m.record.Backoffs, fleet.Subject{Machine: m.record.ID}, fleet.ProcessInstall, failure, 0)
+	t.backOff(m.facts.Backoffs, fleet.Subject{Machine: m.facts.ID}, fleet.ProcessInstall, failure, 0)
 	return nil
 }
 
@@ -245,7 +245,7 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 // KindConflict for one that was never handed out.
 func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.InstallReport, warnings ...string) error {
 	return db.fromAgent(ctx, "install report", a, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
-		newest := m.record.InstallAttempt
+		newest := m.facts.InstallAttempt
 		switch {
 		case newest == nil || r.Generation > newest.Generation || r.Generation == newest.Generation && r.Attempt > newest.Attempt:
 			return false, fleet.Errorf(fleet.KindConflict, "install generation %d, attempt %d of machine %s was never handed out", r.Generation,
@@ -253,14 +253,14 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 		case r.Generation != newest.Generation || r.Attempt != newest.Attempt:
 			return false, nil
 		}
-		if lifecycle.Reported(m.record, r) && !lifecycle.Outdone(m.record, r) {
+		if lifecycle.Reported(m.facts, r) && !lifecycle.Outdone(m.facts, r) {
 			return false, nil
 		}
 		if !r.OK && r.HeldGeneration == 0 && !r.NotUnderstood {
 			return true, t.failInstall(ctx, m, r, actorAgent, warnings...)
 		}
 		// What the agent before this one refused, and could not tell any more, this one may understand.
-		r.NotUnderstood = r.NotUnderstood && !newest.At.Before(m.record.AgentStarted.At)
+		r.NotUnderstood = r.NotUnderstood && !newest.At.Before(m.facts.AgentStarted.At)
 		// A success, or a refusal, which no time will change: no reason for the newest request to wait.
 		if err := t.putReport(ctx, m, r, actorAgent, warnings...); err != nil {
 			return false, err
@@ -302,7 +302,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		if err != nil {
 			return false, err
 		}
-		return t.hasSecret(ctx, m.record, generation, attempt, hash[:])
+		return t.hasSecret(ctx, m.facts, generation, attempt, hash[:])
 	})
 	switch {
 	case err == nil && !ok, fleet.KindOf(err) == fleet.KindNotFound:
@@ -312,16 +312,16 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 	}
 	err = db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
 		again = 0
-		a := m.record.InstallAttempt
-		if ok, err := t.hasSecret(ctx, m.record, generation, attempt, hash[:]); err != nil || !ok {
+		a := m.facts.InstallAttempt
+		if ok, err := t.hasSecret(ctx, m.facts, generation, attempt, hash[:]); err != nil || !ok {
 			return false, cmp.Or(err, refused)
 		}
-		i := m.record.Installed
+		i := m.facts.Installed
 		if i != nil && i.Generation > generation { // an operator has said so, or an older disk was booted
 			return false, nil
 		}
 		if i != nil && i.Generation == generation && i.Attempt == attempt {
-			runs, err := t.runsStill(ctx, m.record)
+			runs, err := t.runsStill(ctx, m.facts)
 			if err != nil {
 				return false, err
 			}
@@ -331,7 +331,7 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 			told, err := t.unitTold(ctx, m, i.SeenUp.By, generation, attempt, hostKeys)
 			return runs || changed || told, err
 		}
-		q := m.record.InstallRequest
+		q := m.facts.InstallRequest
 		if q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
 			told, err := t.unitTold(ctx, m, q.SeenUp.By, generation, attempt, hostKeys)
 			if err != nil {
@@ -369,10 +369,10 @@ const actorInstalled = "installed system"
 // writtenAfterAll records that an attempt has written the disk, of which nobody has heard that it
 // did: its installed system has called in, and a probe is to show that it has come up.
 func (t *transaction) writtenAfterAll(ctx context.Context, m *machineRecord, a fleet.InstallAttempt) (changed bool, err error) {
-	if p := m.record.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt && p.OK {
+	if p := m.facts.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt && p.OK {
 		return false, nil
 	}
-	t.resetInstall(m.record.ID)
+	t.resetInstall(m.facts.ID)
 	return true, t.putReport(ctx, m, fleet.InstallReport{Generation: a.Generation, Attempt: a.Attempt, OK: true, Disk: fleet.DiskUnknown}, actorInstalled)
 }
 
@@ -386,10 +386,10 @@ type seenInstalled struct {
 
 // installed writes that the system of the newest attempt has come up.
 func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seenInstalled) error {
-	machine, a := m.record.ID, m.record.InstallAttempt
-	t.recovered(m.record, seen.actor, seen.bootID)
+	machine, a := m.facts.ID, m.facts.InstallAttempt
+	t.recovered(m.facts, seen.actor, seen.bootID)
 	seenUp := ""
-	if q := m.record.InstallRequest; q != nil && q.Generation == a.Generation {
+	if q := m.facts.InstallRequest; q != nil && q.Generation == a.Generation {
 		var err error
 		if seenUp, err = seenUpText(q.SeenUp); err != nil {
 			return err
@@ -411,8 +411,8 @@ func (t *transaction) installed(ctx context.Context, m *machineRecord, seen seen
 		}
 	}
 	t.resetInstall(machine)
-	t.forgetFailures(m.record)
-	t.recordEvent(fleet.Subject{Machine: machine}, seen.actor, fleet.ProcessInstall, fleet.EventInstalled,
+	t.forgetFailures(m.facts)
+	t.addEvent(fleet.Subject{Machine: machine}, seen.actor, fleet.ProcessInstall, fleet.EventInstalled,
 		fmt.Sprintf("install generation %d, attempt %d has come up%s", a.Generation, a.Attempt, seen.detail))
 	return nil
 }
@@ -440,7 +440,7 @@ func (db *DB) ExpireInstalls(ctx context.Context, limit int) (n int, err error) 
 		expired := false
 		err := db.onMachine(ctx, "expire install", fleet.MachineID(id), func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 			expired = false
-			open := m.record.OpenInstallAttempt()
+			open := m.facts.OpenInstallAttempt()
 			if open == nil {
 				return false, t.q.DeleteInstallDeadline(ctx, id)
 			}

@@ -45,7 +45,7 @@ var ErrPaused = &fleet.Error{Kind: fleet.KindConflict, Message: "the provider is
 // unpaused fails with ErrPaused while the provider of the work is paused. Its row is locked, as it
 // is for who pauses it.
 func (c *commit) unpaused() error {
-	if p := c.provider.record.Paused; p != nil {
+	if p := c.provider.facts.Paused; p != nil {
 		return fmt.Errorf("paused by %s (%s): %w", p.Actor, p.Reason, ErrPaused)
 	}
 	return nil
@@ -168,7 +168,7 @@ func (t *transaction) openIntent(ctx context.Context, c *commit, n NewIntent) (f
 			return fleet.Intent{}, err
 		}
 	}
-	c.record(t, n.Machine, fleet.EventIntentOpened, fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token))
+	c.addHistory(t, n.Machine, fleet.EventIntentOpened, fmt.Sprintf("capacity %s, token %s", n.Capacity, n.Token))
 	return fleet.Intent{
 		Machine: n.Machine, Provider: provider, Capacity: n.Capacity, Token: n.Token, OpenedAt: now, PlannedAt: n.PlannedAt,
 	}, nil
@@ -215,17 +215,17 @@ func (t *transaction) wantAsConfigured(ctx context.Context, c *commit, machine f
 	if err != nil {
 		return err
 	}
-	was := m.record.InstallRequest
+	was := m.facts.InstallRequest
 	if was == nil && configured.Install == nil ||
-		was != nil && (was.Generation != 1 || was.Actor != configured.Actor || m.record.InstallCalledOff(1)) {
+		was != nil && (was.Generation != 1 || was.Actor != configured.Actor || m.facts.InstallCalledOff(1)) {
 		return nil
 	}
-	return t.installAsConfigured(ctx, c, m.record, configured.Install)
+	return t.installAsConfigured(ctx, c, m.facts, configured.Install)
 }
 
 func (t *transaction) installAsConfigured(ctx context.Context, c *commit, r fleet.Record, install *fleet.InstallRequest) error {
 	if install == nil {
-		c.record(t, r.ID, fleet.EventInstallCancelled, "the configuration of the provider asks for none any more")
+		c.addHistory(t, r.ID, fleet.EventInstallCancelled, "the configuration of the provider asks for none any more")
 		c.touch(r.ID)
 		return t.q.DropInstallRequest(ctx, string(r.ID))
 	}
@@ -236,7 +236,7 @@ func (t *transaction) installAsConfigured(ctx context.Context, c *commit, r flee
 	}
 	request := *install
 	request.Generation = 1
-	c.record(t, r.ID, fleet.EventInstallRequested, fmt.Sprintf("the configuration of the provider has changed: %s (%s)",
+	c.addHistory(t, r.ID, fleet.EventInstallRequested, fmt.Sprintf("the configuration of the provider has changed: %s (%s)",
 		request.Image.Label(), request.Image.Identity()))
 	c.touch(r.ID)
 	return t.putInstallRequest(ctx, r.ID, request)
@@ -305,7 +305,7 @@ func IntentCalled(machine fleet.MachineID) Change {
 		if err != nil {
 			return err
 		}
-		c.record(t, machine, fleet.EventProviderAsked, fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
+		c.addHistory(t, machine, fleet.EventProviderAsked, fmt.Sprintf("call %d for capacity %s", i.Calls+1, i.Capacity))
 		return nil
 	})
 }
@@ -327,7 +327,7 @@ func IntentAnswered(machine fleet.MachineID, before *time.Time) Change {
 		if err != nil {
 			return err
 		}
-		c.record(t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
+		c.addHistory(t, machine, fleet.EventProviderRefused, fmt.Sprintf("call %d of %d for capacity %s", i.Rejected+1, i.Calls, i.Capacity))
 		return nil
 	})
 }
@@ -339,7 +339,7 @@ func CloseIntentProvided(machine fleet.MachineID, id fleet.ProviderID, p fleet.P
 		if err := t.closeIntent(ctx, i, outcomeProvided); err != nil {
 			return err
 		}
-		c.record(t, machine, fleet.EventCreated, fmt.Sprintf("%s on capacity %s", id, i.Capacity))
+		c.addHistory(t, machine, fleet.EventCreated, fmt.Sprintf("%s on capacity %s", id, i.Capacity))
 		return t.setProvided(ctx, c, machine, id, p)
 	})
 	first := ch.apply
@@ -404,7 +404,7 @@ func (t *transaction) giveUpIntent(ctx context.Context, c *commit, i statement.I
 	if err := t.removeMachine(ctx, m); err != nil {
 		return err
 	}
-	c.record(t, fleet.MachineID(i.Machine), fleet.EventIntentClosed, outcome+": "+why)
+	c.addHistory(t, fleet.MachineID(i.Machine), fleet.EventIntentClosed, outcome+": "+why)
 	return nil
 }
 
@@ -420,7 +420,7 @@ func SetPenalty(capacity fleet.CapacityID, until time.Duration, cause string) Ch
 		if err != nil || made == 0 { // a longer one is there
 			return err
 		}
-		c.record(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, fleet.Instant(at), cause))
+		c.addHistory(t, "", fleet.EventPenalty, fmt.Sprintf("capacity %s until %s: %s", capacity, fleet.Instant(at), cause))
 		return nil
 	}}
 }

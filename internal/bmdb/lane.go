@@ -75,7 +75,7 @@ func (l *lane) free() {
 // with when and why it had started.
 func (t *transaction) end(subject fleet.Subject, l *lane, h history) {
 	h.subject, h.process, h.epoch, h.session, h.startedAt, h.why = subject, l.process, l.epoch, l.session, l.since, l.why
-	t.record(h)
+	t.addHistory(h)
 	t.endQuietly(l, h.event)
 }
 
@@ -92,7 +92,7 @@ func (t *transaction) expire(subject fleet.Subject, l *lane) {
 // revoke makes the epoch of a machine's lane grow, and so voids whatever is being done there (rule
 // 8: people win). The machine's row is locked.
 func (t *transaction) revoke(m *machineRecord, actor, why string) {
-	subject := fleet.Subject{Machine: m.record.ID}
+	subject := fleet.Subject{Machine: m.facts.ID}
 	switch {
 	case m.lane.dead():
 		t.expire(subject, &m.lane)

@@ -20,7 +20,7 @@ func (db *DB) LeaveOrder(ctx context.Context, a AgentIdentity) (why string, err 
 			return "", err
 		}
 		env, err := t.environment(ctx)
-		return lifecycle.Leaves(m.record, env, t.Now()), err
+		return lifecycle.Leaves(m.facts, env, t.Now()), err
 	})
 }
 
@@ -29,7 +29,7 @@ func (db *DB) LeaveOrder(ctx context.Context, a AgentIdentity) (why string, err 
 // for any more, because a person has asked for something else.
 func RecordBack() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		r := c.machine.record
+		r := c.machine.facts
 		if !lifecycle.Returning(r) {
 			return nil
 		}
@@ -41,7 +41,7 @@ func RecordBack() Change {
 		if err := t.q.DropProbe(ctx, machine); err != nil {
 			return err
 		}
-		c.record(t, r.ID, fleet.EventBack, fmt.Sprintf("install generation %d, attempt %d: generation %d was called off before it wrote anything",
+		c.addHistory(t, r.ID, fleet.EventBack, fmt.Sprintf("install generation %d, attempt %d: generation %d was called off before it wrote anything",
 			r.Installed.Generation, r.Installed.Attempt, r.InstallRequest.Generation))
 		return nil
 	}}

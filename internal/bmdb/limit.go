@@ -42,9 +42,9 @@ func (p place) name() string { return "⟨" + string(p.provider) + "│" + p.loc
 
 // placeOf returns where a machine is, as its provider says.
 func placeOf(m *machineRecord) place {
-	p := place{provider: m.record.Provider}
-	if m.record.Provided != nil {
-		p.location = m.record.Provided.Location
+	p := place{provider: m.facts.Provider}
+	if m.facts.Provided != nil {
+		p.location = m.facts.Provided.Location
 	}
 	return p
 }
@@ -177,14 +177,14 @@ func stepEnds(h statement.ListLimitedRow, env fleet.Environment) int64 {
 // countRecovery notes whether the machine counts against the limit while nobody holds it. Where it
 // does not any more, there is room for another one.
 func (t *transaction) countRecovery(m *machineRecord) {
-	is := lifecycle.UnderRecovery(m.record, *t.env, t.Now())
+	is := lifecycle.UnderRecovery(m.facts, *t.env, t.Now())
 	if is == m.underRecovery {
 		return
 	}
 	m.underRecovery = is
 	t.buffer.machine(m)
 	if !is {
-		t.becomesDue(fleet.ProcessRecovery, m.record.Provider, t.Now())
+		t.becomesDue(fleet.ProcessRecovery, m.facts.Provider, t.Now())
 	}
 }
 

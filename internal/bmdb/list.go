@@ -19,7 +19,7 @@ func (db *DB) Machine(ctx context.Context, machine fleet.MachineID) (fleet.Recor
 		if err != nil {
 			return r, err
 		}
-		if r = j.record; r.InstallRequest != nil {
+		if r = j.facts; r.InstallRequest != nil {
 			r.InstallRequest.FirstBootData, err = t.q.GetFirstBootData(ctx, string(machine))
 		}
 		return r, err

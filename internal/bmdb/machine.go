@@ -14,8 +14,8 @@ import (
 // machineRecord is a machine as one transaction knows it: what lifecycle judges, and what its row
 // says.
 type machineRecord struct {
-	record fleet.Record
-	lane   lane
+	facts fleet.Record
+	lane  lane
 	// due are the instants of its entries in the agenda, in microseconds; 0: it has none.
 	due   map[fleet.Process]int64
 	state storedState
@@ -69,8 +69,8 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 		underRecovery: row.Limited != "" && row.Process != row.Limited,
 		state:         storedState{state: fleet.State(row.State), reason: row.StateReason, since: row.StateSince, basis: basisOf(row.StatePolicy)},
 	}
-	m.record = recordOf(row, &m.lane)
-	m.record.Backoffs = make(map[fleet.Process]fleet.BackoffState)
+	m.facts = recordOf(row, &m.lane)
+	m.facts.Backoffs = make(map[fleet.Process]fleet.BackoffState)
 	return m
 }
 
@@ -96,7 +96,7 @@ func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[f
 	}
 	for _, b := range backoffs {
 		if m, ok := found[fleet.MachineID(b.Subject)]; ok {
-			m.record.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
+			m.facts.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
 		}
 	}
 	return found, nil
@@ -158,8 +158,8 @@ func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Pl
 			return lifecycle.Plan{}, err
 		}
 	}
-	m.record.Holds = m.lane.byLane(fleet.LaneHost)
-	return lifecycle.Decide(m.record, env, t.Now()), nil
+	m.facts.Holds = m.lane.byLane(fleet.LaneHost)
+	return lifecycle.Decide(m.facts, env, t.Now()), nil
 }
 
 // rewriteSubjects makes the agenda and the states of subjects what lifecycle says of their facts,
@@ -195,7 +195,7 @@ func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject)
 // freeDeadLane ends, as expired, the work of a session that has ended. The machine's row is locked.
 func (t *transaction) freeDeadLane(m *machineRecord) {
 	if m.lane.dead() {
-		t.expire(fleet.Subject{Machine: m.record.ID}, &m.lane)
+		t.expire(fleet.Subject{Machine: m.facts.ID}, &m.lane)
 		t.buffer.machine(m)
 	}
 }
@@ -214,11 +214,11 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 		if was == is {
 			continue
 		}
-		t.buffer.move(process, machineSubject(m.record.ID), m.record.Provider, was, is)
+		t.buffer.move(process, machineSubject(m.facts.ID), m.facts.Provider, was, is)
 		t.buffer.machine(m)
 		m.due[process] = is
 		if is != 0 && (was == 0 || is < was) {
-			t.becomesDue(process, m.record.Provider, time.UnixMicro(is))
+			t.becomesDue(process, m.facts.Provider, time.UnixMicro(is))
 		}
 	}
 	return nil
@@ -239,7 +239,7 @@ func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 	was := m.state
 	now := t.basis(m)
 	if was.state == plan.State && was.basis == now {
-		if _, atWork := m.record.Holds[fleet.LaneHost]; atWork || was.reason == plan.Reason {
+		if _, atWork := m.facts.Holds[fleet.LaneHost]; atWork || was.reason == plan.Reason {
 			return
 		}
 	}
@@ -248,7 +248,7 @@ func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 		m.state.since = micros(t.Now())
 	}
 	t.buffer.state(string(was.state), statement.PutStateParams{
-		Machine: string(m.record.ID), Provider: string(m.record.Provider), State: string(m.state.state), Reason: m.state.reason,
+		Machine: string(m.facts.ID), Provider: string(m.facts.Provider), State: string(m.state.state), Reason: m.state.reason,
 		Since: m.state.since, Policy: m.state.basis.stored(),
 	})
 }
@@ -257,15 +257,15 @@ func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 // it. Its epoch is kept with its token: if the machine comes back, its lane goes on from there
 // (I3). The rows of the machine and of its provider are locked.
 func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error {
-	id := m.record.ID
+	id := m.facts.ID
 	if m.lane.session != "" {
 		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: fleet.EventRevoked, detail: "the machine is gone"})
 	}
 	for _, process := range fleet.MachineProcesses() {
-		t.buffer.move(process, machineSubject(id), m.record.Provider, m.due[process], 0)
+		t.buffer.move(process, machineSubject(id), m.facts.Provider, m.due[process], 0)
 	}
 	t.buffer.resetBackoff(machineSubject(id), fleet.MachineProcesses()...)
-	t.buffer.count(string(m.record.Provider), string(m.state.state), -1)
+	t.buffer.count(string(m.facts.Provider), string(m.state.state), -1)
 	err := t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error
 	if err := t.q.DeleteMachine(ctx, string(id)); err != nil {
 		return err
 	}
-	return t.addMachines(ctx, m.record.Provider, -1)
+	return t.addMachines(ctx, m.facts.Provider, -1)
 }
 
 // insertMachine makes the row of a machine, which may have been there before.

@@ -12,12 +12,12 @@ import (
 // more, as where a person ends it (endMaintenance).
 func MaintenanceOver() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		m, machine := c.machine.record.Maintenance, c.work.Subject.Machine
+		m, machine := c.machine.facts.Maintenance, c.work.Subject.Machine
 		if m == nil || m.Over || m.Until == nil || m.Until.After(t.Now()) {
 			return fleet.Errorf(fleet.KindConflict, "the maintenance of machine %s does not end now", machine)
 		}
-		c.record(t, machine, fleet.EventMaintenanceEnded, "its time is over")
-		t.forgetFailures(c.machine.record)
+		c.addHistory(t, machine, fleet.EventMaintenanceEnded, "its time is over")
+		t.forgetFailures(c.machine.facts)
 		return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(*m.Until), Machine: string(machine)})
 	}}
 }
@@ -26,7 +26,7 @@ func MaintenanceOver() Change {
 // then or until endMaintenance, and voids whatever is being done to it (rule 8).
 func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, actor string, until *time.Time, reason string) error {
 	err := t.q.PutMaintenance(ctx, statement.PutMaintenanceParams{
-		Machine: string(m.record.ID), At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason,
+		Machine: string(m.facts.ID), At: micros(t.Now()), Until: microsPointer(until), Actor: actor, Reason: reason,
 	})
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 	if until != nil {
 		detail += "; until " + fleet.Instant(*until)
 	}
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventMaintenanceBegun, detail)
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, "", fleet.EventMaintenanceBegun, detail)
 	return nil
 }
 
@@ -44,9 +44,9 @@ func (t *transaction) beginMaintenance(ctx context.Context, m *machineRecord, ac
 // nothing had failed before. But the steps of the ladder that were taken count on, so that a
 // machine that is maintained again and again, and fails in between, still gets to the end of it.
 func (t *transaction) endMaintenance(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventMaintenanceEnded, reason)
-	t.forgetFailures(m.record)
-	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.record.ID)})
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, "", fleet.EventMaintenanceEnded, reason)
+	t.forgetFailures(m.facts)
+	return t.q.EndMaintenance(ctx, statement.EndMaintenanceParams{Until: micros(t.Now()), Machine: string(m.facts.ID)})
 }
 
 // excuseSilence makes the silence of a machine count from now on. It records a maintenance that has

@@ -13,7 +13,7 @@ import (
 // that. If its system calls in all the same, that is known, too, and how it is to be watched. The
 // machine is locked.
 func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor, reason string) error {
-	r := m.record
+	r := m.facts
 	if open := r.OpenInstallAttempt(); open != nil {
 		report := fleet.InstallReport{
 			Generation: open.Generation, Attempt: open.Attempt, Error: "given up: the machine was marked as installed", Disk: fleet.DiskUnknown,
@@ -27,7 +27,7 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 	}
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.MachineProcesses()...)
 	t.revoke(m, actor, "it is marked as installed")
-	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+verb.AnswersRequest(r))
+	t.addEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+verb.AnswersRequest(r))
 	return nil
 }
 

@@ -20,14 +20,14 @@ import (
 // its number, unless the policy alone asked for it, and the provider has not accepted it.
 func (t *transaction) wantOperation(ctx context.Context, m *machineRecord, actor string, o fleet.Operation, reason string,
 ) (number int64, changed bool, err error) {
-	if number, err := verb.Askable(m.record, o); number != 0 || err != nil {
+	if number, err := verb.Askable(m.facts, o); number != 0 || err != nil {
 		return number, false, err
 	}
-	if open := m.record.OpenOperation(); open != nil {
-		t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
-			fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, verb.UnlessCarriedOut(m.record)))
+	if open := m.facts.OpenOperation(); open != nil {
+		t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
+			fmt.Sprintf("%s (operation %d): %s was asked for%s", open.Operation, open.Number, o, verb.UnlessCarriedOut(m.facts)))
 	}
-	number, err = t.requestOperation(ctx, m.record, actor, o, reason)
+	number, err = t.requestOperation(ctx, m.facts, actor, o, reason)
 	if err != nil {
 		return 0, false, err
 	}
@@ -51,7 +51,7 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 		return 0, err
 	}
 	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessOperation)
-	t.recordEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessOperation, fleet.EventOperationRequested,
+	t.addEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessOperation, fleet.EventOperationRequested,
 		fmt.Sprintf("%s (operation %d): %s", o, number, reason))
 	return number, nil
 }
@@ -59,25 +59,25 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 // callOff ends an operation that the provider has not accepted. A power cycle that was begun may
 // have switched the machine off already: then it is asked for that the machine is switched on.
 func (t *transaction) callOff(ctx context.Context, m *machineRecord, actor, reason string) error {
-	half := m.record.HalfCycled()
+	half := m.facts.HalfCycled()
 	if err := t.withdrawOperation(ctx, m, actor, reason); err != nil || !half {
 		return err
 	}
-	_, err := t.requestOperation(ctx, m.record, actor, fleet.OperationPowerOn, "the power cycle that was called off may have switched it off: "+reason)
+	_, err := t.requestOperation(ctx, m.facts, actor, fleet.OperationPowerOn, "the power cycle that was called off may have switched it off: "+reason)
 	return err
 }
 
 // withdrawOperation ends an operation that the provider has not accepted.
 func (t *transaction) withdrawOperation(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	open := m.record.OpenOperation()
+	open := m.facts.OpenOperation()
 	err := t.q.PutOperationReport(ctx, statement.PutOperationReportParams{
-		Machine: string(m.record.ID), Number: open.Number, At: micros(t.Now()), Detail: "withdrawn by " + actor + ": " + reason,
+		Machine: string(m.facts.ID), Number: open.Number, At: micros(t.Now()), Detail: "withdrawn by " + actor + ": " + reason,
 	})
 	if err != nil {
 		return err
 	}
 	t.revoke(m, actor, fmt.Sprintf("%s was withdrawn", open.Operation))
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, fleet.ProcessOperation, fleet.EventOperationWithdrawn,
 		fmt.Sprintf("%s (operation %d): %s", open.Operation, open.Number, reason))
 	return nil
 }
@@ -91,10 +91,10 @@ func BeginOperation(number int64, bootID string) Change {
 			return err
 		}
 		attempt := 1
-		if was := c.machine.record.OperationAttempt; was != nil && was.Number == number {
+		if was := c.machine.facts.OperationAttempt; was != nil && was.Number == number {
 			attempt = was.Attempt + 1
 		}
-		c.record(t, c.work.Subject.Machine, fleet.EventOperationBegun, fmt.Sprintf("%s (operation %d), attempt %d", open.Operation, number, attempt))
+		c.addHistory(t, c.work.Subject.Machine, fleet.EventOperationBegun, fmt.Sprintf("%s (operation %d), attempt %d", open.Operation, number, attempt))
 		return t.q.PutOperationAttempt(ctx, statement.PutOperationAttemptParams{
 			Machine: string(c.work.Subject.Machine), Number: number, Attempt: int64(attempt), At: micros(t.Now()), BootID: bootID,
 		})
@@ -124,7 +124,7 @@ func UndoAttempt(number int64, was *fleet.OperationAttempt) Change {
 			return err
 		}
 		machine := string(c.work.Subject.Machine)
-		if is := c.machine.record.OperationAttempt; is != nil && is.Number == number && is.AcceptedAt != nil {
+		if is := c.machine.facts.OperationAttempt; is != nil && is.Number == number && is.AcceptedAt != nil {
 			return fleet.Errorf(fleet.KindConflict, "the attempt at operation %d of machine %s was accepted", number, machine)
 		}
 		if was == nil {
@@ -142,7 +142,7 @@ func UndoAttempt(number int64, was *fleet.OperationAttempt) Change {
 
 // operation returns the operation that has not ended. KindConflict unless it is of that number.
 func (c *commit) operation(number int64) (*fleet.OperationRequest, error) {
-	open := c.machine.record.OpenOperation()
+	open := c.machine.facts.OpenOperation()
 	if open == nil || open.Number != number {
 		return nil, fleet.Errorf(fleet.KindConflict, "operation %d of machine %s is not the one that is wanted", number, c.work.Subject.Machine)
 	}
@@ -157,7 +157,7 @@ func AcceptOperation(number int64) Change {
 			return err
 		}
 		machine := c.work.Subject.Machine
-		c.record(t, machine, fleet.EventOperationAccepted, fmt.Sprintf("%s (operation %d)", open.Operation, number))
+		c.addHistory(t, machine, fleet.EventOperationAccepted, fmt.Sprintf("%s (operation %d)", open.Operation, number))
 		if open.Operation.Restarts() {
 			t.startsAnew(machine)
 		}
@@ -194,7 +194,7 @@ func EndOperation(number int64, ok bool, detail string, penalty time.Duration) C
 			if ok {
 				event, report.Ok = fleet.EventOperationDone, 1
 			}
-			c.record(t, machine, event, fmt.Sprintf("%s (operation %d): %s", open.Operation, number, detail))
+			c.addHistory(t, machine, event, fmt.Sprintf("%s (operation %d): %s", open.Operation, number, detail))
 			if err := t.q.PutOperationReport(ctx, report); err != nil {
 				return err
 			}
@@ -202,7 +202,7 @@ func EndOperation(number int64, ok bool, detail string, penalty time.Duration) C
 				return nil
 			}
 			c.gone = true
-			return t.keepOut(ctx, c.machine.record, *open, penalty)
+			return t.keepOut(ctx, c.machine.facts, *open, penalty)
 		},
 	}
 }
@@ -245,7 +245,7 @@ func (t *transaction) keepOut(ctx context.Context, r fleet.Record, q fleet.Opera
 // replaced. KindConflict unless the newest policy has it replaced now.
 func ReplaceByPolicy() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		r := c.machine.record
+		r := c.machine.facts
 		if err := verb.Operable(r, fleet.OperationReplace); err != nil {
 			return err
 		}

@@ -33,45 +33,45 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 // wantInstall is RequestInstall, for a machine that is locked.
 func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor string, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, changed bool, err error) {
-	machine, was := m.record.ID, m.record.InstallRequest
-	if err := verb.Kept(m.record); err != nil {
+	machine, was := m.facts.ID, m.facts.InstallRequest
+	if err := verb.Kept(m.facts); err != nil {
 		return 0, false, err
 	}
-	if m.record.Installed != nil && !reinstall {
-		return 0, false, verb.OnlyReinstall(m.record)
+	if m.facts.Installed != nil && !reinstall {
+		return 0, false, verb.OnlyReinstall(m.facts)
 	}
-	held := m.record.HeldInstall()
+	held := m.facts.HeldInstall()
 	if was != nil {
-		same, err := t.sameInstall(ctx, m.record, request)
+		same, err := t.sameInstall(ctx, m.facts, request)
 		if err != nil {
 			return 0, false, err
 		}
-		if same && !reinstall && !m.record.InstallCalledOff(was.Generation) {
-			if m.record.Intent == nil || was.Actor != fleet.ConfigurationOf(m.record.Provider) {
+		if same && !reinstall && !m.facts.InstallCalledOff(was.Generation) {
+			if m.facts.Intent == nil || was.Actor != fleet.ConfigurationOf(m.facts.Provider) {
 				return was.Generation, false, nil
 			}
 			// From now on it is a person's, whatever becomes of the configuration.
 			request.Generation, request.Actor = was.Generation, actor
-			t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
+			t.addEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
 				fmt.Sprintf("install generation %d, which the %s asks for as well", was.Generation, was.Actor))
 			return was.Generation, true, t.putInstallRequest(ctx, machine, request)
 		}
-		if lifecycle.OnDisk(m.record) && !reinstall {
-			return 0, false, verb.OnlyReinstall(m.record)
+		if lifecycle.OnDisk(m.facts) && !reinstall {
+			return 0, false, verb.OnlyReinstall(m.facts)
 		}
 		if held != 0 && !reinstall {
 			return 0, false, fleet.Errorf(fleet.KindConflict, "a disk of machine %s holds install generation %d, which a reinstall destroys: ask for one "+
-				"(`ironherd machine install %s --image IMAGE --reinstall --reason WHY`)", m.record.Name(), held, machine)
+				"(`ironherd machine install %s --image IMAGE --reinstall --reason WHY`)", m.facts.Name(), held, machine)
 		}
 	}
-	generation = max(m.record.NewestInstall(), held) + 1
+	generation = max(m.facts.NewestInstall(), held) + 1
 	request.Generation, request.Actor = generation, actor
 	if err := t.putInstallRequest(ctx, machine, request); err != nil {
 		return 0, false, err
 	}
 	t.wantsAnew(machine)
 	t.revoke(m, actor, "an install was asked for")
-	t.recordEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
+	t.addEvent(fleet.Subject{Machine: machine}, actor, fleet.ProcessInstall, fleet.EventInstallRequested,
 		fmt.Sprintf("install generation %d: %s (%s)", generation, request.Image.Label(), request.Image.Identity()))
 	return generation, true, nil
 }
@@ -101,10 +101,10 @@ func (t *transaction) sameInstall(ctx context.Context, r fleet.Record, request f
 func (db *DB) Retry(ctx context.Context, actor string, machine fleet.MachineID, process fleet.Process) (retried []fleet.Process, err error) {
 	err = db.onMachine(ctx, "retry", machine, func(ctx context.Context, t *transaction, m *machineRecord) (bool, error) {
 		retried = nil
-		for _, p := range slices.Sorted(maps.Keys(m.record.Backoffs)) {
-			if m.record.Backoffs[p].Cause != "" && (process == "" || p == process) {
-				t.tryAgain(m.record, p)
-				t.backoffEnded(fleet.Subject{Machine: machine}, actor, p, m.record.Backoffs[p])
+		for _, p := range slices.Sorted(maps.Keys(m.facts.Backoffs)) {
+			if m.facts.Backoffs[p].Cause != "" && (process == "" || p == process) {
+				t.tryAgain(m.facts, p)
+				t.backoffEnded(fleet.Subject{Machine: machine}, actor, p, m.facts.Backoffs[p])
 				retried = append(retried, p)
 			}
 		}
@@ -132,23 +132,23 @@ func (t *transaction) tryAgain(r fleet.Record, processes ...fleet.Process) {
 
 // backoffEnded tells history of a backoff that a person has ended.
 func (t *transaction) backoffEnded(subject fleet.Subject, actor string, process fleet.Process, was fleet.BackoffState) {
-	t.recordEvent(subject, actor, process, fleet.EventRetryRequested, "the backoff was ended; it was for: "+was.Cause)
+	t.addEvent(subject, actor, process, fleet.EventRetryRequested, "the backoff was ended; it was for: "+was.Cause)
 }
 
 // quarantine keeps all work away from a machine, where that is possible, and voids what is being
 // done to it (rule 8). An operation that the provider has not accepted is withdrawn.
 func (t *transaction) quarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if verb.Withdrawable(m.record) == nil {
+	if verb.Withdrawable(m.facts) == nil {
 		if err := t.withdrawOperation(ctx, m, actor, "quarantined: "+reason); err != nil {
 			return err
 		}
 	}
-	err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(m.record.ID), At: micros(t.Now()), Actor: actor, Reason: reason})
+	err := t.q.PutQuarantine(ctx, statement.PutQuarantineParams{Machine: string(m.facts.ID), At: micros(t.Now()), Actor: actor, Reason: reason})
 	if err != nil {
 		return err
 	}
 	t.revoke(m, actor, "quarantined: "+reason)
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventQuarantined, reason)
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, "", fleet.EventQuarantined, reason)
 	return nil
 }
 
@@ -161,17 +161,17 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 			return false, err
 		}
 		if key == "" || was.Refused != key {
-			return false, fleet.Errorf(fleet.KindConflict, "machine %s has not shown the host key %s", m.record.Name(), fingerprint)
+			return false, fleet.Errorf(fleet.KindConflict, "machine %s has not shown the host key %s", m.facts.Name(), fingerprint)
 		}
 		if err := t.putHostKeys(ctx, machine, fleet.HostKeyAccepted, key); err != nil {
 			return false, err
 		}
 		waits := []fleet.Process{fleet.ProcessAgentStart, fleet.ProcessProbe}
-		if open := m.record.OpenOperation(); open != nil && open.Operation.GivesBack() && lifecycle.Listed(m.record) {
+		if open := m.facts.OpenOperation(); open != nil && open.Operation.GivesBack() && lifecycle.Listed(m.facts) {
 			waits = append(waits, fleet.ProcessOperation) // a host of a list is asked to stop our agent
 		}
-		t.tryAgain(m.record, waits...)
-		t.recordEvent(fleet.Subject{Machine: machine}, actor, "", fleet.EventHostKeyAccepted, fingerprint+"; "+reason)
+		t.tryAgain(m.facts, waits...)
+		t.addEvent(fleet.Subject{Machine: machine}, actor, "", fleet.EventHostKeyAccepted, fingerprint+"; "+reason)
 		return true, nil
 	})
 }
@@ -180,17 +180,17 @@ func (db *DB) AcceptHostKey(ctx context.Context, actor string, machine fleet.Mac
 // a maintenance: its silence counts from now on, and agents are started and recovery works as if
 // nothing had failed before.
 func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor string, reason string) error {
-	if err := t.q.DeleteQuarantine(ctx, string(m.record.ID)); err != nil {
+	if err := t.q.DeleteQuarantine(ctx, string(m.facts.ID)); err != nil {
 		return err
 	}
-	if err := t.q.DeleteRepair(ctx, string(m.record.ID)); err != nil { // its ladder begins anew
+	if err := t.q.DeleteRepair(ctx, string(m.facts.ID)); err != nil { // its ladder begins anew
 		return err
 	}
-	t.forgetFailures(m.record)
-	if err := t.excuseSilence(ctx, m.record, actor, "the quarantine has ended: "+reason); err != nil {
+	t.forgetFailures(m.facts)
+	if err := t.excuseSilence(ctx, m.facts, actor, "the quarantine has ended: "+reason); err != nil {
 		return err
 	}
-	t.recordEvent(fleet.Subject{Machine: m.record.ID}, actor, "", fleet.EventUnquarantined, reason)
+	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actor, "", fleet.EventUnquarantined, reason)
 	return nil
 }
 

@@ -137,7 +137,7 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 			if err != nil {
 				return err
 			}
-			if unfit := p.Selector.unfit(m.record, planned.State); unfit != nil {
+			if unfit := p.Selector.unfit(m.facts, planned.State); unfit != nil {
 				refused, planned.Refused = unfit, unfit.Error()
 			}
 			if refused == nil {
@@ -299,7 +299,7 @@ func (db *DB) carryOut(ctx context.Context, actor string, p Plan, planned *verb.
 			told(OutcomeRefused, planned.Refused)
 			return nil
 		}
-		if unfit := p.Selector.unfit(m.record, now.State); unfit != nil {
+		if unfit := p.Selector.unfit(m.facts, now.State); unfit != nil {
 			told(OutcomeSkipped, unfit.Error())
 			return nil
 		}

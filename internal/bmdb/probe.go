@@ -33,7 +33,7 @@ type ProbeResult struct {
 // the work has a row of history only if the finding is new; see commit.quiet.
 func RecordProbe(f ProbeResult) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		r := c.machine.record
+		r := c.machine.facts
 		await, awaited := lifecycle.AwaitedProbe(r)
 		switch {
 		case awaited && f.Generation == await.Generation && f.Attempt == await.Attempt:
@@ -72,7 +72,7 @@ func RecordProbe(f ProbeResult) Change {
 			}
 		}
 		if event, detail := t.reach(r, next); event != "" {
-			c.record(t, r.ID, event, detail)
+			c.addHistory(t, r.ID, event, detail)
 		}
 		return nil
 	}}
@@ -91,7 +91,7 @@ func (t *transaction) runsStill(ctx context.Context, r fleet.Record) (bool, erro
 // unitCalled records that the unit of an installed system has called again, and returns when it is
 // to call next; 0: never. Nothing is written for what comes much earlier than it should.
 func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again time.Duration, changed bool, err error) {
-	r := m.record
+	r := m.facts
 	if i := r.Installed; i.SeenUp.By != fleet.SeenByUnit || !i.SeenUp.Watch {
 		return 0, false, nil
 	}
@@ -106,7 +106,7 @@ func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again t
 		return 0, false, err
 	}
 	if event, detail := t.reach(r, next); event != "" {
-		t.recordEvent(fleet.Subject{Machine: r.ID}, actorInstalled, fleet.ProcessProbe, event, detail)
+		t.addEvent(fleet.Subject{Machine: r.ID}, actorInstalled, fleet.ProcessProbe, event, detail)
 	}
 	return again, true, nil
 }

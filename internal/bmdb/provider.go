@@ -17,9 +17,9 @@ import (
 // providerRecord is a provider as one transaction knows it: what lifecycle judges, and what its
 // rows say.
 type providerRecord struct {
-	record fleet.ProviderRecord
-	row    statement.Provider
-	lanes  map[fleet.Process]*providerLane
+	facts fleet.ProviderRecord
+	row   statement.Provider
+	lanes map[fleet.Process]*providerLane
 }
 
 // providerLane is one of the lanes of a provider, which has one for each of its processes.
@@ -51,7 +51,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 	if err != nil {
 		return nil, err
 	}
-	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), record: fleet.ProviderRecord{
+	p := &providerRecord{row: row, lanes: make(map[fleet.Process]*providerLane), facts: fleet.ProviderRecord{
 		Name: name, Kind: row.Kind, LastPassAt: instant(row.LastPassAt), LastUpdateAt: instant(row.LastUpdateAt),
 		Changing: changing > 0, Backoffs: make(map[fleet.Process]fleet.BackoffState),
 		Paused: when(row.PausedAt != 0, fleet.Pause{At: instant(row.PausedAt), Actor: row.PausedBy, Reason: row.PausedWhy}),
@@ -78,7 +78,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 		return nil, err
 	}
 	for _, b := range backoffs {
-		p.record.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
+		p.facts.Backoffs[fleet.Process(b.Process)] = backoffStateOf(b)
 	}
 	return p, nil
 }
@@ -88,7 +88,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 func (t *transaction) freeDeadLanes(p *providerRecord) {
 	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
 		if l := p.lanes[process]; l.dead() {
-			t.expire(fleet.Subject{Provider: p.record.Name}, &l.lane)
+			t.expire(fleet.Subject{Provider: p.facts.Name}, &l.lane)
 			t.buffer.lane(l)
 		}
 	}
@@ -115,10 +115,10 @@ func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) err
 		if l.due == is {
 			continue
 		}
-		t.buffer.move(process, providerSubject(p.record.Name), p.record.Name, l.due, is)
+		t.buffer.move(process, providerSubject(p.facts.Name), p.facts.Name, l.due, is)
 		t.buffer.lane(l)
 		if is != 0 && (l.due == 0 || is < l.due) {
-			t.becomesDue(process, p.record.Name, time.UnixMicro(is))
+			t.becomesDue(process, p.facts.Name, time.UnixMicro(is))
 		}
 		l.due = is
 	}
@@ -131,14 +131,14 @@ func (t *transaction) judgeProvider(ctx context.Context, p *providerRecord) (map
 	if err != nil {
 		return nil, err
 	}
-	p.record.Holds = make(map[fleet.Lane]fleet.Hold)
+	p.facts.Holds = make(map[fleet.Lane]fleet.Hold)
 	for process, l := range p.lanes {
 		if h, held := l.hold(); held {
-			p.record.Holds[process.Lane()] = h
+			p.facts.Holds[process.Lane()] = h
 		}
 	}
 	plan := make(map[fleet.Process]lifecycle.Decision)
-	for _, d := range lifecycle.DecideProvider(p.record, env, t.Now()) {
+	for _, d := range lifecycle.DecideProvider(p.facts, env, t.Now()) {
 		plan[d.Process] = d
 	}
 	return plan, nil
@@ -230,7 +230,7 @@ func (db *DB) SetLevers(ctx context.Context, name fleet.ProviderName, levers []f
 // is paused for another reason: who resumes it for one would not know of the other.
 func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
 	return db.onProvider(ctx, "pause provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
-		switch was := p.record.Paused; {
+		switch was := p.facts.Paused; {
 		case was == nil:
 		case was.Actor == actor && was.Reason == reason:
 			return nil // it is asked again, because the reply was lost perhaps
@@ -238,7 +238,7 @@ func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.Provid
 			return fleet.Errorf(fleet.KindConflict, "provider %s is paused already by %s: %s; `ironherd provider resume %s --reason WHY` ends that first",
 				name, fleet.ShownActor(was.Actor), was.Reason, name)
 		}
-		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventPaused, reason)
+		t.addEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventPaused, reason)
 		return t.q.PauseProvider(ctx, statement.PauseProviderParams{At: micros(t.Now()), Actor: actor, Reason: reason, Name: string(name)})
 	})
 }
@@ -246,10 +246,10 @@ func (db *DB) PauseProvider(ctx context.Context, actor string, name fleet.Provid
 // ResumeProvider ends the pause. KindConflict when there is none.
 func (db *DB) ResumeProvider(ctx context.Context, actor string, name fleet.ProviderName, reason string) error {
 	return db.onProvider(ctx, "resume provider", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
-		if p.record.Paused == nil {
+		if p.facts.Paused == nil {
 			return fleet.Errorf(fleet.KindConflict, "provider %s is not paused", name)
 		}
-		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventResumed, reason)
+		t.addEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventResumed, reason)
 		return t.q.PauseProvider(ctx, statement.PauseProviderParams{Name: string(name)})
 	})
 }
@@ -263,10 +263,10 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		if reason != "" {
 			t.under = "; " + reason
 		}
-		retried = slices.Sorted(maps.Keys(p.record.Backoffs))
+		retried = slices.Sorted(maps.Keys(p.facts.Backoffs))
 		for _, process := range retried { // I12
 			t.buffer.resetBackoff(subjectKey(fleet.Subject{Provider: name}), process)
-			t.backoffEnded(fleet.Subject{Provider: name}, actor, process, p.record.Backoffs[process])
+			t.backoffEnded(fleet.Subject{Provider: name}, actor, process, p.facts.Backoffs[process])
 		}
 		penalties, err := t.penalties(ctx, name)
 		if err != nil {
@@ -281,7 +281,7 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		if ended = len(penalties) - kept; ended == 0 {
 			return nil
 		}
-		t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventRetryRequested,
+		t.addEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventRetryRequested,
 			fmt.Sprintf("%d penalties of capacity were ended", ended))
 		return t.q.DeleteEndingPenalties(ctx, statement.DeleteEndingPenaltiesParams{Provider: string(name), Before: micros(forEver)})
 	})
@@ -314,7 +314,7 @@ func (db *DB) RetryCapacity(ctx context.Context, actor string, name fleet.Provid
 				name, strings.Join(free, ", "), more, name)
 		}
 		for _, c := range capacities {
-			t.recordEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventRetryRequested,
+			t.addEvent(fleet.Subject{Provider: name}, actor, fleet.ProcessProvision, fleet.EventRetryRequested,
 				fmt.Sprintf("capacity %s may be used again (%s)", c, penalties[c].Cause))
 			if err := t.q.DeletePenalty(ctx, statement.DeletePenaltyParams{Provider: string(name), Capacity: string(c)}); err != nil {
 				return err

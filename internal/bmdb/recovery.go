@@ -94,7 +94,7 @@ func (t *transaction) holdRecovery(ctx context.Context, h fleet.RecoveryHold) er
 	if h.Until != nil {
 		ends = "until " + fleet.Instant(*h.Until)
 	}
-	if err := t.recordOfLine(ctx, h.Actor, fleet.EventPaused, fmt.Sprintf("recovery, %s: %s", ends, h.Reason)); err != nil {
+	if err := t.addEventAtProviders(ctx, h.Actor, fleet.EventPaused, fmt.Sprintf("recovery, %s: %s", ends, h.Reason)); err != nil {
 		return err
 	}
 	// It may be shorter than the one before.
@@ -106,17 +106,17 @@ func (t *transaction) endHold(ctx context.Context, actor, detail string) error {
 	if err := t.q.DeleteRecoveryHold(ctx); err != nil {
 		return err
 	}
-	if err := t.recordOfLine(ctx, actor, fleet.EventResumed, detail); err != nil {
+	if err := t.addEventAtProviders(ctx, actor, fleet.EventResumed, detail); err != nil {
 		return err
 	}
 	return t.renumber(ctx)
 }
 
-// recordOfLine appends to the history of each provider what concerns recovery everywhere.
-func (t *transaction) recordOfLine(ctx context.Context, actor string, event fleet.Event, detail string) error {
+// addEventAtProviders appends to the history of each provider what concerns recovery everywhere.
+func (t *transaction) addEventAtProviders(ctx context.Context, actor string, event fleet.Event, detail string) error {
 	names, err := t.q.ListProviderNames(ctx)
 	for _, name := range names {
-		t.recordEvent(fleet.Subject{Provider: fleet.ProviderName(name)}, actor, fleet.ProcessRecovery, event, detail)
+		t.addEvent(fleet.Subject{Provider: fleet.ProviderName(name)}, actor, fleet.ProcessRecovery, event, detail)
 	}
 	return err
 }

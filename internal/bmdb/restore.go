@@ -71,7 +71,7 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 		if err != nil {
 			return nil, nil, err
 		}
-		r := records[id].record
+		r := records[id].facts
 		then := lifecycle.Decide(r, accepted, t.Now())
 		before := len(withheld)
 		for _, process := range []fleet.Process{fleet.ProcessOperation, fleet.ProcessInstall, fleet.ProcessRecovery, fleet.ProcessAgentStart} {

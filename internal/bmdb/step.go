@@ -43,7 +43,7 @@ func TakeStep(rung fleet.Rung) Change {
 		if err := t.putRepair(ctx, m, rung); err != nil {
 			return err
 		}
-		c.record(t, machine, fleet.EventRepairStep, fmt.Sprintf("%s: %s", rung, d.Reason))
+		c.addHistory(t, machine, fleet.EventRepairStep, fmt.Sprintf("%s: %s", rung, d.Reason))
 		if rung != fleet.RungQuarantine {
 			t.startsAnew(machine)
 		}
@@ -58,11 +58,11 @@ func TakeStep(rung fleet.Rung) Change {
 			}
 			return t.installAnew(ctx, c)
 		case fleet.RungQuarantine:
-			reason, err := t.gaveUp(ctx, m.record, d)
+			reason, err := t.gaveUp(ctx, m.facts, d)
 			if err != nil {
 				return err
 			}
-			c.record(t, machine, fleet.EventQuarantined, reason)
+			c.addHistory(t, machine, fleet.EventQuarantined, reason)
 			return t.q.PutQuarantine(ctx, statement.PutQuarantineParams{
 				Machine: string(machine), At: micros(t.Now()), Actor: "recovery", Reason: reason,
 			})
@@ -129,7 +129,7 @@ func (t *transaction) startsAnew(machine fleet.MachineID) {
 // that this install was writing before. That one is named by its serial number, because any other
 // may hold what nobody has allowed to be erased.
 func (t *transaction) installAnew(ctx context.Context, c *commit) error {
-	r, machine := c.machine.record, c.work.Subject.Machine
+	r, machine := c.machine.facts, c.work.Subject.Machine
 	was := r.InstallRequest
 	if was == nil || r.InstallCalledOff(was.Generation) {
 		return nil
@@ -149,7 +149,7 @@ func (t *transaction) installAnew(ctx context.Context, c *commit) error {
 		return err
 	}
 	t.wantsAnew(machine)
-	c.record(t, machine, fleet.EventInstallRequested, detail)
+	c.addHistory(t, machine, fleet.EventInstallRequested, detail)
 	return nil
 }
 
@@ -169,7 +169,7 @@ type BeforeStep struct {
 // KindConflict when the newest step is another one.
 func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		is, machine, before := c.machine.record.Repair, c.work.Subject.Machine, 0
+		is, machine, before := c.machine.facts.Repair, c.work.Subject.Machine, 0
 		if was.Repair != nil {
 			before = was.Repair.Steps[rung]
 		}
@@ -180,8 +180,8 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 			return err
 		}
 		// An agent that was heard meanwhile has ended it.
-		_, since := c.machine.record.Backoffs[fleet.ProcessAgentStart]
-		if !since && was.AgentStart != nil && !lifecycle.HeardSinceStep(c.machine.record) {
+		_, since := c.machine.facts.Backoffs[fleet.ProcessAgentStart]
+		if !since && was.AgentStart != nil && !lifecycle.HeardSinceStep(c.machine.facts) {
 			t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
 		}
 		if was.Repair != nil {
@@ -196,7 +196,7 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 // helped already, or another one is the newest.
 func StepDone(rung fleet.Rung) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		r, machine := c.machine.record, c.work.Subject.Machine
+		r, machine := c.machine.facts, c.work.Subject.Machine
 		if r.Repair == nil || r.Repair.Rung != rung || !lifecycle.Repairing(r, *t.env, t.Now()) {
 			return nil
 		}
@@ -219,11 +219,11 @@ func StepDone(rung fleet.Rung) Change {
 // newest step is another one.
 func RefuseStep(rung fleet.Rung, was BeforeStep, why string) Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		is, machine := c.machine.record.Repair, c.work.Subject.Machine
+		is, machine := c.machine.facts.Repair, c.work.Subject.Machine
 		if is == nil || is.Rung != rung {
 			return fleet.Errorf(fleet.KindConflict, "a %s is not the newest recovery step of machine %s", rung, machine)
 		}
-		c.record(t, machine, fleet.EventRepairRefused, fmt.Sprintf("%s: %s", rung, why))
+		c.addHistory(t, machine, fleet.EventRepairRefused, fmt.Sprintf("%s: %s", rung, why))
 		if err := t.hadNoEffect(ctx, c, *is, was); err != nil {
 			return err
 		}
@@ -251,7 +251,7 @@ func (t *transaction) hadNoEffect(ctx context.Context, c *commit, step fleet.Rep
 // undoReinstall restores what a reinstall that did not happen has replaced: the system on the disk
 // is the one that was wanted, and has the keys that were known.
 func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeStep) error {
-	r, machine := c.machine.record, c.work.Subject.Machine
+	r, machine := c.machine.facts, c.work.Subject.Machine
 	if err := t.restoreHostKeys(ctx, machine, was.HostKeys); err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (t *transaction) undoReinstall(ctx context.Context, c *commit, was BeforeSt
 	}
 	again := *was.Install
 	again.FirstBootData = data
-	c.record(t, machine, fleet.EventInstallRequested,
+	c.addHistory(t, machine, fleet.EventInstallRequested,
 		fmt.Sprintf("install generation %d again: the reinstall did not happen, so generation %d is not wanted", again.Generation, request.Generation))
 	// Who called off the one means the other as well.
 	if off := r.InstallCancel; r.InstallCalledOff(request.Generation) {
@@ -295,8 +295,8 @@ func (t *transaction) restoreHostKeys(ctx context.Context, machine fleet.Machine
 
 // putRepair writes the repair fact of a step that is taken now.
 func (t *transaction) putRepair(ctx context.Context, m *machineRecord, rung fleet.Rung) error {
-	t.recoveryBegins(m.record)
-	return t.writeRepair(ctx, m.record.ID, lifecycle.NextRepair(m.record, *t.env, t.Now(), rung))
+	t.recoveryBegins(m.facts)
+	return t.writeRepair(ctx, m.facts.ID, lifecycle.NextRepair(m.facts, *t.env, t.Now(), rung))
 }
 
 func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, r fleet.Repair) error {
@@ -317,12 +317,12 @@ func (t *transaction) writeRepair(ctx context.Context, machine fleet.MachineID, 
 // unless lifecycle says that it is so.
 func EndStep() Change {
 	return Change{apply: func(ctx context.Context, t *transaction, c *commit) error {
-		r, machine := c.machine.record, c.work.Subject.Machine
+		r, machine := c.machine.facts, c.work.Subject.Machine
 		over := lifecycle.StepOver(r, *t.env, t.Now())
 		if over == "" {
 			return fleet.Errorf(fleet.KindConflict, "the newest recovery step of machine %s is not over", machine)
 		}
-		c.record(t, machine, fleet.EventRepaired, over)
+		c.addHistory(t, machine, fleet.EventRepaired, over)
 		ended := *r.Repair
 		ended.TakeoverGeneration, ended.BootID = 0, ""
 		return t.writeRepair(ctx, machine, ended)
@@ -360,6 +360,6 @@ func (t *transaction) recovered(before fleet.Record, actor, bootID string) {
 	case r.Rung.Restarts() && !r.Refused:
 		evidence = "the same boot ID, by a new agent: it has not been restarted yet"
 	}
-	t.recordEvent(fleet.Subject{Machine: before.ID}, actor, fleet.ProcessRecovery, fleet.EventRepaired,
+	t.addEvent(fleet.Subject{Machine: before.ID}, actor, fleet.ProcessRecovery, fleet.EventRepaired,
 		fmt.Sprintf("heard %s after the step %s, with %s", max(0, t.Now().Sub(r.At)).Round(time.Second), r.Rung, evidence))
 }

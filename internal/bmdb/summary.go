@@ -400,7 +400,7 @@ func (t *transaction) providerRow(ctx context.Context, p statement.Provider) (Pr
 	}
 	counts, err := t.q.CountOfProvider(ctx, statement.CountOfProviderParams{Provider: p.Name, Now: micros(t.Now()), MaxRows: CountedAtMost})
 	return ProviderRow{
-		ProviderRecord: loaded.record, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(counts.Intents),
+		ProviderRecord: loaded.facts, MaxMachines: int(p.MaxMachines), Machines: int(p.Machines), OpenIntents: int(counts.Intents),
 		Discrepancies: int(counts.Discrepancies), PassResult: p.PassResult, Penalties: int(counts.Penalties),
 		Decisions: []lifecycle.Decision{plan[fleet.ProcessProvision], plan[fleet.ProcessUpdate]},
 	}, err

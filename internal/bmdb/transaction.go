@@ -221,16 +221,16 @@ type history struct {
 }
 
 // record appends to history, at the end of the transaction.
-func (t *transaction) record(h history) {
+func (t *transaction) addHistory(h history) {
 	t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
 		Subject: subjectKey(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Epoch: int64(h.epoch),
 		StartedAt: h.startedAt, Why: h.why, Event: string(h.event), Detail: h.detail + t.under, RetryAt: micros(h.retryAt), Session: string(h.session),
 	})
 }
 
-// recordEvent appends what happened outside of any work.
-func (t *transaction) recordEvent(of fleet.Subject, actor string, process fleet.Process, event fleet.Event, detail string) {
-	t.record(history{subject: of, actor: actor, process: process, event: event, detail: detail})
+// addEvent appends what happened outside of any work.
+func (t *transaction) addEvent(of fleet.Subject, actor string, process fleet.Process, event fleet.Event, detail string) {
+	t.addHistory(history{subject: of, actor: actor, process: process, event: event, detail: detail})
 }
 
 // each converts rows.

@@ -25,7 +25,7 @@ var acts = map[fleet.Verb]act{
 		return changed, err
 	},
 	fleet.VerbCancelInstall: func(ctx context.Context, t *transaction, m *machineRecord, p Plan, actor string, outcome *PlanOutcome) (bool, error) {
-		told, _ := verb.Cancelled(m.record)
+		told, _ := verb.Cancelled(m.facts)
 		outcome.Detail = "the install is called off" + told
 		return t.cancelInstall(ctx, m, actor, p.Reason)
 	},
@@ -46,7 +46,7 @@ var acts = map[fleet.Verb]act{
 // operate asks for what the provider is to do.
 func operate(ctx context.Context, t *transaction, m *machineRecord, p Plan, actor string, outcome *PlanOutcome) (changed bool, err error) {
 	o, _ := p.Verb.Operation()
-	off := verb.CallsOff(p.Verb, m.record)
+	off := verb.CallsOff(p.Verb, m.facts)
 	outcome.Operation, changed, err = t.wantOperation(ctx, m, actor, o, p.Reason)
 	outcome.Detail = fmt.Sprintf("%s is asked for (operation %d)%s", o, outcome.Operation, off)
 	if !changed {
@@ -71,13 +71,13 @@ func (t *transaction) planned(ctx context.Context, p Plan, m *machineRecord) (pl
 	if err != nil {
 		return planned, nil, err
 	}
-	x := verb.Case{Request: p.Request, Record: m.record, State: judged.State, Env: *t.env, Now: t.Now()}
-	if verb.Of(p.Verb).Doer != "" || p.Verb == fleet.VerbForget && !m.record.Gone() {
+	x := verb.Case{Request: p.Request, Record: m.facts, State: judged.State, Env: *t.env, Now: t.Now()}
+	if verb.Of(p.Verb).Doer != "" || p.Verb == fleet.VerbForget && !m.facts.Gone() {
 		parts, err := t.attendance(ctx)
 		if err != nil {
 			return planned, nil, err
 		}
-		x.Service = parts.service(m.record.Provider)
+		x.Service = parts.service(m.facts.Provider)
 	}
 	planned, refused = verb.Judge(x)
 	return planned, refused, nil
@@ -91,5 +91,5 @@ func (t *transaction) apply(ctx context.Context, actor string, p Plan, m *machin
 	if err != nil || !changed || p.Verb == fleet.VerbForget {
 		return err
 	}
-	return t.rewriteSubjects(ctx, []fleet.Subject{{Machine: m.record.ID}})
+	return t.rewriteSubjects(ctx, []fleet.Subject{{Machine: m.facts.ID}})
 }
