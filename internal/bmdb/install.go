@@ -287,7 +287,8 @@ func (t *transaction) wantsAnew(machine fleet.MachineID) {
 // where that is by HTTP, the host keys, because such a probe proves none. The
 // system that was seen up last is heard also when a newer attempt was handed out: that may have
 // written nothing. Its word alone does not say that it is back, because an agent in place may be
-// there, too. KindForbidden, alike in every other case. Idempotent.
+// there, too. KindForbidden, alike in every other case. KindTemporary where something that is
+// recorded of the machine cannot be read: another version may know it. Idempotent.
 //
 // A system that is watched by the calls of its unit is to call again after the returned time, and
 // so on; zero: nobody waits for another call.
@@ -315,6 +316,9 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		a := m.facts.InstallAttempt
 		if ok, err := t.hasSecret(ctx, m.facts, generation, attempt, hash[:]); err != nil || !ok {
 			return false, cmp.Or(err, refused)
+		}
+		if why := m.facts.Unreadable; why != "" { // what is written would lack what is not known here
+			return false, fleet.Errorf(fleet.KindTemporary, "what is recorded of machine %s cannot be read: %s", machine, why)
 		}
 		i := m.facts.Installed
 		if i != nil && i.Generation > generation { // an operator has said so, or an older disk was booted

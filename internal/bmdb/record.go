@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
@@ -67,6 +68,9 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 		}),
 		Repair: repairOfMachine(r),
 		Levers: leversOf(r.Levers),
+	}
+	if q := record.OpenOperation(); q != nil && !slices.Contains(fleet.Operations(), q.Operation) {
+		record.Unreadable = fmt.Sprintf("read its operation: %q says nothing to this version", q.Operation)
 	}
 	if err := installOfMachine(r, &record); err != nil {
 		record.Unreadable = err.Error()
@@ -174,6 +178,9 @@ func installOfMachine(r statement.MachineRecord, record *fleet.Record) (unreadab
 		BootID: r.InstalledBootID, ErasedAt: instantPointer(r.InstalledErasedAt),
 	})
 	if i := record.Installed; i != nil {
+		if e := i.ErasedAt; e != nil && !e.After(i.At) {
+			i.ErasedAt = nil // an older version wrote the row anew, and left this
+		}
 		if i.SeenUp, err = seenUpOf(r.InstalledSeenUp); err != nil {
 			unreadable = fmt.Errorf("read how its installed system is watched: %w", err)
 		}

@@ -92,6 +92,9 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.listen(ctx); err != nil {
 		return err
 	}
+	if err := d.checkFiles(); err != nil {
+		return err
+	}
 	if err := d.openDatabase(ctx); err != nil {
 		return err
 	}

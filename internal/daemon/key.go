@@ -49,6 +49,30 @@ func keepPublic(path, public string, logger *slog.Logger) error {
 	return nil
 }
 
+// checkFiles reads the key and the configured certificates that a start reads, as far as they are
+// there. It comes before the database: a start brings an embedded one to the schema of its version,
+// and the version from before does not start on that. So a start that is refused for them leaves
+// the way back.
+func (d *Daemon) checkFiles() error {
+	c, logger := d.config, slog.New(slog.DiscardHandler)
+	if _, err := os.Stat(c.SSH.KeyFile); err == nil {
+		if _, err := remote.OpenKey(c.SSH.KeyFile); err != nil {
+			return err
+		}
+	}
+	if agents := c.AgentAPI.TLS; agents.Certificate != "" && c.Has(fleet.RoleAgentAPI) {
+		if _, err := agents.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), c.GivenToAgents(), logger); err != nil {
+			return err
+		}
+	}
+	if operators := c.OperatorAPI.TLS; operators.Certificate != "" && c.Has(fleet.RoleOperatorAPI) {
+		if _, err := server.LoadCertificates(server.ForOperators, operators.Certificate, operators.Key, "", logger); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func readOrMakeKey(path string, logger *slog.Logger) (*remote.Key, error) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		return remote.OpenKey(path)

@@ -181,6 +181,43 @@ func makeNewer(t *testing.T, path string) *sql.DB {
 	})
 }
 
+// TestARefusedStartMigratesNothing: where a key or a certificate has a start refused, the version
+// from before starts on the database.
+func TestARefusedStartMigratesNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		damage  func(c *config.Config, file string)
+		refusal string
+	}{
+		"the SSH key":                  {func(c *config.Config, file string) { c.SSH.KeyFile = file }, "SSH key"},
+		"the certificate of agents":    {func(c *config.Config, file string) { c.AgentAPI.TLS.Certificate, c.AgentAPI.TLS.Key = file, file }, "certificate"},
+		"the certificate of operators": {func(c *config.Config, file string) { c.OperatorAPI.TLS.Certificate, c.OperatorAPI.TLS.Key = file, file }, "certificate"},
+	} {
+		c := settings(t)
+		c.Database.Path = filepath.Join(t.TempDir(), "bmdb")
+		db := makeOlder(t, c.Database.Path)
+		before := schemaOf(t, db)
+		file := filepath.Join(t.TempDir(), "damaged")
+		if err := os.WriteFile(file, []byte("no key"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		test.damage(&c, file)
+		d, err := daemon.Open(t.Context(), c, daemon.Options{})
+		if err == nil {
+			t.Fatal(name, "opened", d.Close())
+		}
+		if !strings.Contains(err.Error(), test.refusal) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(before, schemaOf(t, db)); diff != "" {
+			t.Errorf("%s: the refused start changed the schema:\n%s", name, diff)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestWhoeverOnlyLooksMigratesNothing: db check and db accept-restore leave the schema of an
 // embedded database as it is, and say what to do where it is another one than theirs.
 func TestWhoeverOnlyLooksMigratesNothing(t *testing.T) {

@@ -395,6 +395,10 @@ var wayOfAMachine = []scenario{
 		},
 	},
 	{
+		name: "the disk is written by an attempt whose report has a refusal of the one before it", steps: with(written, heldBefore), now: 6,
+		state: fleet.StateBooting,
+	},
+	{
 		name: "the installed system never came up", steps: written, now: 21,
 		state: fleet.StateSilent,
 		want: []due{

@@ -123,6 +123,9 @@ func refused(minute float64, generation fleet.InstallGeneration, n int, held fle
 	}
 }
 
+// heldBefore leaves a refusal in a report, as a version does which does not know of that.
+func heldBefore(r *fleet.Record) { r.InstallReport.HeldGeneration, r.InstallReport.HeldAttempt = 5, 1 }
+
 // needsErase is a report that the disk holds what the request does not allow to be erased.
 func needsErase(minute float64, generation fleet.InstallGeneration, n int) step {
 	return func(r *fleet.Record) {

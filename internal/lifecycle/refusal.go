@@ -10,7 +10,7 @@ import (
 // install of this machine that is not older. Trying again does not change that.
 func (c judgement) installRefused() bool {
 	rep := c.reportOfWanted()
-	return rep != nil && rep.HeldGeneration != 0
+	return rep != nil && !rep.OK && rep.HeldGeneration != 0
 }
 
 // needsErase reports whether the agent refused the newest request, because the disk holds something

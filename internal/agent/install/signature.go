@@ -23,6 +23,10 @@ type signature struct {
 // their source beside them. Where a magic has two bytes, the version beside it counts, too, so that
 // noise and boot code are not taken for it. What lies inside of partitions is not looked at,
 // because the table of partitions is found.
+//
+// An install records these words of the disk that it has written, and later versions of the agent
+// compare them with what they find (stillHolds). So a word stays as it is, and an entry that comes
+// later must recognise nothing that images have at their ends: their disks would be strangers'.
 var signatures = []signature{
 	{kindGPT, 512, "EFI PART"},
 	{kindGPT, 4096, "EFI PART"},

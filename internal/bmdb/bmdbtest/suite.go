@@ -63,6 +63,7 @@ var groups = []struct {
 	{"release", releaseTests},
 	{"probe", probeTests},
 	{"unit", unitTests},
+	{"newer", newerTests},
 	{"operator", operatorTests},
 	{"plan", slices.Concat(planTests, planStopTests, markTests, othersTests)},
 	{"operation", slices.Concat(operationTests, ladderTests)},
