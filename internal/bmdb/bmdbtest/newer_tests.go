@@ -10,7 +10,8 @@ import (
 // newerTests are about rows that another version has written: what this one does not know stays as
 // it is.
 var newerTests = []test{
-	{"a system that comes up is recorded by a version that knows all that was asked for", func(w *world) { // rule 8
+	// rule 8
+	{"a system that comes up is recorded by a version that knows all that was asked for", func(w *world) {
 		a, o := w.unseen(fleet.SeenUp{Watch: true})
 		up := func() error { return errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot9")) }
 		w.exec("UPDATE install_request SET seen_up = $1 WHERE machine = $2", `{"watch":true,"twice":true}`, string(a.Machine))
@@ -25,7 +26,8 @@ var newerTests = []test{
 			w.Fatalf("installed %+v", i)
 		}
 	}},
-	{"an operation that this version does not know is left to another one", func(w *world) { // rule 8
+	// rule 8
+	{"an operation that this version does not know is left to another one", func(w *world) {
 		w.pulls(fleet.LeverReboot)
 		id := w.machine("c1")
 		n, err := Operate(w.ctx, w.db, actor, id, fleet.OperationReboot, "new firmware")
@@ -43,7 +45,8 @@ var newerTests = []test{
 		}
 		w.must(errorOf2(Operate(w.ctx, w.db, actor, id, fleet.OperationReboot, "again")))
 	}},
-	{"a reinstall that the provider began before a system came up says nothing of that system", func(w *world) { // I9
+	// I9
+	{"a reinstall that the provider began before a system came up says nothing of that system", func(w *world) {
 		id := w.installedMachine("c1").Machine
 		at := w.record(id).Installed.At
 		for _, c := range []struct {
