@@ -267,11 +267,10 @@ func (e *slow) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error
 func TestStrangersReadLittleAtATime(t *testing.T) {
 	t.Parallel()
 	engine := &slow{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
-	h := newFixtureOn(t, engine, func(c *agentapi.Config, _ *fleet.Policy) { c.AdmitWithin = time.Minute })
+	h := newFixtureOn(t, engine, func(c *agentapi.Config, _ *fleet.Policy) { c.AdmitWithin, c.Recheck = time.Minute, time.Hour })
 	m := h.machines(1, nil)[0]
 	agent := h.dial(m.key)
-	h.heartbeat(agent, m.beat())
-	h.heartbeat(agent, m.beat())
+	h.known(agent, m)
 	up := &agentv1.ReportUpRequest{MachineId: "00000000-0000-4000-8000-000000000001", InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b"}
 	const each = 30
 	all := make([]func(ctx context.Context) error, 0, 2*each)

@@ -256,9 +256,22 @@ func (m *host) beat() *agentv1.HeartbeatRequest {
 
 func (h *fixture) heartbeat(client agentv1.AgentCallbackClient, req *agentv1.HeartbeatRequest) *agentv1.HeartbeatResponse {
 	h.t.Helper()
-	resp, err := client.Heartbeat(h.t.Context(), req)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute) // one that waits for ever fails
+	defer cancel()
+	resp, err := client.Heartbeat(ctx, req)
 	h.must(err)
 	return resp
+}
+
+// known makes all known of an agent that its later heartbeats would ask the database for: until its
+// hardware is known, a sweep has it look for an install.
+func (h *fixture) known(client agentv1.AgentCallbackClient, m *host) {
+	h.t.Helper()
+	h.heartbeat(client, m.beat())
+	key, _ := m.key.Public().(ed25519.PublicKey)
+	identity := bmdb.AgentIdentity{Machine: m.id, TakeoverGeneration: m.generation, PublicKey: key}
+	h.must(h.db.RecordHardware(h.t.Context(), identity, []byte("r"), nil))
+	h.heartbeat(client, m.beat())
 }
 
 func (h *fixture) record(m *host) fleet.Record {

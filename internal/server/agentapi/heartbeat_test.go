@@ -29,8 +29,9 @@ func TestRepetitionCostsNoStatement(t *testing.T) {
 	var clients []agentv1.AgentCallbackClient
 	hosts := h.machines(agents, nil)
 	for _, m := range hosts {
-		clients = append(clients, h.dial(m.key))
-		h.heartbeat(clients[len(clients)-1], m.beat())
+		client := h.dial(m.key)
+		clients = append(clients, client)
+		h.known(client, m)
 	}
 	kinds := []string{"agent", "agent spoke", "flush heartbeats", "look for an install", "hand out install"}
 	before := h.counter.of(kinds...)
