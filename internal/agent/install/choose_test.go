@@ -27,6 +27,8 @@ func TestChoose(t *testing.T) {
 		{Name: "sdj", Serial: "J", SizeBytes: 90 * mebibyte, Protocol: "iscsi"},
 		{Name: "sdk", Wwn: "0xcd", SizeBytes: 950 * mebibyte, Protocol: "fc", Model: "LUN"},
 		{Name: "nvme9n1", Wwn: "0xef", SizeBytes: 950 * mebibyte, Protocol: "nvme-tcp"},
+		{Name: "nvme8n1", Serial: "R", Model: "REMOTE", SizeBytes: 70 * mebibyte, Protocol: "nvme-rdma"},
+		{Name: "nvme7n1", Serial: "Q", Model: "REMOTE", SizeBytes: 60 * mebibyte, Protocol: "nvme-fc"},
 		{Name: "mmcblk0", Serial: "0x12", SizeBytes: 80 * mebibyte, Protocol: "sd"},
 		{Name: "../x", Serial: "X", SizeBytes: 900 * mebibyte},
 	}
@@ -62,6 +64,9 @@ func TestChoose(t *testing.T) {
 		{"FC, by its model", &agentv1.DiskSelector{Model: "LUN"}, 1, "", "sdk is not in the machine (fc), and neither"},
 		{"iSCSI, by its serial", &agentv1.DiskSelector{Serial: "J"}, 1, "sdj", ""},
 		{"NVMe over a network", &agentv1.DiskSelector{MinSize: 940 * mebibyte}, 1, "", "nvme9n1 is not in the machine (nvme-tcp)"},
+		{"NVMe over RDMA, by its model", &agentv1.DiskSelector{Model: "REMOTE"}, 1, "", "nvme8n1 is not in the machine (nvme-rdma), and neither"},
+		{"NVMe over Fibre Channel, by its model", &agentv1.DiskSelector{Model: "REMOTE"}, 1, "", "nvme7n1 is not in the machine (nvme-fc), and neither"},
+		{"NVMe over Fibre Channel, by its serial", &agentv1.DiskSelector{Serial: "Q"}, 1, "nvme7n1", ""},
 		{"a memory card, by its serial", &agentv1.DiskSelector{Serial: "0x12"}, 1, "mmcblk0", ""},
 		{"a memory card, by its size", &agentv1.DiskSelector{MinSize: 940 * mebibyte}, 1, "", "mmcblk0 is a memory card, and neither"},
 		{"bad name", &agentv1.DiskSelector{Serial: "X"}, 1, "", "name that makes no sense"},

@@ -212,6 +212,8 @@ func TestInstallIsCarriedOver(t *testing.T) {
 	_, err := store.Update(message(machineA, 1), func(state *agentv1.AgentState) error {
 		state.InstallGeneration, state.InstallAttempt, state.InstallRunning, state.InstallBootId = 7, 2, true, "b"
 		state.UnacknowledgedReport = []byte("report")
+		state.FirstInstallGeneration, state.FirstInstallAttempt, state.FirstInstallBootId = 6, 3, "a"
+		state.BegunDisk, state.StartedAt = &agentv1.BegunDisk{InstallGeneration: 7, Name: "vda", Serial: "S1"}, timestamppb.New(time.Unix(1, 0))
 		return nil
 	})
 	if err != nil {
@@ -222,6 +224,12 @@ func TestInstallIsCarriedOver(t *testing.T) {
 	if err != nil || state.GetInstallGeneration() != 7 || state.GetInstallAttempt() != 2 || !state.GetInstallRunning() ||
 		state.GetInstallBootId() != "b" || string(state.GetUnacknowledgedReport()) != "report" {
 		t.Errorf("%v, %v", state, err)
+	}
+	if state.GetFirstInstallGeneration() != 6 || state.GetFirstInstallAttempt() != 3 || state.GetFirstInstallBootId() != "a" || state.GetStartedAt().GetSeconds() != 1 {
+		t.Errorf("the first install under this boot: %v", state)
+	}
+	if d := state.GetBegunDisk(); d.GetInstallGeneration() != 7 || d.GetName() != "vda" || d.GetSerial() != "S1" {
+		t.Errorf("the disk that is being written: %v", d)
 	}
 	take(t, root, message(machineB, 1), fine)
 	if state, err := store.Load(); err != nil || state.GetInstallGeneration() != 0 || state.GetInstallRunning() {
