@@ -333,4 +333,58 @@ var leaveTests = []test{
 			w.Fatalf("it is to leave a machine that its provider takes back: %s", why)
 		}
 	}},
+	// rules 8 and 11
+	{"no agent is told to leave in quarantine, during a maintenance, while its facts cannot be read, or after a restore", func(w *world) {
+		a, _ := w.reinstalling()
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
+		stays := func(during string, is, was func()) {
+			w.Helper()
+			if is(); w.leaves(a) != "" {
+				w.Errorf("%s, it is told %q", during, w.leaves(a))
+			}
+			if was(); w.leaves(a) == "" {
+				w.Errorf("%s, and after it, nothing is told", during)
+			}
+		}
+		stays("in quarantine", func() { w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "look at it first")) },
+			func() { w.must(Unquarantine(w.ctx, w.db, actor, a.Machine, "looked at")) })
+		stays("during a maintenance", func() { w.must(BeginMaintenance(w.ctx, w.db, actor, a.Machine, nil, "a new fan")) },
+			func() { w.must(EndMaintenance(w.ctx, w.db, actor, a.Machine, "done")) })
+		stays("while its facts cannot be read", func() { w.exec("UPDATE install_request SET seen_up = 'no JSON'") },
+			func() { w.exec("UPDATE install_request SET seen_up = '{}'") })
+		stays("after a restore", w.putBack, func() { w.must(w.db.AcceptRestore(w.ctx, actor)) })
+	}},
+	// I9
+	{"what an install has written outlives the first attempt at the next one", func(w *world) {
+		a, _ := w.reinstalling()
+		w.handOut(a, 0, 0)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 2, Attempt: 1, Error: "no space", Disk: "/dev/sda"}))
+		w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
+		w.handOut(a, 2, 1)
+		w.expired(a)
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 3, Attempt: 1, Error: "no such image"}))
+		w.must(errorOf2(CancelInstall(w.ctx, w.db, actor, a.Machine, "the wrong image")))
+		if r := w.record(a.Machine); r.InstallReport.Error != "no such image" || r.InstallReport.Untouched() || lifecycle.Returning(r) {
+			w.Fatalf("report %+v, returning: %t", r.InstallReport, lifecycle.Returning(r))
+		}
+	}},
+	{"what was erased before a step of recovery does not come back with the step", func(w *world) {
+		var erased time.Time
+		id, work := w.lostAfter(func(a bmdb.AgentIdentity) {
+			o := w.handOut(a, 0, 0)
+			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: 1, OK: true}))
+			w.must(errorOf(w.db.RecordInstalled(w.ctx, a.Machine, 1, 1, o.Secret, "boot2")))
+			w.reinstalledElsewhere(a.Machine)
+			erased = *w.record(a.Machine).Installed.ErasedAt
+			w.active(a.Machine)
+			w.must(errorOf2(w.db.RequestInstall(w.ctx, actor, a.Machine, fleet.InstallRequest{Image: image}, true)))
+			w.must(w.db.RecordSpoken(w.ctx, w.startAgentAs(a.Machine, "boot3"), "boot3"))
+		})
+		was := bmdb.BeforeStep{Install: w.record(id).InstallRequest}
+		w.must(work.Note(w.ctx, bmdb.TakeStep(fleet.RungReinstall)))
+		w.must(work.Fail(w.ctx, bmdb.Failure{Cause: "throttled", Backoff: growing}, bmdb.UndoStep(fleet.RungReinstall, was)))
+		if up := w.record(id).Installed; up.ErasedAt == nil || !up.ErasedAt.Equal(erased) {
+			w.Fatalf("erased at %v, before at %s", up.ErasedAt, erased)
+		}
+	}},
 }

@@ -214,11 +214,12 @@ var roleTests = []test{
 	}},
 	{"an unserved provider is forgotten with its machines, and begins anew", func(w *world) {
 		var intent fleet.MachineID
+		var token fleet.Token
 		var epoch fleet.Epoch
 		w.provisioning(func(work *bmdb.Work) {
 			var opened []fleet.Intent
 			w.must(work.Note(w.ctx, bmdb.OpenIntents(0, newIntents("c2"), &opened)))
-			intent = opened[0].Machine
+			intent, token = opened[0].Machine, opened[0].Token
 			w.must(work.Note(w.ctx, bmdb.IntentCalled(intent)))
 			epoch = work.Epoch
 		})
@@ -235,6 +236,10 @@ var roleTests = []test{
 			if o := w.confirmed(p.ID).Outcomes[0]; o.Outcome != bmdb.OutcomeDone {
 				w.Fatalf("the outcome is %+v", o)
 			}
+		}
+		closed, err := w.db.ClosedTokens(w.ctx, provider, []fleet.Token{token})
+		if w.must(err); closed[token] != (bmdb.ClosedToken{Machine: intent, Forgotten: true}) {
+			w.Fatalf("of what was forgotten, the closed token is %+v", closed)
 		}
 		w.must(w.db.ForgetProvider(w.ctx, actor, provider, "sold"))
 		w.wantKind(w.db.ForgetProvider(w.ctx, actor, provider, "again"), fleet.KindNotFound)

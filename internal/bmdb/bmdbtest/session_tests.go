@@ -204,6 +204,20 @@ var sessionTests = []test{
 			w.Fatalf("pruned %d, %v", n, err)
 		}
 	}},
+	// rule 4
+	{"kept until nothing is held through it", func(w *world) {
+		s := w.session("a")
+		w.one(s)
+		w.must(s.Close(w.ctx, "test"))
+		w.shift.Advance(2 * time.Hour)
+		if n, err := w.db.PruneSessions(w.ctx, time.Hour, 10); n != 0 || err != nil {
+			w.Fatalf("pruned %d, %v", n, err)
+		}
+		w.must(errorOf2(w.db.CollectSessions(w.ctx)))
+		if n, err := w.db.PruneSessions(w.ctx, time.Hour, 10); n == 0 || err != nil {
+			w.Fatalf("when nothing is held any more, pruned %d, %v", n, err)
+		}
+	}},
 }
 
 // one returns some claimed work.

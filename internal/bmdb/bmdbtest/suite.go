@@ -66,7 +66,7 @@ var groups = []struct {
 	{"newer", newerTests},
 	{"operator", operatorTests},
 	{"plan", slices.Concat(planTests, planStopTests, markTests, othersTests)},
-	{"operation", slices.Concat(operationTests, ladderTests)},
+	{"operation", slices.Concat(operationTests, ladderTests, stepTests)},
 	{"list", listTests},
 	{"select", selectTests},
 	{"fault", faultTests},
@@ -74,7 +74,7 @@ var groups = []struct {
 	{"agenda", agendaTests},
 	{"fact", factTests},
 	{"hands", handsTests},
-	{"silence", slices.Concat(silenceTests, unservedTests, listenerTests)},
+	{"silence", slices.Concat(silenceTests, unservedTests, listenerTests, suspectTests)},
 	{"turn", turnTests},
 	{"role", roleTests},
 }

@@ -142,4 +142,12 @@ var turnTests = []test{
 		w.shift.Advance(2 * time.Hour)
 		prune(1)
 	}},
+	// I10
+	{"a pause that a clock which was ahead has written stops no calls", func(w *world) {
+		w.turns(fleet.TurnRequest{Limit: limit, Spacing: minute, NotBefore: time.Now().Add(3 * time.Hour)})
+		again := w.turns(fleet.TurnRequest{Limit: limit, Spacing: minute, Count: 1})
+		if again.NotBefore.After(time.Now().Add(minute)) || !about(again.First, time.Now()) {
+			w.Fatalf("a turn at %s, and no call before %s", again.First, again.NotBefore)
+		}
+	}},
 }
