@@ -38,8 +38,9 @@ func TestUnclearReplies(t *testing.T) {
 	slowly := fleet.Errorf(fleet.KindThrottled, "slowly")
 	unsent := provider.BeforeSending(fleet.Errorf(fleet.KindTimeout, "the next call may start too late"))
 	for name, c := range map[string]struct {
-		ask       fleet.Operation
-		installed bool
+		ask        fleet.Operation
+		installed  bool
+		quarantine bool
 		// lag is that of the restart; negative: it never comes.
 		lag     time.Duration
 		at      shepherdtest.Point
@@ -56,6 +57,10 @@ func TestUnclearReplies(t *testing.T) {
 		"an installed system, and the first reply is lost": {
 			ask: fleet.OperationReboot, installed: true, at: shepherdtest.Pulled, replies: []error{broken, nil}, levers: "reboot reboot",
 			ended: []string{"operation done: reboot (operation 1): the provider has accepted it"},
+		},
+		"a machine in quarantine, where no agent shows anything": {
+			ask: fleet.OperationReboot, quarantine: true, at: shepherdtest.Pulled, replies: []error{broken}, levers: "reboot reboot",
+			ended: []string{"operation failed: reboot (operation 1): metal may have done it", "is not called again"},
 		},
 		"a machine that shows that it was restarted": {
 			ask: fleet.OperationReboot, at: shepherdtest.Pulled, replies: []error{broken}, levers: "reboot",
@@ -104,6 +109,9 @@ func TestUnclearReplies(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				if c.installed {
 					herd.Install(id)()
+				}
+				if c.quarantine {
+					check(t, bmdbtest.Quarantine(t.Context(), herd.DB, "ada", id, "look at it first"))
 				}
 				herd.Fake.RestartLag = c.lag
 				replies(herd, c.at, c.replies...)

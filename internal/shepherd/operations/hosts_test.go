@@ -135,6 +135,16 @@ func TestHostsOfAList(t *testing.T) {
 			},
 			ended: "the agent was stopped, and its files were removed", gone: true,
 		},
+		"it is marked as installed": {
+			prepare: func(t *testing.T, herd *shepherdtest.Herd, id fleet.MachineID) {
+				t.Helper()
+				check(t, herd.DB.ListenerAlive(t.Context(), time.Hour, 30*time.Second))
+				time.Sleep(time.Hour)
+				_, err := bmdbtest.Act(t.Context(), herd.DB, "ada", id, bmdb.PlanRequest{Verb: fleet.VerbMarkInstalled, Reason: "installed by hand"})
+				check(t, err)
+			},
+			ended: "the agent was stopped, and its files were removed", gone: true,
+		},
 		"it does not answer": {errs: []error{away}, ended: "take it off the list, and then `ironherd machine forget ID --reason WHY`"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -94,6 +95,46 @@ func TestARestartInDoubtHasItsTimeAfterAnOutage(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if got := levers(herd); got != "reboot" || ended(t, herd, id) != "not ended" {
 			t.Errorf("ten minutes after the outage %q was pulled: %s", got, ended(t, herd, id))
+		}
+	})
+}
+
+// TestARestartHasNoTimeAfterARestore: a reboot was accepted, and then the database looks restored,
+// so that no agent is started which would show it. It fails only when nothing was seen in its time
+// after an operator has accepted that (rule 11).
+func TestARestartHasNoTimeAfterARestore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := shepherdtest.OpenEngine(t)
+		db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
+		herd := shepherdtest.NewHerd(t, db, 1)
+		handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
+		check(t, err)
+		id := herd.Machines()[0]
+		restarted := herd.Fake.OnRestart
+		herd.Fake.OnRestart = func(pid fleet.ProviderID) {
+			restarted(pid)
+			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
+		}
+		defer herd.Start(handler)()
+		time.Sleep(5 * time.Minute)
+		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
+		check(t, err)
+		time.Sleep(2 * time.Minute)
+		if a := herd.Record(id).OperationAttempt; a == nil || a.AcceptedAt == nil {
+			t.Fatalf("attempt %+v", a)
+		}
+		shepherdtest.PutBack(t, engine)
+		time.Sleep(time.Hour)
+		if got := ended(t, herd, id); got != "not ended" {
+			t.Errorf("an hour later: %s", got)
+		}
+		check(t, db.AcceptRestore(t.Context(), "ada"))
+		_, err = db.RecomputeAgenda(t.Context(), 100)
+		check(t, err)
+		time.Sleep(time.Hour)
+		if got := ended(t, herd, id); !strings.HasPrefix(got, "operation failed") {
+			t.Errorf("an hour after that was accepted: %s", got)
 		}
 	})
 }

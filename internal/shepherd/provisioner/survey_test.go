@@ -185,6 +185,11 @@ func TestSurvey(t *testing.T) {
 			closed: map[fleet.Token]bmdb.ClosedToken{"t-1": {Machine: "m-1"}}, want: "duplicate:d-2",
 		},
 
+		"a closed token of a machine that was forgotten explains nothing": {
+			entries: []provider.Entry{device("1", "t-9")}, closed: map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9", Forgotten: true}},
+			want: "unknown:d-1",
+		},
+
 		"a used machine that nobody knows": {entries: []provider.Entry{device("1")}, want: "unknown:d-1"},
 		"it is young":                      {entries: []provider.Entry{with(device("1"), func(e *provider.Entry) { e.CreatedAt = now.Add(-settling + time.Second) })}},
 		"it is young, and carries a token that this database does not know": {
