@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,7 +147,7 @@ func TestADiskThatIsGoneIsNotWritten(t *testing.T) {
 		}
 		target.close()
 		want := int32(1)
-		if fault == unix.EREMOTEIO {
+		if errors.Is(fault, unix.EREMOTEIO) {
 			want = int32(len(zeroWays))
 		}
 		if tries.Load() != want {

@@ -52,14 +52,21 @@ var signatures = []signature{
 	{"an HFS+ file system", 1024, "HX\x00\x05"}, // HFSX, version 5
 	{"a JFS file system", 32768, "JFS1"},
 	{"a NILFS2 file system", 1024, "\x02\x00\x00\x00\x00\x00\x34\x34"}, // of revision 2.0
+	{"a ReiserFS file system", 8244, "ReIsErFs"},
 	{"a ReiserFS file system", 65588, "ReIsErFs"},
 	{"a ReiserFS file system", 65588, "ReIsEr2Fs"},
 	{"a ReiserFS file system", 65588, "ReIsEr3Fs"},
 	{"a Reiser4 file system", 65536, "ReIsEr4"},
 	{"a GFS2 file system", 65536, "\x01\x16\x19\x70"},
+	{"an OCFS2 file system", 1024, "OCFSV2"}, // its blocks have 512 to 4096 bytes
+	{"an OCFS2 file system", 2048, "OCFSV2"},
+	{"an OCFS2 file system", 4096, "OCFSV2"},
 	{"an OCFS2 file system", 8192, "OCFSV2"},
 	{"a VMFS volume", 1048576, "\x0d\xd0\x01\xc0"},
-	{"swap space", 4086, "SWAPSPACE2"},
+	{"swap space", 4086, "SWAPSPACE2"}, // at the end of a page, whose size the processor has
+	{"swap space", 8182, "SWAPSPACE2"},
+	{"swap space", 16374, "SWAPSPACE2"},
+	{"swap space", 32758, "SWAPSPACE2"},
 	{"swap space", 65526, "SWAPSPACE2"},
 	{"encrypted data (LUKS)", 0, "LUKS\xba\xbe"},
 	{"encrypted data (BitLocker)", 3, "-FVE-FS-"},
