@@ -82,8 +82,8 @@ func (c judgement) agentAgain() want {
 	if step := c.repairing(); step != nil && (!step.Refused || !step.Rung.Restarts()) && (!c.startFailed() || c.nextRung(nil) != fleet.RungQuarantine) {
 		return started
 	}
-	t, any := c.trouble()
-	if !any || !t.agent {
+	t, ok := c.trouble()
+	if !ok || !t.agent {
 		return started
 	}
 	again := c.sayRoom(dueAt(t.at, "when %s, it is started again", t.reason))

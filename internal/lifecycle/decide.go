@@ -342,11 +342,11 @@ func (c judgement) install() want {
 // What is seen by probes is judged after each.
 func (c judgement) installedComesUp() want {
 	const reason = "waiting for the unit of the installed system to call"
-	t, any := c.trouble()
+	t, ok := c.trouble()
 	if c.probed() {
 		return waiting("waiting for the installed system to answer %s", c.r.InstallRequest.SeenUp.Asks())
 	}
-	if !any || c.repairing() != nil || !t.at.After(c.now) {
+	if !ok || c.repairing() != nil || !t.at.After(c.now) {
 		return waiting(reason)
 	}
 	return dueAt(t.at, reason)

@@ -51,7 +51,7 @@ func (c judgement) probe() want {
 	case c.returning():
 		return notWanted("the installed system is not back yet")
 	case c.mayHaveWritten():
-		if t, any := c.trouble(); any && t.agent {
+		if t, ok := c.trouble(); ok && t.agent {
 			w := dueAt(c.nextProbe(t.at, policy.ProbeInterval), "when %s, the system that its install may have left is asked by %s", t.reason,
 				c.r.InstallRequest.SeenUp.Asks())
 			w.deadline = true

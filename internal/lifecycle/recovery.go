@@ -68,13 +68,13 @@ type trouble struct {
 // trouble returns the trouble that the machine is in, or will be in if nothing is heard of it;
 // false for a machine of which nothing is expected.
 func (c judgement) trouble() (trouble, bool) {
-	t, any := c.expected()
+	t, ok := c.expected()
 	if t.unheard {
 		t.at = c.withRoom(t.at)
 	}
 	// also of many that wait for the same room
 	t.step = c.anew(t, later(later(t.at, c.activeSince()), c.unansweredSince())).Add(c.env.Policy.RecoveryStepTimeout)
-	return t, any
+	return t, ok
 }
 
 // anew returns from when on a silent machine has the time of a step: from the instant, or from when
@@ -168,8 +168,8 @@ func Troubles() []string { return []string{"silent", "never-spoke", "not-booted"
 
 // TroubleOf returns which of Troubles the machine is in; "" when it is in none.
 func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
-	t, any := judgement{r: r, env: env, now: now}.trouble()
-	if !any || t.at.After(now) {
+	t, ok := judgement{r: r, env: env, now: now}.trouble()
+	if !ok || t.at.After(now) {
 		return ""
 	}
 	return t.kind
@@ -239,11 +239,11 @@ func (c judgement) recovery() want {
 		return waiting("%s, asked for by %s, is under way", q.Operation, q.Actor)
 	}
 	r := c.repairing()
-	t, any := c.trouble()
-	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && (r != nil || any) {
+	t, ok := c.trouble()
+	if p := c.r.Provided; p != nil && p.Status == fleet.ProviderStatusCreating && (r != nil || ok) {
 		// whoever has asked for that
 		until := p.At.Add(LongestReinstall)
-		if any {
+		if ok {
 			until = later(until, t.step)
 		}
 		return c.stopped(dueAt(until, "%s makes or reinstalls the machine, since %s; if it does so still a day later, and nothing is heard of it: %s",
@@ -270,10 +270,10 @@ func (c judgement) recovery() want {
 		}
 		return c.stopped(dueAt(c.silentFor(from, timeout), "%s; without a sign of life %s later: %s", c.tried(*r), timeout, c.step(rung)), rung)
 	}
-	if !any && c.awaitingBoot() {
+	if !ok && c.awaitingBoot() {
 		return waiting("the probes show whether the installed system comes up")
 	}
-	if !any {
+	if !ok {
 		return notWanted("%s", c.leftAlone())
 	}
 	rung := c.nextRung(c.stepsBefore(t))
@@ -311,9 +311,9 @@ func (c judgement) effectAt(step fleet.Repair) time.Time { return later(step.At,
 // onlyStarts says why nothing but starting an agent is tried on a machine that is silent; "": that
 // is not so. Whoever holds a host that refuses us may have put another system on it.
 func (c judgement) onlyStarts() string {
-	t, any := c.trouble()
+	t, ok := c.trouble()
 	switch {
-	case !any || !t.agent || !c.startFailed():
+	case !ok || !t.agent || !c.startFailed():
 		return ""
 	case c.refusesUs():
 		return t.reason + ", and the host does not let us in, which a restart does not change; starting it is tried again and again"
@@ -444,7 +444,7 @@ func NextRepair(r fleet.Record, env fleet.Environment, now time.Time, rung fleet
 	next := fleet.Repair{Since: now, Rung: rung, At: now, TakeoverGeneration: r.TakeoverGeneration, BootID: c.bootID()}
 	if was := c.repairing(); was != nil {
 		next.Since, next.Steps = was.Since, maps.Clone(was.Steps)
-	} else if t, any := c.trouble(); any {
+	} else if t, ok := c.trouble(); ok {
 		next.Since, next.Steps = t.at, maps.Clone(c.stepsBefore(t))
 	}
 	if next.Steps == nil {

@@ -32,22 +32,22 @@ type restart struct {
 
 // restart returns the newest restart on purpose, as far as the provider has accepted that; false:
 // there was none.
-func (c judgement) restart() (newest restart, any bool) {
+func (c judgement) restart() (newest restart, ok bool) {
 	if a := c.operationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
 		newest = restart{
 			begun: a.At, at: *a.AcceptedAt, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
 			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
 		}
-		any = true
+		ok = true
 	}
 	if r := c.r.Repair; r != nil && r.Rung.Restarts() && !r.Refused && r.At.After(newest.at) {
 		newest = restart{
 			begun: r.At, at: r.At, within: c.env.Policy.RecoveryStepTimeout, bootID: r.BootID,
 			words: fmt.Sprintf("the %s by recovery", r.Rung), tried: true,
 		}
-		any = true
+		ok = true
 	}
-	return newest, any
+	return newest, ok
 }
 
 // leftOff reports whether a step is a power cycle that its provider did not refuse, and the machine
@@ -86,8 +86,8 @@ func (c judgement) restartedAt() time.Time {
 // awaitedRestart returns the newest restart while nothing has shown another boot and it may still
 // come; false: none is awaited. An agent that is heard after its time shows that it does not come.
 func (c judgement) awaitedRestart() (restart, bool) {
-	r, any := c.restart()
-	if !any || c.bootedSince(r) || c.lastSign().After(r.at.Add(r.within)) {
+	r, ok := c.restart()
+	if !ok || c.bootedSince(r) || c.lastSign().After(r.at.Add(r.within)) {
 		return restart{}, false
 	}
 	return r, true
@@ -158,8 +158,8 @@ func (c judgement) installAfterRestart(w want) want {
 	if q := c.r.OpenOperation(); q != nil && (q.Operation.Restarts() || q.Operation == fleet.OperationPowerOff) {
 		return waiting("%s, asked for by %s, is under way: an install would be cut", q.Operation, q.Actor)
 	}
-	r, any := c.lateRestart()
-	if !any || c.provenBoot(r) {
+	r, ok := c.lateRestart()
+	if !ok || c.provenBoot(r) {
 		return w
 	}
 	if end := r.at.Add(r.within); !c.lastSign().After(end) && end.After(w.dueAt) {
@@ -187,9 +187,9 @@ func (c judgement) earlierAttempt() *fleet.OperationAttempt {
 // recovery after which the start of an agent was the newest step. When the last was is not recorded
 // any more: it was within the time of a step before.
 func (c judgement) lateRestart() (restart, bool) {
-	newest, any := c.restart()
+	newest, ok := c.restart()
 	if a := c.earlierAttempt(); a != nil && a.At.After(newest.at) {
-		newest, any = restart{
+		newest, ok = restart{
 			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
 			words: fmt.Sprintf("what was asked for before the %s", c.r.Operation.Operation),
 		}, true
@@ -199,14 +199,14 @@ func (c judgement) lateRestart() (restart, bool) {
 	}
 	if a := c.operationAttempt(); a != nil && a.AcceptedAt == nil && a.At.After(newest.at) &&
 		(c.r.Operation.Operation.Restarts() || c.r.Operation.Operation == fleet.OperationPowerOff) {
-		newest, any = restart{
+		newest, ok = restart{
 			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
 			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
 		}, true
 	}
 	step, within := c.r.Repair, c.env.Policy.RecoveryStepTimeout
 	if step == nil || step.Rung != fleet.RungAgentStart || step.Refused || restarts(*step) == 0 || !step.At.After(newest.at) {
-		return newest, any
+		return newest, ok
 	}
 	return restart{begun: step.At.Add(-within), at: step.At, within: within, bootID: step.BootID, words: "a restart by recovery"}, true
 }
@@ -262,8 +262,8 @@ func NotRestarted(r fleet.Record, env fleet.Environment, now time.Time) string {
 }
 
 func (c judgement) notRestarted() string {
-	r, any := c.restart()
-	if !any || c.bootedSince(r) || !c.heardAfter(r.at) || !c.now.Before(c.r.AgentSeen.LastAt.Add(c.heardFor())) {
+	r, ok := c.restart()
+	if !ok || c.bootedSince(r) || !c.heardAfter(r.at) || !c.now.Before(c.r.AgentSeen.LastAt.Add(c.heardFor())) {
 		return ""
 	}
 	return fmt.Sprintf("the machine was not restarted: its agent is heard, last at %s, with the same boot ID", fleet.Instant(c.r.AgentSeen.LastAt))
@@ -339,6 +339,6 @@ func StartIsStep(r fleet.Record, env fleet.Environment, now time.Time, bootID st
 	if step != nil && step.Rung.Restarts() && !step.Refused && step.BootID != "" && step.BootID == bootID {
 		return false
 	}
-	t, any := c.expected()
-	return step != nil || any && c.counts(t)
+	t, ok := c.expected()
+	return step != nil || ok && c.counts(t)
 }

@@ -76,8 +76,8 @@ func (c judgement) lasted(since time.Time, lasting time.Duration) bool {
 // machines from becoming silent, and makes none heard that was silent before. Nor does a listener
 // that comes back: what is done about such a machine waits as for all others.
 func (c judgement) silent() bool {
-	t, any := c.expected()
-	return any && (t.before || c.counts(t))
+	t, ok := c.expected()
+	return ok && (t.before || c.counts(t))
 }
 
 // excused reports whether the agent in charge had fallen silent by the time from which on its

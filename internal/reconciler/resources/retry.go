@@ -32,9 +32,9 @@ type soonest struct {
 	any bool
 }
 
-func (s *soonest) add(in time.Duration, any bool) {
-	if any && (!s.any || in < s.in) {
-		*s = soonest{in, any}
+func (s *soonest) add(in time.Duration, ok bool) {
+	if ok && (!s.any || in < s.in) {
+		*s = soonest{in, ok}
 	}
 }
 

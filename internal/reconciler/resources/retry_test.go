@@ -24,7 +24,7 @@ func TestTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, key := failures{}, object.Key{Kind: "K", Name: "n"}
-		if _, any := all.next(time.Now()); any || !all.due(key, "h", "1") {
+		if _, ok := all.next(time.Now()); ok || !all.due(key, "h", "1") {
 			t.Error("nothing failed, and yet")
 		}
 		begin, attempts := time.Now(), 0
@@ -33,9 +33,9 @@ func TestTries(t *testing.T) {
 				attempts++
 				all.failed(key, "h", "1", "why")
 			}
-			d, any := all.next(time.Now())
-			if !any || d <= 0 || d > maxPause {
-				t.Fatalf("next in %v, %t", d, any)
+			d, ok := all.next(time.Now())
+			if !ok || d <= 0 || d > maxPause {
+				t.Fatalf("next in %v, %t", d, ok)
 			}
 			time.Sleep(d)
 		}
@@ -74,7 +74,7 @@ func TestOverridesEndTheWait(t *testing.T) {
 	if !s.failures.due(key, "h", "1") {
 		t.Error("it waits, though people have changed how it is treated")
 	}
-	if d, any := s.failures.next(time.Now()); any {
+	if d, ok := s.failures.next(time.Now()); ok {
 		t.Errorf("the next pass is in %v, and nothing is to be tried", d)
 	}
 }
