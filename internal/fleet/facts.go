@@ -72,8 +72,9 @@ func (r Record) Name() string {
 	return string(r.ID)
 }
 
-// OpenInstallAttempt returns the newest attempt while it is open: neither reported nor seen to have
-// come up.
+// OpenInstallAttempt returns the newest attempt, whichever request it is at, while it is open:
+// neither reported nor seen to have come up. The newest report is of it or of one before it,
+// because no attempt is handed out while another is open.
 func (r Record) OpenInstallAttempt() *InstallAttempt {
 	a := r.InstallAttempt
 	if a == nil {

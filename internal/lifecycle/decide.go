@@ -396,28 +396,17 @@ func (c judgement) awaitingBoot() bool {
 	return rep != nil && rep.OK && c.r.InstallRequest != nil && rep.Generation == c.r.InstallRequest.Generation && !c.installedCurrent()
 }
 
-// attemptOpen reports whether an attempt at the newest request was handed out and has not ended: by
-// a report, or because its system has come up without one.
+// attemptOpen reports whether an attempt at the newest request was handed out and has not ended.
 func (c judgement) attemptOpen() bool {
-	a, rep, up := c.r.InstallAttempt, c.r.InstallReport, c.r.Installed
-	if a == nil || c.r.InstallRequest == nil || a.Generation != c.r.InstallRequest.Generation {
-		return false
-	}
-	if up != nil && up.Generation == a.Generation && up.Attempt >= a.Attempt {
-		return false
-	}
-	return rep == nil || rep.Generation != a.Generation || rep.Attempt < a.Attempt
+	a := c.r.OpenInstallAttempt()
+	return a != nil && c.r.InstallRequest != nil && a.Generation == c.r.InstallRequest.Generation
 }
 
 // outdatedAttempt returns the attempt that was handed out for a request before the newest one, and
 // has not ended; nil when there is none.
 func (c judgement) outdatedAttempt() *fleet.InstallAttempt {
-	a, rep, up := c.r.InstallAttempt, c.r.InstallReport, c.r.Installed
-	switch {
-	case a == nil || c.r.InstallRequest == nil || a.Generation >= c.r.InstallRequest.Generation,
-		rep != nil && rep.Generation == a.Generation && rep.Attempt >= a.Attempt,
-		up != nil && up.Generation == a.Generation && up.Attempt >= a.Attempt:
-		return nil
+	if a := c.r.OpenInstallAttempt(); a != nil && c.r.InstallRequest != nil && a.Generation < c.r.InstallRequest.Generation {
+		return a
 	}
-	return a
+	return nil
 }

@@ -122,7 +122,7 @@ func inUse(r fleet.Record) string {
 	switch {
 	case open != nil:
 		return fmt.Sprintf("installing (generation %d, attempt %d)", open.Generation, open.Attempt)
-	case q != nil && rep != nil && rep.OK && rep.Generation == q.Generation && (r.Installed == nil || r.Installed.Generation < q.Generation):
+	case q != nil && lifecycle.Written(r) && rep.Generation == q.Generation:
 		return fmt.Sprintf("booting what was installed (generation %d)", q.Generation)
 	case lifecycle.ReinstalledElsewhere(r):
 		return "reinstalled at its provider, for somebody else"
