@@ -156,23 +156,39 @@ type OperationReport struct {
 
 // OpenOperation returns the operation that was asked for and has not ended; nil when there is none.
 func (r Record) OpenOperation() *OperationRequest {
-	if r.Operation == nil || r.OperationReport != nil && r.OperationReport.Number == r.Operation.Number {
+	if r.CurrentOperationReport() != nil {
 		return nil
 	}
 	return r.Operation
 }
 
+// CurrentOperationAttempt returns the newest attempt at the newest request; nil: none was begun.
+func (r Record) CurrentOperationAttempt() *OperationAttempt {
+	if a := r.OperationAttempt; a != nil && r.Operation != nil && a.Number == r.Operation.Number {
+		return a
+	}
+	return nil
+}
+
+// CurrentOperationReport returns how the newest request has ended; nil: it has not.
+func (r Record) CurrentOperationReport() *OperationReport {
+	if e := r.OperationReport; e != nil && r.Operation != nil && e.Number == r.Operation.Number {
+		return e
+	}
+	return nil
+}
+
 // OperationAccepted reports whether the provider has accepted the operation that is under way.
 func (r Record) OperationAccepted() bool {
-	open, a := r.OpenOperation(), r.OperationAttempt
-	return open != nil && a != nil && a.Number == open.Number && a.AcceptedAt != nil
+	a := r.CurrentOperationAttempt()
+	return r.OpenOperation() != nil && a != nil && a.AcceptedAt != nil
 }
 
 // HalfCycled reports whether a power cycle was begun that the provider has not accepted: it may
 // have been switched off, and not on again.
 func (r Record) HalfCycled() bool {
-	open, a := r.OpenOperation(), r.OperationAttempt
-	return open != nil && open.Operation == OperationPowerCycle && a != nil && a.Number == open.Number && a.AcceptedAt == nil
+	open, a := r.OpenOperation(), r.CurrentOperationAttempt()
+	return open != nil && open.Operation == OperationPowerCycle && a != nil && a.AcceptedAt == nil
 }
 
 // InMaintenance reports whether a maintenance is under way, in which no operation can be asked for.

@@ -117,7 +117,7 @@ func Leaves(r fleet.Record, env fleet.Environment, now time.Time) string {
 	switch q := r.OpenOperation(); {
 	case env.Restored != "" || r.Unreadable != "" || c.attemptOpen():
 		return ""
-	case q != nil && q.Operation.GivesBack() && Listed(r) && c.operationAttempt() != nil:
+	case q != nil && q.Operation.GivesBack() && Listed(r) && c.r.CurrentOperationAttempt() != nil:
 		return c.givenBack()
 	case c.returning() && c.unusable() == "" && c.inMaintenance() == "":
 		off := r.InstallCancel

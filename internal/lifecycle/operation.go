@@ -7,18 +7,10 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// operationAttempt returns the newest attempt at the newest request; nil when there is none.
-func (c judgement) operationAttempt() *fleet.OperationAttempt {
-	if a := c.r.OperationAttempt; a != nil && c.r.Operation != nil && a.Number == c.r.Operation.Number {
-		return a
-	}
-	return nil
-}
-
 // operation decides about what people asked for, the end of a maintenance, and what the policy has
 // done with machines that their provider gave up.
 func (c judgement) operation() want {
-	q, a, m := c.r.OpenOperation(), c.operationAttempt(), c.r.Maintenance
+	q, a, m := c.r.OpenOperation(), c.r.CurrentOperationAttempt(), c.r.Maintenance
 	switch {
 	case q == nil && m != nil && m.Until != nil && !m.Over:
 		return dueAt(*m.Until, "the maintenance by %s ends", m.Actor)
@@ -93,7 +85,7 @@ func OperationEvidence(r fleet.Record, env fleet.Environment, now time.Time) (se
 }
 
 func (c judgement) operationEvidence() (string, bool) {
-	q, a, p := c.r.Operation, c.operationAttempt(), c.r.Provided
+	q, a, p := c.r.Operation, c.r.CurrentOperationAttempt(), c.r.Provided
 	if q == nil || a == nil || a.AcceptedAt == nil || p == nil {
 		return "", false
 	}
@@ -142,7 +134,7 @@ func OperationShows(q fleet.Operation, at time.Time, env fleet.Environment) time
 func SwitchedOff(r fleet.Record) string { return judgement{r: r}.switchedOff() }
 
 func (c judgement) switchedOff() string {
-	q, a, p := c.r.Operation, c.operationAttempt(), c.r.Provided
+	q, a, p := c.r.Operation, c.r.CurrentOperationAttempt(), c.r.Provided
 	switch {
 	case q == nil:
 	case c.switchedOnSince() || c.livedSince():
@@ -168,7 +160,7 @@ const offLate = time.Hour
 // not heard when that was asked for must be off soon.
 func (c judgement) offAfterAll() bool {
 	e, seen, step := c.r.OperationReport, c.r.AgentSeen, c.r.Repair
-	if c.operationAttempt() == nil || !c.wantedOff() || !c.operationFailed() || !c.r.Provided.Status.Down() {
+	if c.r.CurrentOperationAttempt() == nil || !c.wantedOff() || !c.operationFailed() || !c.r.Provided.Status.Down() {
 		return false
 	}
 	late := e.At.Add(offLate)
@@ -187,8 +179,8 @@ func (c judgement) wantedOff() bool {
 // switchedOnSince reports whether the provider has begun to say that the machine is on since the
 // newest operation ended. Somebody has switched it on by other means then.
 func (c judgement) switchedOnSince() bool {
-	p, e := c.r.Provided, c.r.OperationReport
-	return p != nil && p.Status == fleet.ProviderStatusActive && e != nil && e.Number == c.r.Operation.Number && p.At.After(e.At)
+	p, e := c.r.Provided, c.r.CurrentOperationReport()
+	return p != nil && p.Status == fleet.ProviderStatusActive && e != nil && p.At.After(e.At)
 }
 
 // offLingers is how long something may be heard of a machine after its provider says that it is
@@ -198,8 +190,8 @@ const offLingers = 5 * time.Minute
 // livedSince reports whether the machine has shown a sign of life since the newest operation ended,
 // and went off only then. Somebody had switched it on, whatever its provider says now.
 func (c judgement) livedSince() bool {
-	r, p, e := c.r, c.r.Provided, c.r.OperationReport
-	if p == nil || e == nil || e.Number != r.Operation.Number {
+	r, p, e := c.r, c.r.Provided, c.r.CurrentOperationReport()
+	if p == nil || e == nil {
 		return false
 	}
 	off := e.At.Add(offLingers)
@@ -219,7 +211,8 @@ func (c judgement) givenBack() string {
 }
 
 func (c judgement) operationFailed() bool {
-	return c.r.OperationReport != nil && c.r.OperationReport.Number == c.r.Operation.Number && !c.r.OperationReport.OK
+	e := c.r.CurrentOperationReport()
+	return e != nil && !e.OK
 }
 
 // inMaintenance says who works on the machine now; "" when nobody does.

@@ -35,7 +35,7 @@ func (c judgement) replaced() bool {
 // policyAsks reports whether the policy has asked for what is under way, and the provider has not
 // accepted it.
 func (c judgement) policyAsks() bool {
-	q, a := c.r.OpenOperation(), c.operationAttempt()
+	q, a := c.r.OpenOperation(), c.r.CurrentOperationAttempt()
 	return q != nil && q.Actor == fleet.ActorPolicy && (a == nil || a.AcceptedAt == nil)
 }
 

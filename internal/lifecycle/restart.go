@@ -33,7 +33,7 @@ type restart struct {
 // restart returns the newest restart on purpose, as far as the provider has accepted that; false:
 // there was none.
 func (c judgement) restart() (newest restart, ok bool) {
-	if a := c.operationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
+	if a := c.r.CurrentOperationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
 		newest = restart{
 			begun: a.At, at: *a.AcceptedAt, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
 			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
@@ -197,7 +197,7 @@ func (c judgement) lateRestart() (restart, bool) {
 			newest.at = *a.AcceptedAt
 		}
 	}
-	if a := c.operationAttempt(); a != nil && a.AcceptedAt == nil && a.At.After(newest.at) &&
+	if a := c.r.CurrentOperationAttempt(); a != nil && a.AcceptedAt == nil && a.At.After(newest.at) &&
 		(c.r.Operation.Operation.Restarts() || c.r.Operation.Operation == fleet.OperationPowerOff) {
 		newest, ok = restart{
 			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
@@ -238,9 +238,9 @@ func MayStillCome(r fleet.Record, env fleet.Environment, now time.Time) string {
 		!c.provenBoot(restart{begun: a.At, bootID: a.BootID}) {
 		return fmt.Sprintf("what was asked for before the %s", r.Operation.Operation)
 	}
-	a, q := c.operationAttempt(), r.Operation
-	switch rep := r.OperationReport; {
-	case a == nil || a.AcceptedAt != nil || rep == nil || rep.Number != q.Number || rep.OK:
+	a, q := c.r.CurrentOperationAttempt(), r.Operation
+	switch rep := r.CurrentOperationReport(); {
+	case a == nil || a.AcceptedAt != nil || rep == nil || rep.OK:
 	case !now.Before(a.At.Add(env.Policy.OperationTimeout)):
 	case q.Operation.Restarts() && c.provenBoot(restart{begun: a.At, bootID: a.BootID}):
 	default:

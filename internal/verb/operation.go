@@ -91,7 +91,7 @@ func CallsOff(v fleet.Verb, r fleet.Record) string {
 // UnlessCarriedOut says of an operation that is called off that the provider may do it all the
 // same, because an attempt was begun; "" when none was.
 func UnlessCarriedOut(r fleet.Record) string {
-	if open, a := r.OpenOperation(), r.OperationAttempt; open != nil && a != nil && a.Number == open.Number {
+	if r.OpenOperation() != nil && r.CurrentOperationAttempt() != nil {
 		return fmt.Sprintf(", unless %s carries out what it may have been asked for already", r.Provider)
 	}
 	return ""

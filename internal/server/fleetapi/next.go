@@ -382,8 +382,8 @@ func (j judged) acceptRestore() (command, what string) {
 // operationWaits reports whether what was asked for has not been accepted by the provider yet, and
 // is held back.
 func (j judged) operationWaits() bool {
-	a := j.record.OperationAttempt
-	accepted := a != nil && a.Number == j.record.Operation.Number && a.AcceptedAt != nil
+	a := j.record.CurrentOperationAttempt()
+	accepted := a != nil && a.AcceptedAt != nil
 	return j.plan.For(fleet.ProcessOperation).Verdict == lifecycle.Waiting && !accepted
 }
 

@@ -248,10 +248,10 @@ func operationOf(r fleet.Record) *fleetv1.Operation {
 		return nil
 	}
 	o := &fleetv1.Operation{Number: q.Number, Operation: string(q.Operation), At: stamp(q.At), Actor: q.Actor, Reason: q.Reason}
-	if a := r.OperationAttempt; a != nil && a.Number == q.Number {
+	if a := r.CurrentOperationAttempt(); a != nil {
 		o.Attempts, o.AcceptedAt = int32(a.Attempt), stampPointer(a.AcceptedAt)
 	}
-	if e := r.OperationReport; e != nil && e.Number == q.Number {
+	if e := r.CurrentOperationReport(); e != nil {
 		o.EndedAt, o.Ok, o.Detail = stamp(e.At), e.OK, e.Detail
 	}
 	return o

@@ -108,8 +108,8 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 		return shepherd.Fail{Err: err}
 	}
 	r := work.Record
-	request := r.Operation
-	if request == nil || r.OperationReport != nil && r.OperationReport.Number == request.Number {
+	request := r.OpenOperation()
+	if request == nil {
 		return o.unasked(ctx, source, work)
 	}
 	env, err := o.db.Environment(ctx)
@@ -121,11 +121,8 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 		return shepherd.Fail{Err: err}
 	}
 	run := operation{
-		Operations: o, work: work, source: source, env: env, now: now, request: *request,
+		Operations: o, work: work, source: source, env: env, now: now, request: *request, attempt: r.CurrentOperationAttempt(),
 		logger: o.options.Logger.With(slog.String("machine", string(r.ID)), slog.String("operation", string(request.Operation))),
-	}
-	if a := r.OperationAttempt; a != nil && a.Number == request.Number {
-		run.attempt = a
 	}
 	// The machine may have come back since the provider had learned last that it was gone.
 	return run.advance(provider.WithAskedFor(ctx, now.Sub(request.At)))
