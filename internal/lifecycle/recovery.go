@@ -49,6 +49,14 @@ func (c judgement) restartPause() time.Duration {
 	return min(time.Minute, c.env.Policy.RecoveryStepTimeout/3)
 }
 
+// The kinds of trouble.
+const (
+	troubleSilent        = "silent"         // the agent was heard, and is not any more
+	troubleNeverSpoke    = "never-spoke"    // the agent was started, and not heard yet
+	troubleNotBooted     = "not-booted"     // the installed system did not come up
+	troubleNeverAnswered = "never-answered" // the host has not answered from the beginning
+)
+
 // trouble is why a machine is repaired: at is the instant from which on it counts, which may be to
 // come.
 type trouble struct {
@@ -97,11 +105,11 @@ func (c judgement) expected() (trouble, bool) {
 	case c.awaitingBoot() && c.probed():
 		at := c.workedOn(c.r.InstallReport.At).Add(policy.BootTimeout)
 		return trouble{
-			kind: "not-booted", at: at, reason: fmt.Sprintf("the installed system has not answered %s after the install", policy.BootTimeout),
+			kind: troubleNotBooted, at: at, reason: fmt.Sprintf("the installed system has not answered %s after the install", policy.BootTimeout),
 		}, c.foundSilent(at)
 	case c.awaitingBoot():
 		return trouble{
-			kind: "not-booted", at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout), unheard: true,
+			kind: troubleNotBooted, at: c.silentSince(c.r.InstallReport.At).Add(policy.BootTimeout), unheard: true,
 			before: c.lasted(c.r.InstallReport.At, policy.BootTimeout),
 			reason: fmt.Sprintf("the unit of the installed system has not called %s after the install%s", policy.BootTimeout, c.mayLackUnit()),
 		}, true
@@ -109,19 +117,17 @@ func (c judgement) expected() (trouble, bool) {
 		return c.unanswered()
 	case !c.spoken():
 		return trouble{
-			kind: "never-spoke", at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), unheard: true, agent: true,
+			kind: troubleNeverSpoke, at: c.silentSince(c.agent().At).Add(policy.NeverSpokeAfter), unheard: true, agent: true,
 			before: c.lasted(c.agent().At, policy.NeverSpokeAfter),
 			reason: fmt.Sprintf("the agent has not spoken %s after its start", policy.NeverSpokeAfter),
 		}, true
 	}
 	return trouble{
-		kind: "silent", at: c.silentSince(c.r.AgentSeen.LastAt).Add(c.silentAfter()), unheard: true, agent: true,
+		kind: troubleSilent, at: c.silentSince(c.r.AgentSeen.LastAt).Add(c.silentAfter()), unheard: true, agent: true,
 		before: c.lasted(c.r.AgentSeen.LastAt, c.silentAfter()),
 		reason: fmt.Sprintf("the agent has been silent for %s", c.silentAfter()),
 	}, true
 }
-
-const neverAnswered = "never-answered"
 
 // unanswered is the trouble of a host where nothing of ours runs, and that has never answered
 // whoever wanted to start an agent. A host that answers, and refuses, is not in trouble: a restart
@@ -134,7 +140,7 @@ func (c judgement) unanswered() (trouble, bool) {
 	}
 	after := c.env.Policy.NeverSpokeAfter
 	return trouble{
-		kind: neverAnswered, at: c.silentSince(since).Add(after), before: c.lasted(since, after),
+		kind: troubleNeverAnswered, at: c.silentSince(since).Add(after), before: c.lasted(since, after),
 		reason: fmt.Sprintf("the host has not answered for %s", after),
 	}, true
 }
@@ -143,7 +149,7 @@ func (c judgement) unanswered() (trouble, bool) {
 // is we who ask. Time in which nobody does shows nothing.
 func (c judgement) foundSince(t trouble) bool {
 	switch p := c.r.Provided; {
-	case t.kind == neverAnswered && p != nil && p.Status == fleet.ProviderStatusActive:
+	case t.kind == troubleNeverAnswered && p != nil && p.Status == fleet.ProviderStatusActive:
 		return !c.r.Backoffs[fleet.ProcessAgentStart].UnansweredAt.Before(t.at)
 	case c.awaitingBoot() && c.probed():
 		return c.foundSilent(t.step)
@@ -162,9 +168,10 @@ func (c judgement) mayRun() bool {
 	return c.r.AgentStarted != nil || up != nil
 }
 
-// Troubles lists why a machine may be repaired: its agent is silent, or never spoke, or the
-// installed system did not come up, or the host has not answered from the beginning.
-func Troubles() []string { return []string{"silent", "never-spoke", "not-booted", neverAnswered} }
+// Troubles lists why a machine may be repaired.
+func Troubles() []string {
+	return []string{troubleSilent, troubleNeverSpoke, troubleNotBooted, troubleNeverAnswered}
+}
 
 // TroubleOf returns which of Troubles the machine is in; "" when it is in none.
 func TroubleOf(r fleet.Record, env fleet.Environment, now time.Time) string {
