@@ -2,8 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -223,24 +221,10 @@ func (c judgement) helped(step fleet.Repair) bool {
 // heardAfter reports whether the agent that is in charge spoke after that instant.
 func (c judgement) heardAfter(at time.Time) bool { return c.spoken() && c.r.AgentSeen.LastAt.After(at) }
 
+// recovery decides about the next step of the ladder.
 func (c judgement) recovery() want {
-	if why := c.unusable(); why != "" {
+	if why := c.leftAlone(); why != "" {
 		return notWanted("%s", why)
-	}
-	if c.returning() {
-		return notWanted("an installed system that comes back after a reinstall was called off is left alone; %s", c.byHand())
-	}
-	if why := c.reinstalledElsewhere(); why != "" {
-		return notWanted("%s, and recovery leaves it alone", why)
-	}
-	if c.unreachable() {
-		return notWanted("an installed system that does not answer is left alone; %s", c.byHand())
-	}
-	if c.foundOff() {
-		return notWanted("%s, which recovery leaves alone; %s", c.off(), c.byHand())
-	}
-	if c.installedCurrent() {
-		return notWanted("a running installed operating system is left alone")
 	}
 	if q := c.r.OpenOperation(); q != nil {
 		return waiting("%s, asked for by %s, is under way", q.Operation, q.Actor)
@@ -259,32 +243,57 @@ func (c judgement) recovery() want {
 	if why := c.onlyStarts(); why != "" {
 		return notWanted("%s", why)
 	}
-	timeout := c.env.Policy.RecoveryStepTimeout
-	if r != nil {
-		rung := c.nextRung(r.Steps)
-		if c.untried() {
-			return waiting("%s; the next start of an agent shows whether the host answers", c.tried(*r))
-		}
-		from := c.anew(t, later(c.effectAt(*r), c.unansweredSince()))
-		if c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(from).Add(timeout)) {
-			return waiting("%s; the probes show whether the installed system comes up", c.tried(*r))
-		}
-		if c.heardAfter(r.At) {
-			return c.notMoved(*r, rung)
-		}
-		if c.leftOff(*r) {
-			return c.switchedOn(*r, from, rung)
-		}
-		return c.stopped(dueAt(c.silentFor(from, timeout), "%s; without a sign of life %s later: %s", c.tried(*r), timeout, c.step(rung)), rung)
-	}
-	if !ok && c.awaitingBoot() {
+	switch {
+	case r != nil:
+		return c.afterStep(*r, t)
+	case ok:
+		return c.firstStep(t)
+	case c.awaitingBoot():
 		return waiting("the probes show whether the installed system comes up")
 	}
-	if !ok {
-		return notWanted("%s", c.leftAlone())
+	return notWanted("%s", c.untroubled())
+}
+
+// leftAlone says why recovery leaves the machine alone, whatever is heard of it; "": it does not.
+func (c judgement) leftAlone() string {
+	switch {
+	case c.unusable() != "":
+		return c.unusable()
+	case c.returning():
+		return "an installed system that comes back after a reinstall was called off is left alone; " + c.byHand()
+	case c.reinstalledElsewhere() != "":
+		return c.reinstalledElsewhere() + ", and recovery leaves it alone"
+	case c.unreachable():
+		return "an installed system that does not answer is left alone; " + c.byHand()
+	case c.foundOff():
+		return fmt.Sprintf("%s, which recovery leaves alone; %s", c.off(), c.byHand())
+	case c.installedCurrent():
+		return "a running installed operating system is left alone"
 	}
-	rung := c.nextRung(c.stepsBefore(t))
-	failed := c.startFailed()
+	return ""
+}
+
+// afterStep decides about a machine on which a step was taken whose effect is not seen.
+func (c judgement) afterStep(step fleet.Repair, t trouble) want {
+	rung, timeout := c.nextRung(step.Steps), c.env.Policy.RecoveryStepTimeout
+	from := c.anew(t, later(c.effectAt(step), c.unansweredSince()))
+	switch {
+	case c.untried():
+		return waiting("%s; the next start of an agent shows whether the host answers", c.tried(step))
+	case c.awaitingBoot() && c.probed() && !c.foundSilent(c.workedOn(from).Add(timeout)):
+		return waiting("%s; the probes show whether the installed system comes up", c.tried(step))
+	case c.heardAfter(step.At):
+		return c.notMoved(step, rung)
+	case c.leftOff(step):
+		return c.switchedOn(step, from, rung)
+	}
+	return c.stopped(dueAt(c.silentFor(from, timeout), "%s; without a sign of life %s later: %s", c.tried(step), timeout, c.step(rung)), rung)
+}
+
+// firstStep decides about a machine that is in trouble, or will be, and on which no step was taken
+// for that.
+func (c judgement) firstStep(t trouble) want {
+	rung, failed := c.nextRung(c.stepsBefore(t)), c.startFailed()
 	switch {
 	case !t.step.After(c.now) && !c.foundSince(t):
 		return waiting("when %s, and is asked again without an answer: %s", t.reason, c.step(rung))
@@ -297,7 +306,8 @@ func (c judgement) recovery() want {
 			c.step(rung)), rung)
 	}
 	// Many that are silent together show that the fault may be ours, before the first is restarted.
-	return c.stopped(dueAt(t.step, "when %s, and there is no sign of life within %s more: %s", t.reason, timeout, c.step(rung)), rung)
+	return c.stopped(dueAt(t.step, "when %s, and there is no sign of life within %s more: %s", t.reason, c.env.Policy.RecoveryStepTimeout,
+		c.step(rung)), rung)
 }
 
 // LongestReinstall is how long a provider may take to make a machine, or to reinstall it. One that
@@ -381,8 +391,8 @@ func StepOver(r fleet.Record, env fleet.Environment, now time.Time) string {
 	return fmt.Sprintf("the %s of %s had no effect: %s", step.Rung, fleet.Instant(step.At), c.notRestarted())
 }
 
-// leftAlone says why nothing is to be recovered on a machine of which nothing is expected.
-func (c judgement) leftAlone() string {
+// untroubled says why there is nothing to recover on a machine of which nothing is expected.
+func (c judgement) untroubled() string {
 	b := c.r.Backoffs[fleet.ProcessAgentStart]
 	switch {
 	case c.startFailed() && c.mayRun() && c.r.Installed != nil && c.r.Installed.ErasedAt == nil && c.agent() == nil:
@@ -416,52 +426,6 @@ func (c judgement) stopped(w want, rung fleet.Rung) want {
 	return w
 }
 
-// stepsBefore are the steps that count in a new trouble.
-func (c judgement) stepsBefore(t trouble) map[fleet.Rung]int {
-	if r := c.r.Repair; r != nil && t.at.Sub(r.At) < c.env.Policy.RecoveryMemory {
-		return r.Steps
-	}
-	return nil
-}
-
-// nextRung is the first rung that the provider has the lever for and the policy a budget. A machine
-// that is off cannot be rebooted: it is switched on by a power cycle, where there is one.
-func (c judgement) nextRung(steps map[fleet.Rung]int) fleet.Rung {
-	off := c.r.Provided != nil && c.r.Provided.Status.Down() &&
-		slices.Contains(c.r.Levers, fleet.LeverPower) && c.env.Policy.RecoverySteps(fleet.RungPowerCycle) > 0
-	for _, s := range []struct {
-		rung  fleet.Rung
-		lever fleet.Lever
-	}{
-		{fleet.RungReboot, fleet.LeverReboot}, {fleet.RungPowerCycle, fleet.LeverPower}, {fleet.RungReinstall, fleet.LeverReinstall},
-	} {
-		if off && s.rung == fleet.RungReboot {
-			continue
-		}
-		if slices.Contains(c.r.Levers, s.lever) && steps[s.rung] < c.env.Policy.RecoverySteps(s.rung) {
-			return s.rung
-		}
-	}
-	return fleet.RungQuarantine
-}
-
-// NextRepair is the repair fact that a step of the ladder leaves behind, when it is taken now.
-func NextRepair(r fleet.Record, env fleet.Environment, now time.Time, rung fleet.Rung) fleet.Repair {
-	c := judgement{r: r, env: env, now: now}
-	next := fleet.Repair{Since: now, Rung: rung, At: now, TakeoverGeneration: r.TakeoverGeneration, BootID: c.bootID()}
-	if was := c.repairing(); was != nil {
-		next.Since, next.Steps = was.Since, maps.Clone(was.Steps)
-	} else if t, ok := c.trouble(); ok {
-		next.Since, next.Steps = t.at, maps.Clone(c.stepsBefore(t))
-	}
-	if next.Steps == nil {
-		next.Steps = make(map[fleet.Rung]int)
-	}
-	next.Steps[rung]++
-	next.Refused = rung == fleet.RungAgentStart && r.Repair != nil && r.Repair.Refused
-	return next
-}
-
 // Helped reports whether an agent that is heard now ends the trouble that the newest step of the
 // ladder was taken for, if there is one.
 func Helped(r fleet.Record, seen fleet.AgentSeen) bool {
@@ -490,14 +454,4 @@ func UnderRecovery(r fleet.Record, env fleet.Environment, now time.Time) bool {
 func (c judgement) startedAfterRestart(step fleet.Repair) bool {
 	s := c.r.AgentStarted
 	return step.Rung == fleet.RungAgentStart && restarts(step) > 0 && s != nil && s.BootID != step.BootID
-}
-
-// restarts counts the steps that restart a machine.
-func restarts(r fleet.Repair) (n int) {
-	for rung, taken := range r.Steps {
-		if rung.Restarts() {
-			n += taken
-		}
-	}
-	return n
 }

@@ -286,13 +286,6 @@ func (c judgement) bootID() string {
 	return ""
 }
 
-// HasStep reports whether recovery has a step for the machines of a provider with these levers that
-// the policy allows. Where it has none, agents alone are started.
-func HasStep(levers []fleet.Lever, policy fleet.Policy) bool {
-	c := judgement{r: fleet.Record{Levers: levers}, env: fleet.Environment{Policy: policy}}
-	return c.nextRung(nil) != fleet.RungQuarantine
-}
-
 // StepEnds returns when the time is over in which the newest step of the ladder can show its
 // effect. False: that has not begun, because the provider is at work still at the reinstall that
 // the step asked for.
