@@ -405,22 +405,28 @@ func (c judgement) untroubled() string {
 	return "no agent was started"
 }
 
-// stopped makes a step wait while the line is stopped.
+// stopped makes a step wait while recovery is stopped.
 func (c judgement) stopped(w want, rung fleet.Rung) want {
 	w = c.sayRoom(w)
 	w.rung, w.deadline = rung, true
+	return c.whileStopped(w, "recovery is")
+}
+
+// whileStopped makes what would be done wait while recovery is stopped. Waits begins the reason,
+// before "stopped by", where only a person ends that.
+func (c judgement) whileStopped(w want, waits string) want {
 	h := c.env.RecoveryHold
-	if h == nil {
-		return w
-	}
-	if h.Until == nil {
-		return waiting("recovery is stopped by %s (%s); `ironherd recovery resume` ends that", fleet.ShownActor(h.Actor), h.Reason)
-	}
-	if h.Until.After(w.dueAt) {
+	switch {
+	case h == nil:
+	case h.Until == nil:
+		return waiting("%s stopped by %s (%s); `ironherd recovery resume` ends that", waits, fleet.ShownActor(h.Actor), h.Reason)
+	case h.Until.After(w.dueAt):
 		w.dueAt = *h.Until
+		// Lists show the reason when the stop is over, too, until the machine is judged again. So it
+		// says that somebody stopped recovery, and until when.
 		if h.Until.After(c.now) {
-			// lists show it longer than that
-			w.reason = fmt.Sprintf("%s; not before %s, because %s stopped recovery until then: %s", w.reason, fleet.Instant(*h.Until), fleet.ShownActor(h.Actor), h.Reason)
+			w.reason = fmt.Sprintf("%s; not before %s, because %s stopped recovery until then: %s",
+				w.reason, fleet.Instant(*h.Until), fleet.ShownActor(h.Actor), h.Reason)
 		}
 	}
 	return w

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -62,20 +61,7 @@ func (c judgement) replacement(from time.Time) want {
 	default:
 		w.dueAt = later(from, until)
 	}
-	h := c.env.RecoveryHold
-	switch {
-	case h == nil:
-	case h.Until == nil:
-		return waiting(givenUpReplaced+" when recovery goes on, which is stopped by %s (%s); `ironherd recovery resume` ends that",
-			fleet.ShownActor(h.Actor), h.Reason)
-	case h.Until.After(w.dueAt):
-		w.dueAt = *h.Until
-		if h.Until.After(c.now) { // lists show it longer than that
-			w.reason = fmt.Sprintf("%s; not before %s, because %s stopped recovery until then: %s",
-				w.reason, fleet.Instant(*h.Until), fleet.ShownActor(h.Actor), h.Reason)
-		}
-	}
-	return c.afterRestore("the release", w)
+	return c.afterRestore("the release", c.whileStopped(w, givenUpReplaced+" when recovery goes on, which is"))
 }
 
 // heardOf says what is heard of a machine that its provider gave up, or may be heard of it yet, and
