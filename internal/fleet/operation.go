@@ -263,9 +263,9 @@ type Pause struct {
 	Reason string
 }
 
-// RecoveryHold stops the line: recovery reboots, power-cycles, reinstalls and quarantines no
-// machine. Written by an operator, by the janitor when so many machines fall silent at once that
-// the fault is probably ours, and in the name of the policy when the budget of an hour is spent.
+// RecoveryHold stops recovery: it reboots, power-cycles, reinstalls and quarantines no machine.
+// Written by an operator, by the janitor when so many machines fall silent at once that the fault
+// is probably ours, and in the name of the policy when the budget of an hour is spent.
 type RecoveryHold struct {
 	At time.Time
 	// Until is when it ends by itself; nil: by a person's word only.
@@ -275,7 +275,7 @@ type RecoveryHold struct {
 	Reason string
 }
 
-// StopCause is why the line is stopped.
+// StopCause is why recovery is stopped.
 type StopCause string
 
 // The causes of a stop. Empty: a release that knew none has made it.

@@ -202,7 +202,7 @@ func TestNoMachineIsLost(t *testing.T) {
 			return // no machine: its intent was rejected
 		}
 		if env.RecoveryHold != nil && env.RecoveryHold.Until == nil {
-			return // a person has stopped the line, and goes on with it
+			return // a person has stopped recovery, and lets it go on
 		}
 		plan := lifecycle.Decide(r, env, at(float64(rapid.IntRange(0, 200).Draw(t, "now"))))
 		if rest[plan.State] {

@@ -33,7 +33,7 @@ import (
 //
 // An installed system that did not come up, and a host that has never answered, climb the same
 // ladder, from the reboot on. The time before the first step is for us: when many of them are found
-// together, the line is stopped before any is restarted. Where it is we who ask, it begins with the
+// together, recovery is stopped before any is restarted. Where it is we who ask, it begins with the
 // first of the questions in a row that had no answer, and one at its end has to show that there is
 // none still: what we did not ask while we were away shows nothing.
 //

@@ -309,7 +309,7 @@ var recoveryLadder = []scenario{
 		want:  []due{{recovery, lifecycle.NotWanted, 0, "left alone"}},
 	},
 	{
-		name: "the line is stopped: agents are started, nothing is rebooted", steps: with(broken, allLevers), now: 24, env: hold(60),
+		name: "recovery is stopped: agents are started, nothing is rebooted", steps: with(broken, allLevers), now: 24, env: hold(60),
 		state: fleet.StateSilent,
 		want: []due{
 			{agentStart, lifecycle.Due, 14, "started again"},
@@ -317,7 +317,7 @@ var recoveryLadder = []scenario{
 		},
 	},
 	{
-		name: "a person stopped the line", steps: with(broken, allLevers), now: 24, env: hold(0),
+		name: "a person stopped recovery", steps: with(broken, allLevers), now: 24, env: hold(0),
 		state: fleet.StateSilent,
 		want:  []due{{recovery, lifecycle.Waiting, 0, "`ironherd recovery resume`"}},
 	},

@@ -109,7 +109,7 @@ var replacements = []scenario{
 		want:  []due{{operation, lifecycle.Later, 86, "the policy has it replaced"}},
 	},
 	{
-		name: "nothing is replaced while recovery is stopped", now: 5, // the line is stopped
+		name: "nothing is replaced while recovery is stopped", now: 5,
 		steps: []step{provided(1, fleet.ProviderStatusFailed), allLevers}, env: replaceFailed(hold(0)),
 		state: fleet.StateFailed,
 		want: []due{{

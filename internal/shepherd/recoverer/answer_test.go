@@ -93,7 +93,7 @@ func TestNoneAnswers(t *testing.T) {
 				t.Errorf("machine %s is %s (%s), pulled %q", id, state, reason, levers(herd, id))
 			}
 		}
-		// The line goes on when less than a quarter does not answer. Of these, one that is still in its
+		// Recovery goes on when less than a quarter does not answer. Of these, one that is still in its
 		// backoff may be restarted.
 		if pulls := herd.Fake.Pulls(); len(pulls) >= n/4 {
 			t.Errorf("%d of %d were restarted", len(pulls), n)

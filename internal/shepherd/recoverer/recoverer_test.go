@@ -335,7 +335,7 @@ func claim(t *testing.T, herd *shepherdtest.Herd, handler shepherd.Handler) *she
 }
 
 // TestAllSilentAtOnce: our listener is down, and then it answers and still hears nobody. First
-// nothing is repaired at all, then the line is stopped, and then it drains within its limits.
+// nothing is repaired at all, then recovery is stopped, and then it goes on within its limits.
 func TestAllSilentAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestAllSilentAtOnce(t *testing.T) {
 			t.Errorf("recovery is held by %+v", hold)
 		}
 		if pulls := herd.Fake.Pulls(); len(pulls) != 0 {
-			t.Fatalf("the line is stopped, and %d machines were touched", len(pulls))
+			t.Fatalf("recovery is stopped, and %d machines were touched", len(pulls))
 		}
 		time.Sleep(2 * time.Hour)
 		pulls := herd.Fake.Pulls()

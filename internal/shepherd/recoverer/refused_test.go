@@ -23,7 +23,7 @@ func TestASpentBudgetIsNoFailure(t *testing.T) {
 		for _, id := range herd.Machines()[:16] {
 			herd.Change(id, func(h *shepherdtest.Host) { h.Dead = true })
 		}
-		// Whether one is tried between the last restart and the stop of the line is left to chance, each
+		// Whether one is tried between the last restart and the stop of recovery is left to chance, each
 		// hour anew.
 		waits := 0
 		for minute := 0; waits < 10 && minute < 10*60; minute++ {
@@ -74,7 +74,7 @@ func TestRefusedSteps(t *testing.T) {
 		check(t, err)
 		for _, row := range rows {
 			if row.Event == fleet.EventPaused {
-				t.Errorf("the line was stopped: %s", row.Detail)
+				t.Errorf("recovery was stopped: %s", row.Detail)
 			}
 		}
 		want := "recovery found no other step after 1 power cycle (metal refused 2 reboots): power-cycle was tried at"

@@ -67,7 +67,7 @@ func TestPowerIsLost(t *testing.T) {
 		lost := time.Now()
 		time.Sleep(40 * time.Minute)
 		if n := len(herd.Fake.Pulls()); n != 0 {
-			t.Fatalf("the line is stopped, and %d machines were touched", n)
+			t.Fatalf("recovery is stopped, and %d machines were touched", n)
 		}
 		stopped := fmt.Sprintf("%d of %d machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)", len(dark), machines)
 		says(t, herd, dark[0], fleet.StateSilent, stopped)
