@@ -34,11 +34,7 @@ type restart struct {
 // there was none.
 func (c judgement) restart() (newest restart, ok bool) {
 	if a := c.r.CurrentOperationAttempt(); a != nil && a.AcceptedAt != nil && c.r.Operation.Operation.Restarts() {
-		newest = restart{
-			begun: a.At, at: *a.AcceptedAt, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
-			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
-		}
-		ok = true
+		newest, ok = c.restartBy(a, fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor)), true
 	}
 	if r := c.r.Repair; r != nil && r.Rung.Restarts() && !r.Refused && r.At.After(newest.at) {
 		newest = restart{
@@ -48,6 +44,15 @@ func (c judgement) restart() (newest restart, ok bool) {
 		ok = true
 	}
 	return newest, ok
+}
+
+// restartBy returns the restart that an attempt at an operation brings, or may bring.
+func (c judgement) restartBy(a *fleet.OperationAttempt, words string) restart {
+	r := restart{begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID, words: words}
+	if a.AcceptedAt != nil {
+		r.at = *a.AcceptedAt
+	}
+	return r
 }
 
 // leftOff reports whether a step is a power cycle that its provider did not refuse, and the machine
@@ -189,20 +194,11 @@ func (c judgement) earlierAttempt() *fleet.OperationAttempt {
 func (c judgement) lateRestart() (restart, bool) {
 	newest, ok := c.restart()
 	if a := c.earlierAttempt(); a != nil && a.At.After(newest.at) {
-		newest, ok = restart{
-			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
-			words: fmt.Sprintf("what was asked for before the %s", c.r.Operation.Operation),
-		}, true
-		if a.AcceptedAt != nil {
-			newest.at = *a.AcceptedAt
-		}
+		newest, ok = c.restartBy(a, fmt.Sprintf("what was asked for before the %s", c.r.Operation.Operation)), true
 	}
 	if a := c.r.CurrentOperationAttempt(); a != nil && a.AcceptedAt == nil && a.At.After(newest.at) &&
 		(c.r.Operation.Operation.Restarts() || c.r.Operation.Operation == fleet.OperationPowerOff) {
-		newest, ok = restart{
-			begun: a.At, at: a.At, within: c.env.Policy.OperationTimeout, bootID: a.BootID,
-			words: fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor),
-		}, true
+		newest, ok = c.restartBy(a, fmt.Sprintf("the %s that %s asked for", c.r.Operation.Operation, c.r.Operation.Actor)), true
 	}
 	step, within := c.r.Repair, c.env.Policy.RecoveryStepTimeout
 	if step == nil || step.Rung != fleet.RungAgentStart || step.Refused || restarts(*step) == 0 || !step.At.After(newest.at) {
