@@ -158,7 +158,7 @@ func TestTheTimelineTellsWhatIsRefused(t *testing.T) {
 		}
 	}
 	want := []string{
-		"1m1s: a reinstall comes to nothing: the machine is being given back (release, asked for by operator) (2)",
+		"1m1s: a reinstall comes to nothing: the machine is being given back (release, asked for by operator); `ironherd machine withdraw ID --reason WHY` calls that off (2)",
 		"2m0s: calling off what was asked for comes to nothing: no operation of the machine is under way (1)",
 		"3m1s: forgetting the machine that is lost comes to nothing: provider metal has not said that the machine is gone: `ironherd machine release ID --reason WHY` gives it back (1)",
 	}

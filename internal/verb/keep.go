@@ -38,7 +38,7 @@ func maintainable(x Case) error {
 			r.Name(), fleet.ShownActor(m.Actor), m.Reason, r.ID)
 	}
 	if open := r.OpenOperation(); open != nil {
-		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s", open.Operation, open.Actor, r.Name())
+		return fleet.Errorf(fleet.KindConflict, "%s, asked for by %s, is under way on machine %s: wait for its end%s", open.Operation, open.Actor, r.Name(), orWithdraw(r))
 	}
 	return nil
 }

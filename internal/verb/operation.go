@@ -15,7 +15,7 @@ func Kept(r fleet.Record) error {
 	case r.Gone():
 		return fleet.Errorf(fleet.KindConflict, "machine %s is gone at %s: %s", r.Name(), r.Provider, lifecycle.EndOfMissing(r))
 	case open != nil && open.Operation.GivesBack():
-		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)", r.Name(), open.Operation, open.Actor)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is being given back (%s, asked for by %s)%s", r.Name(), open.Operation, open.Actor, orWithdraw(r))
 	}
 	return nil
 }
@@ -51,8 +51,7 @@ func Operable(r fleet.Record, o fleet.Operation) error {
 			r.Name(), lifecycle.SwitchedOff(r), r.ID)
 	case o == fleet.OperationReboot && r.HalfCycled():
 		// A provider refuses to reboot what is off, and nothing else would switch the machine on.
-		return fleet.Errorf(fleet.KindConflict, "machine %s is being switched off and on, which restarts it, too; "+
-			"`ironherd machine withdraw %s --reason WHY` calls that off", r.Name(), r.ID)
+		return fleet.Errorf(fleet.KindConflict, "machine %s is being switched off and on, which restarts it, too%s", r.Name(), orWithdraw(r))
 	case r.InMaintenance():
 		return fleet.Errorf(fleet.KindConflict, "machine %s is in maintenance by %s: end it first (`ironherd machine maintenance end %s --reason WHY`)",
 			r.Name(), r.Maintenance.Actor, r.ID)
@@ -70,6 +69,14 @@ func Withdrawable(r fleet.Record) error {
 		return fleet.Errorf(fleet.KindConflict, "%s has accepted the %s of machine %s already", r.Provider, open.Operation, r.Name())
 	}
 	return nil
+}
+
+// orWithdraw says how the operation that is under way is called off; "" where it cannot be.
+func orWithdraw(r fleet.Record) string {
+	if Withdrawable(r) != nil {
+		return ""
+	}
+	return fmt.Sprintf("; `ironherd machine withdraw %s --reason WHY` calls that off", r.ID)
 }
 
 // CountsAsGivenUp reports whether the machine is given up, or was when the policy asked for what is

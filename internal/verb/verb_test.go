@@ -54,6 +54,7 @@ const (
 	untilOn   = "until `ironherd machine power on m-1 --reason WHY`"
 	untilEnds = "nothing touches its host until `ironherd machine maintenance end m-1 --reason WHY`"
 	endsFirst = "; `ironherd machine maintenance end m-1 --reason WHY` ends that first"
+	withdrawn = "; `ironherd machine withdraw m-1 --reason WHY` calls that off"
 )
 
 // judged is what Judge says of a case.
@@ -99,7 +100,7 @@ func TestOperations(t *testing.T) {
 		{"its maintenance is over", judging(fleet.VerbReboot, maintained(0), over), reboots, "", ""},
 		{
 			"half cycled", judging(fleet.VerbReboot, cycle, begun), reboots + ", and the power-cycle that ada asked for is called off" + begunOff, "",
-			"machine web-1 is being switched off and on, which restarts it, too; `ironherd machine withdraw m-1 --reason WHY` calls that off",
+			"machine web-1 is being switched off and on, which restarts it, too" + withdrawn,
 		},
 		{"a cycle is accepted", judging(fleet.VerbReboot, cycle, accepted), reboots + ", and the power-cycle that ada asked for is called off" + begunOff, "", ""},
 		{
@@ -109,6 +110,11 @@ func TestOperations(t *testing.T) {
 		{"switched on", judging(fleet.VerbPowerOn, off, accepted, ended), "metal switches it on, which was switched off by ada: new firmware", "", ""},
 		{
 			"being given back", judging(fleet.VerbReboot, asked(fleet.OperationRelease)), reboots + ", and the release that ada asked for is called off", "",
+			"machine web-1 is being given back (release, asked for by ada)" + withdrawn,
+		},
+		{
+			"being given back, which is accepted", judging(fleet.VerbReboot, asked(fleet.OperationRelease), accepted),
+			reboots + ", and the release that ada asked for is called off" + begunOff, "",
 			"machine web-1 is being given back (release, asked for by ada)",
 		},
 		{
@@ -315,7 +321,12 @@ func TestMaintenance(t *testing.T) {
 		{"while an install runs", judging(fleet.VerbBeginMaintenance, handedOut), untilEnds + goesOn, "", ""},
 		{
 			"while an operation is under way", judging(fleet.VerbBeginMaintenance, asked(fleet.OperationReboot)), untilEnds, "",
-			"reboot, asked for by ada, is under way on machine web-1",
+			"reboot, asked for by ada, is under way on machine web-1: wait for its end" + withdrawn,
+		},
+		{
+			"while an operation is accepted", judging(fleet.VerbBeginMaintenance, asked(fleet.OperationReboot), accepted),
+			untilEnds + ", but the reboot that ada asked for, which metal has accepted, goes on", "",
+			"reboot, asked for by ada, is under way on machine web-1: wait for its end",
 		},
 		{"another's", judging(fleet.VerbBeginMaintenance, maintained(0)), untilEnds + replaces, "", already + ": hands in it" + endsFirst},
 		{
