@@ -16,26 +16,26 @@ const doubtfulCalls = 2
 
 // doubted reports whether the provider may have heard of a restart that it has not accepted, as far
 // as we know. An attempt that certainly had no effect was taken back.
-func (o operation) doubted() bool {
+func (o *operation) doubted() bool {
 	return o.attempt != nil && !o.accepted() && o.request.Operation.Restarts()
 }
 
 // leftOff reports whether a power cycle that may have been heard has left the machine off. To
 // switch it on is idempotent, and restarts nothing.
-func (o operation) leftOff(fact fleet.Provided) bool {
+func (o *operation) leftOff(fact fleet.Provided) bool {
 	_, powers := o.source.Provider.(provider.Powerer)
 	return o.doubted() && powers && o.request.Operation == fleet.OperationPowerCycle && fact.Status == fleet.ProviderStatusOff
 }
 
 // mayShow reports whether a restart that may have been heard can show its effect yet.
-func (o operation) mayShow() bool {
+func (o *operation) mayShow() bool {
 	until := lifecycle.OperationShows(o.request.Operation, o.attempt.At, o.env)
 	return until.IsZero() || o.now.Before(until)
 }
 
 // within is the time that an operation had to show its effect which was accepted at an instant, or
 // may have been.
-func (o operation) within(at time.Time) string {
+func (o *operation) within(at time.Time) string {
 	timeout := o.env.Policy.OperationTimeout
 	if lifecycle.OperationShows(o.request.Operation, at, o.env).After(at.Add(timeout)) {
 		return timeout.String() + " of agents being heard again"
@@ -45,7 +45,7 @@ func (o operation) within(at time.Time) string {
 
 // doubt is the outcome of a restart that may have been heard, and of which nothing is seen; nil
 // when it is to be called once more.
-func (o operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+func (o *operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
 	switch {
 	case o.leftOff(fact):
 		if o.now.Before(o.limit()) {
@@ -67,7 +67,7 @@ func (o operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome
 }
 
 // mayBeDone says how a restart ends of which nobody knows whether it was heard.
-func (o operation) mayBeDone(fact fleet.Provided) string {
+func (o *operation) mayBeDone(fact fleet.Provided) string {
 	known, why := "may have done it", o.notRestarted()
 	if why != "" {
 		known = "has not done it in its time"
@@ -87,7 +87,7 @@ func (o operation) mayBeDone(fact fleet.Provided) string {
 }
 
 // notRestarted is lifecycle.NotRestarted, for an attempt that may have been heard.
-func (o operation) notRestarted() string {
+func (o *operation) notRestarted() string {
 	r, assumed := o.work.Record, *o.attempt
 	assumed.AcceptedAt = &assumed.At
 	r.OperationAttempt = &assumed
@@ -95,7 +95,7 @@ func (o operation) notRestarted() string {
 }
 
 // besides adds to how an operation failed that an earlier call may have been heard.
-func (o operation) besides(why string) string {
+func (o *operation) besides(why string) string {
 	if o.attempt == nil || o.accepted() || !o.request.Operation.Restarts() && !o.request.Operation.Switches() {
 		return why
 	}

@@ -31,9 +31,9 @@ type operation struct {
 }
 
 // accepted reports whether the provider has accepted the newest attempt.
-func (o operation) accepted() bool { return o.attempt != nil && o.attempt.AcceptedAt != nil }
+func (o *operation) accepted() bool { return o.attempt != nil && o.attempt.AcceptedAt != nil }
 
-func (o operation) advance(ctx context.Context) shepherd.Outcome {
+func (o *operation) advance(ctx context.Context) shepherd.Outcome {
 	r := o.work.Record
 	if seen, ok := o.evidence(r); ok {
 		return o.done(seen)
@@ -75,7 +75,7 @@ func (o operation) advance(ctx context.Context) shepherd.Outcome {
 
 // recovered reports whether the policy would give back a machine that its provider does not give up
 // any more. What was recorded of the provider may be older.
-func (o operation) recovered(fact fleet.Provided) bool {
+func (o *operation) recovered(fact fleet.Provided) bool {
 	return o.request.Actor == fleet.ActorPolicy && fact.Status != fleet.ProviderStatusFailed && fact.Status != fleet.ProviderStatusDeleting
 }
 
@@ -83,7 +83,7 @@ func (o operation) recovered(fact fleet.Provided) bool {
 // which nobody knows whether the provider accepted it, is judged as if it had. But then only
 // another boot ID shows that the call was heard, and that nothing is expected of the machine shows
 // nothing.
-func (o operation) evidence(r fleet.Record) (string, bool) {
+func (o *operation) evidence(r fleet.Record) (string, bool) {
 	if o.attempt == nil {
 		return "", false
 	}
@@ -99,7 +99,7 @@ func (o operation) evidence(r fleet.Record) (string, bool) {
 }
 
 // look is a look at an operation that the provider has accepted.
-func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+func (o *operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
 	r := o.work.Record
 	r.Provided = &fact
 	if why, ok := o.evidence(r); ok {
@@ -122,7 +122,7 @@ func (o operation) look(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome 
 
 // begin makes one attempt: what it prepares has no effect, the attempt is committed, then comes the
 // one call, and the answer is judged.
-func (o operation) begin(ctx context.Context, entry provider.Entry, fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+func (o *operation) begin(ctx context.Context, entry provider.Entry, fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
 	begin := bmdb.BeginOperation(o.request.Number, lifecycle.BootID(o.work.Record))
 	call, outcome := o.prepare(entry, fact, seen, begin)
 	if outcome != nil {
@@ -164,7 +164,7 @@ func notBegun(err error) shepherd.Outcome {
 
 // unsent is the outcome of an attempt of which certainly nothing was sent when ctx ended. Without
 // the lease, nothing more is recorded of it.
-func (o operation) unsent(ctx context.Context, err error) shepherd.Outcome {
+func (o *operation) unsent(ctx context.Context, err error) shepherd.Outcome {
 	cause, counts := context.Cause(ctx), o.request.Operation.Restarts() || o.request.Operation.Switches()
 	if !counts || errors.Is(cause, fleet.ErrLeaseLost) {
 		return shepherd.Fail{Err: err}
@@ -175,12 +175,12 @@ func (o operation) unsent(ctx context.Context, err error) shepherd.Outcome {
 
 // undo takes back the newest attempt, which certainly had no effect. What was recorded before it
 // counts again: also what was asked for before this operation, and may still come.
-func (o operation) undo() bmdb.Change {
+func (o *operation) undo() bmdb.Change {
 	return bmdb.UndoAttempt(o.request.Number, o.work.Record.OperationAttempt)
 }
 
 // prepare returns what is to be asked for, or the outcome where nothing is.
-func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begin bmdb.Change) (call, shepherd.Outcome) {
+func (o *operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begin bmdb.Change) (call, shepherd.Outcome) {
 	number := o.request.Number
 	if already := o.already(fact); already != "" {
 		if o.request.Operation != fleet.OperationPowerOn {
@@ -207,7 +207,7 @@ func (o operation) prepare(entry provider.Entry, fact fleet.Provided, seen, begi
 }
 
 // judge returns what the answer to a call means: what was done, where it says so, or its error.
-func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Outcome {
+func (o *operation) judge(fact fleet.Provided, did string, err error) shepherd.Outcome {
 	number := o.request.Number
 	switch {
 	case err == nil && did != "":
@@ -240,7 +240,7 @@ func (o operation) judge(fact fleet.Provided, did string, err error) shepherd.Ou
 }
 
 // passes reports whether what the provider says of the machine may pass, and with it a refusal.
-func (o operation) passes(fact fleet.Provided) bool {
+func (o *operation) passes(fact fleet.Provided) bool {
 	switch q := o.request.Operation; {
 	case fact.Status == fleet.ProviderStatusPowering:
 		return true
@@ -253,7 +253,7 @@ func (o operation) passes(fact fleet.Provided) bool {
 }
 
 // already says that nothing is to be done; "" when something is.
-func (o operation) already(fact fleet.Provided) string {
+func (o *operation) already(fact fleet.Provided) string {
 	switch o.request.Operation {
 	case fleet.OperationPowerOn:
 		if fact.Status == fleet.ProviderStatusActive {
@@ -294,14 +294,14 @@ func agentTried(r fleet.Record) bool {
 }
 
 // listed reports whether the provider is a list of hosts, which stay where they are.
-func (o operation) listed() bool { return provider.Keeps(o.source.Provider) }
+func (o *operation) listed() bool { return provider.Keeps(o.source.Provider) }
 
 // call asks the provider, or the host, for the operation. What a host has done is said at once; a
 // provider only accepts the call.
 type call func(context.Context) (did string, err error)
 
 // callFor returns the call for the operation; nil where nobody can make it.
-func (o operation) callFor(entry provider.Entry, fact fleet.Provided) call {
+func (o *operation) callFor(entry provider.Entry, fact fleet.Provided) call {
 	id := o.work.Record.ProviderID
 	with := func(do func(context.Context, fleet.ProviderID) error) call {
 		return func(ctx context.Context) (string, error) { return "", do(ctx, id) }
@@ -327,7 +327,7 @@ func (o operation) callFor(entry provider.Entry, fact fleet.Provided) call {
 }
 
 // gone is the outcome when the provider does not have the machine.
-func (o operation) gone() shepherd.Outcome {
+func (o *operation) gone() shepherd.Outcome {
 	if o.request.Operation.GivesBack() {
 		return o.done("the provider does not have it any more")
 	}
@@ -338,7 +338,7 @@ func (o operation) gone() shepherd.Outcome {
 
 // limit is until when an operation is tried that the provider does not accept. Its time begins with
 // the first try that failed, or whose reply is not known. That may be long after the request.
-func (o operation) limit() time.Time {
+func (o *operation) limit() time.Time {
 	since := o.work.Record.Backoffs[fleet.ProcessOperation].Since
 	switch {
 	case !since.IsZero():
@@ -352,13 +352,13 @@ func (o operation) limit() time.Time {
 
 // inDoubt reports whether the provider may have accepted a call of which it is not known that it
 // did: then it may give the machine back at any time.
-func (o operation) inDoubt() bool {
+func (o *operation) inDoubt() bool {
 	return o.attempt != nil && o.request.Operation.GivesBack() && !o.listed()
 }
 
 // unanswered is the outcome when the provider cannot be asked for the machine. That says nothing of
 // an operation that it has accepted, or may have: this one goes on until the provider answers.
-func (o operation) unanswered(err error) shepherd.Outcome {
+func (o *operation) unanswered(err error) shepherd.Outcome {
 	if o.accepted() || o.inDoubt() {
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err}
@@ -369,7 +369,7 @@ func (o operation) unanswered(err error) shepherd.Outcome {
 // again fails the attempt, or the operation when its time is over. Where the call may have been
 // heard, the provider is asked for the machine once more before the operation is given up. A call
 // that had no turn ends nothing, nor does a database that is not available.
-func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
+func (o *operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
 	mayShow := o.doubted() && o.mayShow()
 	if o.now.Before(o.limit()) || mayBeHeard || mayShow || shepherd.WasQueued(err) {
@@ -380,7 +380,7 @@ func (o operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 }
 
 // giveUp ends an operation that the provider has not accepted in its time.
-func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome {
+func (o *operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome {
 	remedy := ""
 	if o.listed() && o.request.Operation.GivesBack() && !o.moved {
 		remedy = fmt.Sprintf("; to give up a host that cannot be reached, take it off the list, and then `ironherd machine forget %s --reason WHY` removes it here",
@@ -390,18 +390,18 @@ func (o operation) giveUp(cause string, changes ...bmdb.Change) shepherd.Outcome
 }
 
 // done ends the operation with its evidence.
-func (o operation) done(seen string, changes ...bmdb.Change) shepherd.Outcome {
+func (o *operation) done(seen string, changes ...bmdb.Change) shepherd.Outcome {
 	o.observe(ResultDone)
 	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, true, seen, o.source.Config.Penalty))}
 }
 
 // fail gives the operation up.
-func (o operation) fail(why string, changes ...bmdb.Change) shepherd.Outcome {
+func (o *operation) fail(why string, changes ...bmdb.Change) shepherd.Outcome {
 	o.observe(ResultFailed)
 	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, false, why, 0))}
 }
 
-func (o operation) observe(result Result) {
+func (o *operation) observe(result Result) {
 	if o.options.Observed != nil {
 		o.options.Observed(o.request.Operation, result)
 	}

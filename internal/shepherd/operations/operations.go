@@ -120,7 +120,7 @@ func (o *Operations) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome 
 	if err != nil {
 		return shepherd.Fail{Err: err}
 	}
-	run := operation{
+	run := &operation{
 		Operations: o, work: work, source: source, env: env, now: now, request: *request, attempt: r.CurrentOperationAttempt(),
 		logger: o.options.Logger.With(slog.String("machine", string(r.ID)), slog.String("operation", string(request.Operation))),
 	}

@@ -17,7 +17,7 @@ var errUnwanted = fleet.Errorf(fleet.KindConflict, "the policy does not have it 
 // byPolicy is the outcome of what the policy has asked for, and does not want any more, or not yet;
 // nil: it goes on. What was asked for may be older than a change of the policy, and than a sign of
 // life.
-func (o operation) byPolicy(ctx context.Context, fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+func (o *operation) byPolicy(ctx context.Context, fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
 	if o.request.Actor != fleet.ActorPolicy || fact.Status == fleet.ProviderStatusDeleting {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (o *Operations) tooMany(ctx context.Context, name fleet.ProviderName) error
 
 // stillWanted fails with errUnwanted when the policy, as it is now, does not have the machine
 // replaced, as it is now.
-func (o operation) stillWanted(ctx context.Context) error {
+func (o *operation) stillWanted(ctx context.Context) error {
 	if o.request.Actor != fleet.ActorPolicy {
 		return nil
 	}

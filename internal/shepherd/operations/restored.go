@@ -17,7 +17,7 @@ var errRestored = fleet.Errorf(fleet.KindConflict, "it waits for `ironherd db ac
 // lastLook returns a context for a call, which may wait for its turn. It has the call fail, and
 // nothing sent, with errRestored where the database looks restored by then (rule 11), and with
 // errUnwanted where the policy has asked for it, and does not want it by then (rule 8).
-func (o operation) lastLook(ctx context.Context) context.Context {
+func (o *operation) lastLook(ctx context.Context) context.Context {
 	return provider.WithBeforeFirstSend(ctx, func(ctx context.Context) error {
 		env, err := o.db.Environment(ctx)
 		if err != nil {
@@ -31,7 +31,7 @@ func (o operation) lastLook(ctx context.Context) context.Context {
 }
 
 // handBack is the outcome of an attempt that waits, of which nothing was sent. Nothing has failed.
-func (o operation) handBack(err error) shepherd.Outcome {
+func (o *operation) handBack(err error) shepherd.Outcome {
 	return shepherd.Cancel{Reason: shepherd.Cause(err), Changes: []bmdb.Change{o.undo()}}
 }
 
