@@ -44,16 +44,16 @@ func (s Source[C]) Look(
 		return nil, bmdb.ProviderView{}, fmt.Errorf("view the BMDB again: %w", err)
 	}
 	if provider.Keeps(s.Provider) {
-		doubt(entries, view)
+		leaveRenumbered(entries, view)
 	}
 	return entries, view, nil
 }
 
-// doubt makes those entries of a list of hosts Invalid whose machine is recorded with an address
-// that the list gives to a host which may become another machine, or to a machine whose entry is in
-// doubt. Perhaps somebody has renumbered the hosts, and that host is the machine. The records tell
-// it, and must not be written over before the list has changed again.
-func doubt(entries []provider.Entry, view bmdb.ProviderView) {
+// leaveRenumbered makes those entries of a list of hosts Invalid whose machine is recorded with an
+// address that the list gives to a host which may become another machine, or to a machine whose
+// entry it makes Invalid. Perhaps somebody has renumbered the hosts, and that host is the machine.
+// The records tell it, and must not be written over before the list has changed again.
+func leaveRenumbered(entries []provider.Entry, view bmdb.ProviderView) {
 	recorded := make(map[fleet.ProviderID]netip.Addr, len(view.Machines))
 	for _, m := range view.Machines {
 		recorded[m.ProviderID] = netip.Addr{}

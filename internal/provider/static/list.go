@@ -16,8 +16,8 @@ type list struct {
 	// entries in the order of Provider.List.
 	entries []provider.Entry
 	byID    map[fleet.ProviderID]int
-	// doubt is what was fetched since and does not count yet; nil: nothing was.
-	doubt *list
+	// newer is what was fetched since and does not count yet; nil: nothing was.
+	newer *list
 	// asOf is when it was fetched where a newer one might have been by now; else zero.
 	asOf time.Time
 }
@@ -51,13 +51,13 @@ func (l *list) get(id fleet.ProviderID) (provider.Entry, bool) {
 	return l.entries[i], true
 }
 
-// doubted reports whether what was fetched since says something else of a host.
-func (l *list) doubted(id fleet.ProviderID) bool {
-	if l.doubt == nil {
+// saysNew reports whether what was fetched since says something else of a host.
+func (l *list) saysNew(id fleet.ProviderID) bool {
+	if l.newer == nil {
 		return false
 	}
 	was, there := l.get(id)
-	is, stays := l.doubt.get(id)
+	is, stays := l.newer.get(id)
 	return there != stays || !sameEntry(was, is)
 }
 

@@ -157,7 +157,7 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 
 // find returns what a list says of a host. Its errors are about that host alone.
 func (p *Provider) find(l *list, id fleet.ProviderID) (provider.Entry, error) {
-	if l.doubted(id) {
+	if l.saysNew(id) {
 		return provider.Entry{}, fleet.Errorf(fleet.KindTemporary, "host list %s says something new of host %q, which counts when it was fetched again and says the same", p.name(), id)
 	}
 	if entry, there := l.get(id); there {

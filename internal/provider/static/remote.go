@@ -121,7 +121,7 @@ func (r *remote) mayStandIn() bool {
 // lock.
 func (r *remote) standIn() *list {
 	l := *r.counted.says
-	l.doubt = r.against
+	l.newer = r.against
 	if time.Since(r.counted.at) >= r.spacing {
 		l.asOf = r.counted.at
 	}

@@ -19,7 +19,7 @@
 //   - The process dies, or the reply is lost, before acceptance is committed: the call is made
 //     again, unless evidence says that it was heard. What is asked for is idempotent but for a
 //     reboot and a power cycle. These are called once more at most, and not before the first
-//     call had policy.operation_timeout to show its effect (doubt.go). So a machine may be
+//     call had policy.operation_timeout to show its effect (unclear.go). So a machine may be
 //     restarted once more than was asked for. Then the operation ends, and says what is not known.
 //     A power cycle that has left the machine off is finished by switching it on, which is
 //     idempotent.

@@ -59,8 +59,8 @@ func (o *operation) advance(ctx context.Context) shepherd.Outcome {
 	if o.accepted() {
 		return o.look(fact, seen)
 	}
-	if o.doubted() {
-		if outcome := o.doubt(fact, seen); outcome != nil {
+	if o.restartMayBeHeard() {
+		if outcome := o.lookUnclear(fact, seen); outcome != nil {
 			return outcome
 		}
 	}
@@ -89,7 +89,7 @@ func (o *operation) evidence(r fleet.Record) (string, bool) {
 	}
 	assumed := *o.attempt
 	if assumed.AcceptedAt == nil {
-		if !o.doubted() {
+		if !o.restartMayBeHeard() {
 			return "", false
 		}
 		assumed.AcceptedAt, r.Installed, r.Quarantine = &assumed.At, nil, nil
@@ -194,7 +194,7 @@ func (o *operation) prepare(entry provider.Entry, fact fleet.Provided, seen, beg
 		o.observe(ResultAccepted)
 		return nil, shepherd.Finish{Changes: []bmdb.Change{begin, seen, bmdb.AcceptOperation(number)}}
 	}
-	if b := o.work.Record.Backoffs[fleet.ProcessOperation]; !b.Since.IsZero() && o.inDoubt() && !o.now.Before(o.limit()) {
+	if b := o.work.Record.Backoffs[fleet.ProcessOperation]; !b.Since.IsZero() && o.releaseMayBeHeard() && !o.now.Before(o.limit()) {
 		// The provider has the machine still, and does not delete it: no call was heard. A question that
 		// only waited for its turn ends nothing.
 		return nil, o.giveUp(b.Cause, seen)
@@ -230,7 +230,7 @@ func (o *operation) judge(fact fleet.Provided, did string, err error) shepherd.O
 		}
 	}
 	switch restarts := o.request.Operation.Restarts(); {
-	case restarts && unclear(err): // the next look finds the attempt, and is in doubt
+	case restarts && unclear(err): // the next look finds the attempt
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err}
 	case !unclear(err) && (restarts || o.request.Operation.Switches()):
@@ -350,16 +350,16 @@ func (o *operation) limit() time.Time {
 	return since.Add(o.config.GiveUpAfter)
 }
 
-// inDoubt reports whether the provider may have accepted a call of which it is not known that it
-// did: then it may give the machine back at any time.
-func (o *operation) inDoubt() bool {
+// releaseMayBeHeard reports whether the provider may have heard a call to give the machine back:
+// then the machine may be gone at any time.
+func (o *operation) releaseMayBeHeard() bool {
 	return o.attempt != nil && o.request.Operation.GivesBack() && !o.listed()
 }
 
 // unanswered is the outcome when the provider cannot be asked for the machine. That says nothing of
 // an operation that it has accepted, or may have: this one goes on until the provider answers.
 func (o *operation) unanswered(err error) shepherd.Outcome {
-	if o.accepted() || o.inDoubt() {
+	if o.accepted() || o.releaseMayBeHeard() {
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err}
 	}
@@ -371,7 +371,7 @@ func (o *operation) unanswered(err error) shepherd.Outcome {
 // that had no turn ends nothing, nor does a database that is not available.
 func (o *operation) again(err error, changes ...bmdb.Change) shepherd.Outcome {
 	mayBeHeard := o.request.Operation.GivesBack() && !o.listed() && unclear(err)
-	mayShow := o.doubted() && o.mayShow()
+	mayShow := o.restartMayBeHeard() && o.mayShow()
 	if o.now.Before(o.limit()) || mayBeHeard || mayShow || shepherd.WasQueued(err) {
 		o.observe(ResultRepeated)
 		return shepherd.Fail{Err: err, Changes: changes}

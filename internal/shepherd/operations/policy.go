@@ -27,7 +27,7 @@ func (o *operation) byPolicy(ctx context.Context, fact fleet.Provided, seen bmdb
 	}
 	r.Provided = &fact
 	switch wanted, notYet := lifecycle.Replaces(r, o.env, o.now); {
-	case !wanted && o.inDoubt():
+	case !wanted && o.releaseMayBeHeard():
 		return o.fail(fmt.Sprintf("the policy does not want it any more; %s may do it all the same: the reply to an earlier call, at %s, was not clear",
 			o.source.Name, fleet.Instant(o.attempt.At)), seen)
 	case !wanted:

@@ -11,12 +11,12 @@ import (
 	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
-// doubtfulCalls is how often a restart is called at most without knowing whether it was heard.
-const doubtfulCalls = 2
+// unclearCalls is how often a restart is called at most without knowing whether it was heard.
+const unclearCalls = 2
 
-// doubted reports whether the provider may have heard of a restart that it has not accepted, as far
-// as we know. An attempt that certainly had no effect was taken back.
-func (o *operation) doubted() bool {
+// restartMayBeHeard reports whether the provider may have heard of a restart that it has not
+// accepted, as far as we know. An attempt that certainly had no effect was taken back.
+func (o *operation) restartMayBeHeard() bool {
 	return o.attempt != nil && !o.accepted() && o.request.Operation.Restarts()
 }
 
@@ -24,7 +24,7 @@ func (o *operation) doubted() bool {
 // switch it on is idempotent, and restarts nothing.
 func (o *operation) leftOff(fact fleet.Provided) bool {
 	_, powers := o.source.Provider.(provider.Powerer)
-	return o.doubted() && powers && o.request.Operation == fleet.OperationPowerCycle && fact.Status == fleet.ProviderStatusOff
+	return o.restartMayBeHeard() && powers && o.request.Operation == fleet.OperationPowerCycle && fact.Status == fleet.ProviderStatusOff
 }
 
 // mayShow reports whether a restart that may have been heard can show its effect yet.
@@ -43,9 +43,9 @@ func (o *operation) within(at time.Time) string {
 	return timeout.String()
 }
 
-// doubt is the outcome of a restart that may have been heard, and of which nothing is seen; nil
-// when it is to be called once more.
-func (o *operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
+// lookUnclear is a look at a restart that may have been heard, and of which nothing is seen; nil:
+// it is to be called once more.
+func (o *operation) lookUnclear(fact fleet.Provided, seen bmdb.Change) shepherd.Outcome {
 	switch {
 	case o.leftOff(fact):
 		if o.now.Before(o.limit()) {
@@ -60,7 +60,7 @@ func (o *operation) doubt(fact fleet.Provided, seen bmdb.Change) shepherd.Outcom
 		return shepherd.Fail{
 			Err: fleet.Errorf(fleet.KindTemporary, "%s", cause), Changes: []bmdb.Change{seen},
 		}
-	case o.attempt.Attempt < doubtfulCalls && o.now.Before(o.limit()):
+	case o.attempt.Attempt < unclearCalls && o.now.Before(o.limit()):
 		return nil
 	}
 	return o.fail(o.mayBeDone(fact), seen)
