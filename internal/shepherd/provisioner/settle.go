@@ -28,24 +28,34 @@ func inTurn[T any](p *pass, all []T) []T {
 	return slices.Concat(all[first:], all[:first])
 }
 
+// questions are those of one kind that a pass asks, asksPerPass at most.
+type questions struct {
+	*pass
+	begun int
+}
+
+// errNotAsked is the error of a question that is not asked.
+var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
+
 // askFor asks the provider something about one machine, of that ID or token. After a question that
 // has no answer in time, no more are asked in that pass: each could take as long. The passes after
 // it ask nothing about that machine, until one of them has an answer to all that it asks. So all
 // others have their turn, however many machines the provider hangs about.
-func (p *pass) askFor(about string, question func() (provider.Entry, error)) (provider.Entry, error) {
-	if p.hangs || p.source.hangsAbout(about) {
+func (q *questions) askFor(about string, question func() (provider.Entry, error)) (provider.Entry, error) {
+	q.begun++
+	if q.begun > asksPerPass || q.hangs || q.source.hangsAbout(about) {
 		return provider.Entry{}, errNotAsked
 	}
 	entry, err := question()
-	if p.hangs = fleet.KindOf(err) == fleet.KindTimeout; p.hangs {
-		p.source.hangs(about)
+	if q.hangs = fleet.KindOf(err) == fleet.KindTimeout; q.hangs {
+		q.source.hangs(about)
 	}
 	return entry, err
 }
 
 // ask asks for a machine by its ID, under askFor's condition.
-func (p *pass) ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
-	return p.askFor(string(id), func() (provider.Entry, error) { return p.source.Ask(ctx, id) })
+func (q *questions) ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
+	return q.askFor(string(id), func() (provider.Entry, error) { return q.source.Ask(ctx, id) })
 }
 
 // settle closes the intents whose outcome the list tells, and adopts machines which carry one of
@@ -128,14 +138,11 @@ func (p *pass) listChanges(ctx context.Context) ([]bmdb.Change, error) {
 // Two complete lists after the settling time must have said so, and the provider must find no
 // machine that carries the token.
 func (p *pass) contestedChanges(ctx context.Context) ([]bmdb.Change, error) {
-	seen := inTurn(p, p.seenTwice())
-	if len(seen) > asksPerPass {
-		seen = seen[:asksPerPass]
-	}
+	q := questions{pass: p}
 	var changes []bmdb.Change
-	for _, f := range seen {
+	for _, f := range inTurn(p, p.seenTwice()) {
 		intent := f.intent
-		entry, err := p.askFor(string(intent.Token), func() (provider.Entry, error) {
+		entry, err := q.askFor(string(intent.Token), func() (provider.Entry, error) {
 			return p.source.Provider.FindByToken(ctx, intent.Capacity, intent.Token)
 		})
 		switch {
@@ -264,9 +271,10 @@ func (p *pass) returnedChanges(ctx context.Context) ([]bmdb.Change, error) {
 	if provider.Keeps(p.source.Provider) { // see refresh
 		return nil, nil
 	}
+	q := questions{pass: p}
 	var changes []bmdb.Change
-	for _, m := range inTurn(p, p.survey.back)[:min(len(p.survey.back), asksPerPass)] {
-		entry, err := p.ask(ctx, m.ProviderID)
+	for _, m := range inTurn(p, p.survey.back) {
+		entry, err := q.ask(ctx, m.ProviderID)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that is listed again: %w", context.Cause(ctx))
@@ -281,15 +289,13 @@ func (p *pass) returnedChanges(ctx context.Context) ([]bmdb.Change, error) {
 // such: one that was adopted and given back carries no token, and lists lag. Where the provider
 // gives no definite answer, or is not asked, the list counts.
 func (p *pass) unknownDiscrepancies(ctx context.Context) (found []bmdb.Discrepancy, err error) {
-	recorded := p.recordedUnknown()
-	asks := 0
+	recorded, q := p.recordedUnknown(), questions{pass: p}
 	for _, entry := range inTurn(p, p.survey.unknown) {
 		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
 			continue
 		}
-		if _, was := recorded[entry.ID]; !was && asks < asksPerPass {
-			asks++
-			now, err := p.ask(ctx, entry.ID)
+		if _, was := recorded[entry.ID]; !was {
+			now, err := q.ask(ctx, entry.ID)
 			switch {
 			case ctx.Err() != nil:
 				return nil, fmt.Errorf("ask for an unknown machine: %w", context.Cause(ctx))
@@ -322,18 +328,13 @@ func (p *pass) recordedUnknown() map[fleet.ProviderID]bmdb.Discrepancy {
 // lists lag. One that the provider has still is a discrepancy, and never adopted by itself. Where
 // the provider gives no definite answer, a discrepancy that an earlier pass found stays.
 func (p *pass) givenBackDiscrepancies(ctx context.Context) ([]bmdb.Discrepancy, error) {
-	recorded := p.recordedUnknown()
+	recorded, q := p.recordedUnknown(), questions{pass: p}
 	var found []bmdb.Discrepancy
-	asks := 0
 	for _, seen := range inTurn(p, p.survey.released) {
 		if _, wanted := p.view.Adoptions[seen.entry.ID]; wanted {
 			continue
 		}
-		entry, err := provider.Entry{}, errNotAsked
-		if asks < asksPerPass {
-			asks++
-			entry, err = p.ask(ctx, seen.entry.ID)
-		}
+		entry, err := q.ask(ctx, seen.entry.ID)
 		earlier, was := recorded[seen.entry.ID]
 		switch {
 		case ctx.Err() != nil:
@@ -397,9 +398,10 @@ func (p *pass) adoptionChanges(ctx context.Context) (changes [][]bmdb.Change, un
 // seen. The request for one stays, because lists lag: it ends, with a word in the history, when the
 // provider says that it does not have that machine, or gives it up.
 func (p *pass) unseenChanges(ctx context.Context, ids []fleet.ProviderID) ([]bmdb.Change, error) {
+	q := questions{pass: p}
 	var changes []bmdb.Change
-	for _, id := range inTurn(p, ids)[:min(len(ids), asksPerPass)] {
-		switch entry, err := p.ask(ctx, id); {
+	for _, id := range inTurn(p, ids) {
+		switch entry, err := q.ask(ctx, id); {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ask for a machine that is to be adopted: %w", context.Cause(ctx))
 		case fleet.KindOf(err) == fleet.KindNotFound:
@@ -407,6 +409,7 @@ func (p *pass) unseenChanges(ctx context.Context, ids []fleet.ProviderID) ([]bmd
 		case err == nil && entry.Invalid == "" && ending(entry):
 			says := entry.Provided(nil, p.view.Now).Says()
 			changes = append(changes, p.notAdoptedChanges(ctx, id, "asked for by its ID, the provider says that it is "+says)...)
+		case errors.Is(err, errNotAsked):
 		default:
 			p.logger.InfoContext(ctx, "machine that is to be adopted is not in the list, or cannot be adopted yet",
 				slog.String("provider_id", string(id)), slog.Any("err", err))
@@ -430,13 +433,9 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 	for _, d := range p.view.Discrepancies {
 		recorded[d.Machine] = recorded[d.Machine] || d.Kind == fleet.DiscrepancyMissingMachine
 	}
-	asks := 0
+	q := questions{pass: p}
 	for _, m := range inTurn(p, p.survey.missing) {
-		err = errNotAsked
-		if asks < asksPerPass {
-			asks++
-			_, err = p.ask(ctx, m.ProviderID)
-		}
+		_, err := q.ask(ctx, m.ProviderID)
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, fmt.Errorf("ask for a missing machine: %w", context.Cause(ctx))
@@ -454,8 +453,6 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 	}
 	return found, gone, nil
 }
-
-var errNotAsked = fleet.Errorf(fleet.KindUnknown, "not asked")
 
 func (p *pass) missingDiscrepancy(m bmdb.ProviderMachine, how string) bmdb.Discrepancy {
 	remedy := fleet.DiscrepancyMissingMachine.Remedy(p.source.Name, m.ProviderID)
