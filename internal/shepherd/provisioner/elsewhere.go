@@ -13,9 +13,9 @@ import (
 	"github.com/ironherd/ironherd/internal/provider"
 )
 
-// elsewhere is an entry that the BMDB has as a machine of another provider, or under another ID.
+// otherMachine is an entry that the BMDB has as a machine of another provider, or under another ID.
 // Without a remedy it was released there, and is no discrepancy.
-type elsewhere struct {
+type otherMachine struct {
 	entry            provider.Entry
 	evidence, remedy string
 	// machine of this provider that it is as well; empty: none.
@@ -34,7 +34,7 @@ func (p *pass) takeTwins(ctx context.Context) error {
 	take := func(entry provider.Entry) bool {
 		why, is := twins[entry.ID]
 		if is {
-			p.survey.elsewhere = append(p.survey.elsewhere, elsewhere{entry: entry, evidence: why, remedy: twinRemedy})
+			p.survey.elsewhere = append(p.survey.elsewhere, otherMachine{entry: entry, evidence: why, remedy: twinRemedy})
 			p.survey.unusable = append(p.survey.unusable, why)
 		}
 		return is
@@ -181,7 +181,7 @@ func (p *pass) compared(ctx context.Context, entries []provider.Entry) (map[neti
 //	is reached in a way that it does not say      is it            is it if an earlier pass said so
 //	is reached in this way, as far as is known    is it            is it, and is two machines
 func (p *pass) compareHosts(
-	ctx context.Context, name fleet.ProviderName, m bmdb.ProviderMachine, hosts []comparedHost, found map[fleet.CapacityID]elsewhere,
+	ctx context.Context, name fleet.ProviderName, m bmdb.ProviderMachine, hosts []comparedHost, found map[fleet.CapacityID]otherMachine,
 ) {
 	_, asked := p.sources[name]
 	unlisted := m.Provided.Status == fleet.ProviderStatusGone
@@ -202,15 +202,17 @@ func (p *pass) compareHosts(
 		case another:
 			p.apart[h.Capacity] = append(p.apart[h.Capacity], m.ID)
 		case free && unlisted: // how it was reached is not known any more
-			found[h.Capacity] = elsewhere{h.Entry, says("may be") + ", which does not list it any more", movedRemedy(m.ID), ""}
+			found[h.Capacity] = otherMachine{entry: h.Entry, evidence: says("may be") + ", which does not list it any more", remedy: movedRemedy(m.ID)}
 		case free:
 			remedy := elsewhereRemedy(m.ID)
 			if !asked { // nobody would carry a release out, perhaps
 				remedy += unservedRemedy(name, m.ID)
 			}
-			found[h.Capacity] = elsewhere{h.Entry, says("is"), remedy, ""}
+			found[h.Capacity] = otherMachine{entry: h.Entry, evidence: says("is"), remedy: remedy}
 		case !unlisted && (!unsaid || p.toldBefore(isTwo)):
-			found[h.Capacity] = elsewhere{h.Entry, isTwo, sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), h.machine}
+			found[h.Capacity] = otherMachine{
+				entry: h.Entry, evidence: isTwo, remedy: sharedRemedy(name, m.ProviderID, p.source.Name, h.ID), machine: h.machine,
+			}
 		}
 	}
 }
@@ -219,7 +221,7 @@ func (p *pass) compareHosts(
 // that other provider, when it was released. Only a person lets them be used again. They are no
 // discrepancy.
 func (p *pass) keptOut(
-	ctx context.Context, name fleet.ProviderName, penalties map[fleet.CapacityID]bmdb.Penalty, hosts map[netip.Addr][]comparedHost, found map[fleet.CapacityID]elsewhere,
+	ctx context.Context, name fleet.ProviderName, penalties map[fleet.CapacityID]bmdb.Penalty, hosts map[netip.Addr][]comparedHost, found map[fleet.CapacityID]otherMachine,
 ) {
 	open := func(h comparedHost) bool { return h.machine == "" && found[h.Capacity].evidence == "" }
 	for _, capacity := range slices.Sorted(maps.Keys(penalties)) {
@@ -236,7 +238,7 @@ func (p *pass) keptOut(
 			if !open(h) || known && !sameAccess(h.Access, entry.Access) {
 				continue
 			}
-			found[h.Capacity] = elsewhere{entry: h.Entry, evidence: fmt.Sprintf(
+			found[h.Capacity] = otherMachine{entry: h.Entry, evidence: fmt.Sprintf(
 				"host %s has the address (%s) that %s of provider %s had when it was released (%s): it stays out until `ironherd provider retry %s --capacity %s --reason WHY`%s",
 				h.ID, h.Address, capacity, name, penalty.Cause, name, capacity, moved)}
 		}
@@ -250,12 +252,12 @@ func (p *pass) toldBefore(evidence string) bool {
 
 // renamed returns the hosts that have the address of a machine of this list, of which the list does
 // not say where it is: somebody has changed its ID, perhaps.
-func (p *pass) renamed(entries []provider.Entry, hosts map[netip.Addr][]comparedHost) map[fleet.CapacityID]elsewhere {
+func (p *pass) renamed(entries []provider.Entry, hosts map[netip.Addr][]comparedHost) map[fleet.CapacityID]otherMachine {
 	listed := make(map[fleet.ProviderID]provider.Entry, len(entries))
 	for _, entry := range entries {
 		listed[entry.ID] = entry
 	}
-	found := make(map[fleet.CapacityID]elsewhere)
+	found := make(map[fleet.CapacityID]otherMachine)
 	for _, m := range p.view.Machines {
 		entry, there := listed[m.ProviderID]
 		says := there && entry.Invalid == ""
@@ -274,7 +276,7 @@ func (p *pass) renamed(entries []provider.Entry, hosts map[netip.Addr][]compared
 				why = "whose entry cannot be used"
 			}
 			evidence := fmt.Sprintf("host %s (%s) may be machine %s (%s), %s", h.ID, h.Address, m.ID, m.ProviderID, why)
-			found[h.Capacity] = elsewhere{h.Entry, evidence, remedy, ""}
+			found[h.Capacity] = otherMachine{entry: h.Entry, evidence: evidence, remedy: remedy}
 			p.moved[m.ID] = remedy
 		}
 	}
@@ -323,22 +325,23 @@ func sameAccess(a, b provider.Access) bool {
 
 // leave has the survey leave hosts alone, for the reasons that are given by their capacity. An
 // intent that is open on one has made no call, as none is made for a host of a list.
-func (s *survey) leave(entries []provider.Entry, known map[fleet.CapacityID]elsewhere) {
+func (s *survey) leave(entries []provider.Entry, found map[fleet.CapacityID]otherMachine) {
 	for _, entry := range entries {
-		if twin, ours := known[entry.Capacity]; ours {
-			if twin.remedy == "" {
-				s.keptOutAt = append(s.keptOutAt, twin.evidence)
-				continue
-			}
-			s.elsewhere = append(s.elsewhere, twin)
-			if twin.machine == "" {
-				s.unusable = append(s.unusable, twin.evidence)
-			}
+		other, is := found[entry.Capacity]
+		switch {
+		case !is:
+			continue
+		case other.remedy == "":
+			s.keptOutAt = append(s.keptOutAt, other.evidence)
+			continue
+		case other.machine == "":
+			s.unusable = append(s.unusable, other.evidence)
 		}
+		s.elsewhere = append(s.elsewhere, other)
 	}
-	s.free = slices.DeleteFunc(s.free, func(c fleet.CapacityID) bool { return known[c].evidence != "" })
+	s.free = slices.DeleteFunc(s.free, func(c fleet.CapacityID) bool { return found[c].evidence != "" })
 	s.retry = slices.DeleteFunc(s.retry, func(intent fleet.Intent) bool {
-		why := known[intent.Capacity].evidence
+		why := found[intent.Capacity].evidence
 		if why != "" {
 			s.futile = append(s.futile, finding{intent, why})
 		}
@@ -393,9 +396,9 @@ func sharedRemedy(other fleet.ProviderName, otherID fleet.ProviderID, own fleet.
 // elsewhereDiscrepancies returns the discrepancies of entries that are machines already. Of many it
 // returns the first; the result of the pass names more.
 func (s *survey) elsewhereDiscrepancies() (found []bmdb.Discrepancy) {
-	for _, twin := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
+	for _, other := range s.elsewhere[:min(len(s.elsewhere), asksPerPass)] {
 		found = append(found, bmdb.Discrepancy{
-			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: twin.entry.ID, Machine: twin.machine, Evidence: twin.evidence, Remedy: twin.remedy,
+			Kind: fleet.DiscrepancyDuplicateMachine, ProviderID: other.entry.ID, Machine: other.machine, Evidence: other.evidence, Remedy: other.remedy,
 		})
 	}
 	return found

@@ -373,8 +373,8 @@ func (p *pass) adoptionChanges(ctx context.Context) (changes [][]bmdb.Change, un
 	for _, m := range p.view.Machines {
 		managed[m.ProviderID] = "it is machine " + string(m.ID) + " already"
 	}
-	for _, twin := range p.survey.elsewhere {
-		managed[twin.entry.ID] = twin.evidence
+	for _, other := range p.survey.elsewhere {
+		managed[other.entry.ID] = other.evidence
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.view.Adoptions)) {
 		if entry, there := unknown[id]; there {

@@ -55,7 +55,7 @@ type survey struct {
 	missing, gone, back []bmdb.ProviderMachine
 
 	// elsewhere are entries that are machines already, of another provider or under another ID.
-	elsewhere []elsewhere
+	elsewhere []otherMachine
 
 	// unusable are the reasons why entries are left alone.
 	unusable []string
