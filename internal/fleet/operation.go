@@ -31,15 +31,15 @@ func Operations() []Operation {
 	}
 }
 
-// ActorPolicy is who is named where the policy asks for an operation.
+// ActorPolicy is the actor of operations that the policy asks for.
 const ActorPolicy = "policy"
 
-// ConfigurationOf is who asks for what the configuration of a provider says.
+// ConfigurationOf returns the actor of what the configuration of a provider asks for.
 func ConfigurationOf(provider ProviderName) string {
 	return "configuration of provider " + string(provider)
 }
 
-// ActorBMDB is who history names where the BMDB itself did something.
+// ActorBMDB is the actor of what the BMDB did by itself.
 const ActorBMDB = "bmdb"
 
 // ShownActor returns what people are shown of an actor. The BMDB is a part of Ironherd that they

@@ -94,7 +94,8 @@ func (c judgement) anew(t trouble, from time.Time) time.Time {
 	return from
 }
 
-// expected is trouble as if all listeners always had room.
+// expected returns the trouble that the machine is in, or will be in, if no listener turns agents
+// away.
 func (c judgement) expected() (trouble, bool) {
 	policy := c.env.Policy
 	switch {

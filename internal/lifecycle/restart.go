@@ -17,7 +17,7 @@ import (
 // While a restart may still come, no install is handed out, because it would be cut half-written.
 // An agent that falls silent meanwhile is started again soon, because the reason is known.
 
-// restart is the newest one on purpose.
+// restart is one that a person or recovery wants.
 type restart struct {
 	// begun is from before the call, and at when the provider had accepted it, as far as is known.
 	begun, at time.Time
@@ -187,10 +187,10 @@ func (c judgement) earlierAttempt() *fleet.OperationAttempt {
 	return a
 }
 
-// lateRestart is restart, or one that may have happened although nobody was told so: a restart or a
-// power-off that a person asked for, also if something else was asked for since, or the restart by
-// recovery after which the start of an agent was the newest step. When the last was is not recorded
-// any more: it was within the time of a step before.
+// lateRestart returns what restart does, or what may have happened since although nobody was told
+// so: a restart or a power-off that a person asked for, also if something else was asked for since,
+// or the restart by recovery after which the start of an agent was the newest step. When the last
+// was is not recorded any more: it was within the time of a step before.
 func (c judgement) lateRestart() (restart, bool) {
 	newest, ok := c.restart()
 	if a := c.earlierAttempt(); a != nil && a.At.After(newest.at) {
@@ -268,7 +268,7 @@ func (c judgement) notRestarted() string {
 // BootID returns the newest boot ID of the machine that is known; empty: none is.
 func BootID(r fleet.Record) string { return judgement{r: r}.bootID() }
 
-// bootID is the newest that is known.
+// bootID returns the newest boot ID that is known; empty: none is.
 func (c judgement) bootID() string {
 	s, seen := c.r.AgentStarted, c.r.AgentSeen
 	switch {

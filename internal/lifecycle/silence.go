@@ -13,8 +13,8 @@ func (c judgement) silentAfter() time.Duration {
 	return max(c.env.Policy.SilentAfter, 3*c.env.PromisedInterval)
 }
 
-// LongestSilence is how long a listener has to be up for every silence to count that lasts for as
-// long.
+// LongestSilence returns the longest time that an agent or an installed system may be silent before
+// that counts. With a listener that is up for that long, every silence counts that lasts as long.
 func LongestSilence(env fleet.Environment) time.Duration {
 	return max(judgement{env: env}.silentAfter(), env.Policy.NeverSpokeAfter, env.Policy.BootTimeout)
 }

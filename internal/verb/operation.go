@@ -129,7 +129,7 @@ func afterRelease(r fleet.Record) string {
 		r.Provided.Capacity, r.Provider)
 }
 
-// afterReplacement says what follows from a replacement, likewise.
+// afterReplacement says what follows from a replacement: when the same hardware may be used again.
 func afterReplacement(r fleet.Record) string {
 	switch {
 	case r.Provided != nil && r.Provided.Capacity != "" && CountsAsGivenUp(r):

@@ -86,7 +86,8 @@ func (o *operation) mayBeDone(fact fleet.Provided) string {
 	return text
 }
 
-// notRestarted is lifecycle.NotRestarted, for an attempt that may have been heard.
+// notRestarted says that a machine runs on after a call that may have been heard, as
+// lifecycle.NotRestarted says it after one that was accepted.
 func (o *operation) notRestarted() string {
 	r, assumed := o.work.Record, *o.attempt
 	assumed.AcceptedAt = &assumed.At

@@ -82,8 +82,8 @@ func (p *Prober) get(ctx context.Context, q question) error {
 	return nil
 }
 
-// keptOpen is a connection that is over for its user when that closes it, and is open still: when
-// it fails, the way is asked first.
+// keptOpen is a connection that is closed to its user alone. It stays open until somebody has asked
+// whether the way to the host is at fault.
 type keptOpen struct {
 	net.Conn
 	over atomic.Bool
