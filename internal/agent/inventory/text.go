@@ -10,11 +10,8 @@ import (
 
 // Text returns a report for people to read.
 func Text(report *agentv1.HardwareReport) []byte {
-	var lines [][2]string
-	wide := 0
-	line := func(name string, words ...string) {
-		lines, wide = append(lines, [2]string{name, join(words...)}), max(wide, len(name))
-	}
+	var all lines
+	line := all.add
 	system := report.GetSystem()
 	line("system", system.GetVendor(), system.GetProduct(), named("serial", system.GetSerial()), named("UUID", system.GetUuid()))
 	line("chassis", named("serial", system.GetChassisSerial()), named("asset tag", system.GetChassisAssetTag()))
@@ -68,10 +65,23 @@ func Text(report *agentv1.HardwareReport) []byte {
 		line("warning", warning)
 	}
 	var out []byte
-	for _, l := range lines {
-		out = fmt.Appendf(out, "%-*s  %s\n", wide, l[0], l[1])
+	for _, l := range all.lines {
+		out = fmt.Appendf(out, "%-*s  %s\n", all.wide, l[0], l[1])
 	}
 	return out
+}
+
+// lines are those of a report, each with its name. Wide is the longest name.
+type lines struct {
+	lines [][2]string
+	wide  int
+}
+
+// add is not inlined, because that makes the agent larger.
+//
+//go:noinline
+func (l *lines) add(name string, words ...string) {
+	l.lines, l.wide = append(l.lines, [2]string{name, join(words...)}), max(l.wide, len(name))
 }
 
 // healthText shows what is wrong with a drive, and how worn it is.
@@ -113,6 +123,9 @@ func join(words ...string) string {
 	return strings.Join(kept, ", ")
 }
 
+// named is not inlined, because that makes the agent larger.
+//
+//go:noinline
 func named(name, value string) string {
 	if value == "" {
 		return ""
