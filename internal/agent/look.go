@@ -19,9 +19,9 @@ const (
 	takeoverLook = 15 * time.Second
 )
 
-// refusal returns the report of an install that a disk of this machine forbids; nil: none is known
-// to. The install in memory would refuse for the same reason, but the system that runs would have
-// ended for nothing.
+// refusal returns the report of an install that this machine or a disk of it forbids; nil: none is
+// known to. The install in memory would refuse for the same reason, but the system that runs would
+// have ended for nothing.
 func (j *job) refusal(ctx context.Context, options install.Options) *agentv1.InstallReport {
 	return inTime(ctx, lookLimit, options.Busy, func() *agentv1.InstallReport {
 		disks, err := inventory.Disks(options.Root)

@@ -38,14 +38,15 @@ func (h *host) holds(tb testing.TB, generation int64, attempt int32) {
 }
 
 // TestJumpOnlyForWhatNoDiskForbids is I9 before a jump: the system that runs is not ended for an
-// install that its disk forbids, and the report is that of the install itself. A disk of which this
-// is not known keeps no jump away.
+// install that its disk forbids, or whose image is for another architecture, and the report is that
+// of the install itself. A disk of which this is not known keeps no jump away.
 func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 	for name, c := range map[string]struct {
 		generation int64 // of the install on the disk; 0: none
 		stranger   bool  // the disk holds a file system
 		erase      bool
 		unreadable bool
+		foreign    bool // the image is for another architecture
 		refused    bool
 	}{
 		"a newer install":            {generation: 5, refused: true},
@@ -55,6 +56,7 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 		"somebody's file system":     {stranger: true, refused: true},
 		"what may be erased":         {stranger: true, erase: true},
 		"a disk that cannot be read": {unreadable: true},
+		"another architecture":       {foreign: true, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
@@ -76,6 +78,9 @@ func TestJumpOnlyForWhatNoDiskForbids(t *testing.T) {
 				before, _ := os.ReadFile(path) // nil: it cannot be read
 				request := installRequest(3, 1, image())
 				request.RootDisk = &agentv1.DiskSelector{Pick: request.GetRootDisk().GetPick(), Erase: c.erase}
+				if c.foreign {
+					request.Image.Architecture = "riscv64"
+				}
 				var jumps atomic.Int32
 				f.options.jumpForInstall = func(context.Context, *takeover.Store, *agentv1.AgentState, *agentv1.InstallRequest) error {
 					jumps.Add(1)

@@ -49,6 +49,9 @@ type PlanRequest struct {
 	Until *time.Time
 	// Install is what a reinstall installs; nil with any other verb.
 	Install *fleet.InstallRequest
+	// Refused says why nothing is to be done to some of the machines, by what the database does not
+	// know, such as what is in their hardware reports. May be nil.
+	Refused map[fleet.MachineID]error
 }
 
 // Plan is what is to be done to machines.
@@ -139,6 +142,9 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 			}
 			if unfit := p.Selector.unfit(m.facts, planned.State); unfit != nil {
 				refused, planned.Refused = unfit, unfit.Error()
+			}
+			if why := request.Refused[id]; why != nil {
+				refused, planned.Refused = why, why.Error()
 			}
 			if refused == nil {
 				able++

@@ -130,6 +130,9 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine install x --image debian-13 --root-disk smallest,largest", 2, "--root-disk: smallest and largest contradict each other: give one of them"},
 		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud", 2, "--nocloud says how the file of --first-boot is given: name one"},
 		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --nocloud --nocloud-user-data", 2, "--nocloud and --nocloud-user-data contradict each other"},
+		{"machine install x --image debian-13 --architecture arm64", 2, "--image debian-13 is a name: --digest, --file-digest, --compression, --size, --architecture and --nocloud are for a URL"},
+		{"machine install x --image http://h/i.raw --digest sha256:" + strings.Repeat("0", 64) + " --architecture x86_64", 2, "--architecture must be amd64 or arm64"},
+		{"machine install x --cancel --architecture arm64", 2, "--cancel and --architecture contradict each other"},
 		{"machine install x --cancel --erase", 2, "--cancel and --erase contradict each other"},
 		{"machine install x --cancel --wait", 2, "--cancel has nothing to --wait for"},
 		{"machine install x --cancel --reinstall", 2, "--cancel and --reinstall contradict each other: an install is called off without asking for another one"},
@@ -328,13 +331,14 @@ var installArgs = []string{"--image", "http://images.example/a.zst", "--digest",
 func TestInstallWaits(t *testing.T) {
 	t.Parallel()
 	h := newFakeServer(t)
-	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100", "--kexec"}, installArgs...)...)
+	r := h.run(t, append([]string{"machine", "install", "herd-0001", "--wait", "--root-disk", "largest,min-size=100", "--kexec", "--architecture", "arm64"}, installArgs...)...)
 	if want := "herd-0001: install generation 2 is wanted\n"; r.code != 0 || r.stdout != want {
 		t.Errorf("got %d, %q, want %q", r.code, r.stdout, want)
 	}
 	golden(t, "machine_install.txt", r.stderr)
 	got := h.installs[0]
-	if got.GetImage().GetCompression().String() != "COMPRESSION_ZSTD" || got.GetRootDisk().GetMinSize() != 100 || !got.GetKexec() {
+	if got.GetImage().GetCompression().String() != "COMPRESSION_ZSTD" || got.GetRootDisk().GetMinSize() != 100 || !got.GetKexec() ||
+		got.GetImage().GetArchitecture() != "arm64" {
 		t.Errorf("asked for %v", got)
 	}
 }

@@ -386,7 +386,7 @@ func (f *fakeFleet) ListDiscrepancies(context.Context, *fleetv1.ListDiscrepancie
 
 func (f *fakeFleet) ListImages(context.Context, *fleetv1.ListImagesRequest) (*fleetv1.ListImagesResponse, error) {
 	return &fleetv1.ListImagesResponse{Images: []*fleetv1.NamedImage{
-		{Name: "debian-13", Location: "https://images.example/debian-13.raw.zst", Digest: "sha256:" + strings.Repeat("ab", 32), Compression: "zstd", Size: 835 << 20, FirstBoot: "area"},
+		{Name: "debian-13", Location: "https://images.example/debian-13.raw.zst", Digest: "sha256:" + strings.Repeat("ab", 32), Compression: "zstd", Size: 835 << 20, FirstBoot: "area", Architecture: "amd64"},
 		{Name: "jammy", Location: "oci://registry.example/jammy@sha256:" + strings.Repeat("01", 32), Compression: "layer", FirstBoot: "nocloud"},
 		{Name: "trixie", Location: "https://cloud.example/trixie.raw", FileDigest: "sha512:" + strings.Repeat("02", 64), Compression: "none", FirstBoot: "nocloud"},
 	}}, nil

@@ -47,9 +47,9 @@ func imageTable(w *screen, images []*fleetv1.NamedImage) {
 		if image.GetSize() > 0 {
 			size = fmt.Sprintf("%d MiB", image.GetSize()>>20)
 		}
-		rows[i] = []string{image.GetName(), size, image.GetCompression(), image.GetFirstBoot(), namedImage(image).ShortIdentity(), image.GetLocation()}
+		rows[i] = []string{image.GetName(), size, cmp.Or(image.GetArchitecture(), "-"), image.GetCompression(), image.GetFirstBoot(), namedImage(image).ShortIdentity(), image.GetLocation()}
 	}
-	w.table([]string{"NAME", "SIZE", "COMPRESSION", "FIRST BOOT", "DIGEST", "LOCATION"}, rows)
+	w.table([]string{"NAME", "SIZE", "ARCHITECTURE", "COMPRESSION", "FIRST BOOT", "DIGEST", "LOCATION"}, rows)
 }
 
 // namedImage returns the image as far as people are told of it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
@@ -22,7 +23,7 @@ type installOptions struct {
 	size                                                        int64
 	reinstall, erase, grow, noCloud, kexec, wait                bool
 	cancel, watch, userDataOnly                                 bool
-	seenUp, seenUpCA                                            string
+	seenUp, seenUpCA, architecture                              string
 }
 
 func (a *app) machineInstallCommand() *cobra.Command {
@@ -61,15 +62,9 @@ Both want --reason, and can select machines by --provider, --state, --location a
 		ValidArgsFunction: a.completeMachines,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.image, "image", "", "name of an image, or its URL: http, https or oci, without user and password (required)")
-	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (with a URL, this or --file-digest is required)")
-	flags.StringVar(&o.fileDigest, "file-digest", "", "digest of the file as it is served: sha256:<64 hexadecimal digits> or sha512:<128>")
-	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip, xz, or layer: as the manifest of an oci URL says (default: by the end of the URL; layer with oci)")
-	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, where it is known: an image of another size fails the install, no smaller disk is chosen, and progress is told in percent")
+	o.addImageFlags(flags)
 	flags.StringVar(&o.rootDisk, "root-disk", "smallest", "disk to write: smallest, largest, serial=…, wwn=…, model=…, min-size=BYTES; joined by commas")
 	flags.StringVar(&o.firstBoot, "first-boot", "", "file whose content the installed system finds on its first boot, at most 64 KiB")
-	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud, with the machine's name and static addresses (with a URL; a named image says it itself)")
-	flags.BoolVar(&o.userDataOnly, "nocloud-user-data", false, "the same as --nocloud, without name and addresses")
 	flags.BoolVar(&o.erase, "erase", false, "allow a disk that holds something: a partition table, a file system, a member of a RAID")
 	flags.BoolVar(&o.grow, "grow", false, "let the last partition of the image have the whole disk")
 	flags.BoolVar(&o.kexec, "kexec", false, "start the installed system by kexec, without the firmware; where that is not possible, the machine is restarted")
@@ -107,9 +102,21 @@ Both want --reason, and can select machines by --provider, --state, --location a
 	return cmd
 }
 
+// addImageFlags adds those that describe the image.
+func (o *installOptions) addImageFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.image, "image", "", "name of an image, or its URL: http, https or oci, without user and password (required)")
+	flags.StringVar(&o.digest, "digest", "", "digest of the raw image: sha256:<64 hexadecimal digits> (with a URL, this or --file-digest is required)")
+	flags.StringVar(&o.fileDigest, "file-digest", "", "digest of the file as it is served: sha256:<64 hexadecimal digits> or sha512:<128>")
+	flags.StringVar(&o.compression, "compression", "", "none, zstd, gzip, xz, or layer: as the manifest of an oci URL says (default: by the end of the URL; layer with oci)")
+	flags.Int64Var(&o.size, "size", 0, "size of the raw image in bytes, where it is known: an image of another size fails the install, no smaller disk is chosen, and progress is told in percent")
+	flags.StringVar(&o.architecture, "architecture", "", "what the image is for, amd64 or arm64: no machine of another one is written (with a URL; a named image says it itself)")
+	flags.BoolVar(&o.noCloud, "nocloud", false, "give the first-boot file to cloud-init, as user-data of NoCloud, with the machine's name and static addresses (with a URL; a named image says it itself)")
+	flags.BoolVar(&o.userDataOnly, "nocloud-user-data", false, "the same as --nocloud, without name and addresses")
+}
+
 // installFlags say what is to be installed.
 var installFlags = []string{
-	"reinstall", "image", "digest", "file-digest", "compression", "size", "root-disk", "first-boot", "nocloud", "nocloud-user-data", "erase", "grow", "kexec", "seen-up",
+	"reinstall", "image", "digest", "file-digest", "compression", "size", "architecture", "root-disk", "first-boot", "nocloud", "nocloud-user-data", "erase", "grow", "kexec", "seen-up",
 	"seen-up-ca", "watch",
 }
 
@@ -247,8 +254,11 @@ func (a *app) waitEnded(ctx context.Context, id, machine, last string, err error
 // imageFlags and diskFlags are what the command line calls the fields of an image and of a disk
 // selector.
 var (
-	imageFlags = map[string]string{"url": "--image", "digest": "--digest", "file_digest": "--file-digest", "compression": "--compression", "size": "--size", "first_boot": "--nocloud"}
-	diskFlags  = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "model": "--root-disk: model", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
+	imageFlags = map[string]string{
+		"url": "--image", "digest": "--digest", "file_digest": "--file-digest", "compression": "--compression", "size": "--size", "first_boot": "--nocloud",
+		"architecture": "--architecture",
+	}
+	diskFlags = map[string]string{"serial": "--root-disk: serial", "wwn": "--root-disk: wwn", "model": "--root-disk: model", "min_size": "--root-disk: min-size", "pick": "--root-disk"}
 )
 
 // request checks the flags, all of them, and makes the request without a machine.
@@ -323,19 +333,24 @@ func (o installOptions) imageMessage(fault func(format string, args ...any)) (im
 		return nil, ""
 	}
 	if name, err := fleet.ParseImageName(o.image); err == nil {
-		if o.digest != "" || o.fileDigest != "" || o.compression != "" || o.size != 0 || o.noCloud || o.userDataOnly {
-			fault("--image %s is a name: --digest, --file-digest, --compression, --size and --nocloud are for a URL", name)
+		if o.digest != "" || o.fileDigest != "" || o.compression != "" || o.size != 0 || o.architecture != "" || o.noCloud || o.userDataOnly {
+			fault("--image %s is a name: --digest, --file-digest, --compression, --size, --architecture and --nocloud are for a URL", name)
 		}
 		return nil, name
 	}
-	i := fleet.Image{URL: o.image, Digest: o.digest, FileDigest: o.fileDigest, Compression: fleet.Compression(o.compression), Size: o.size}
+	i := fleet.Image{
+		URL: o.image, Digest: o.digest, FileDigest: o.fileDigest, Compression: fleet.Compression(o.compression), Size: o.size,
+		Architecture: fleet.Architecture(o.architecture),
+	}
 	if i.Compression == "" {
 		i.Compression = fleet.CompressionOf(o.image)
 	}
 	for _, f := range i.Validate() {
 		fault("%s %s", imageFlags[f.Field], f.Problem)
 	}
-	image = &agentv1.Image{Url: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: compressions[i.Compression], Size: i.Size}
+	image = &agentv1.Image{
+		Url: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: compressions[i.Compression], Size: i.Size, Architecture: string(i.Architecture),
+	}
 	switch {
 	case o.noCloud:
 		image.FirstBootForm = agentv1.FirstBootForm_FIRST_BOOT_FORM_NOCLOUD

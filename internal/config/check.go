@@ -394,8 +394,8 @@ func (d *document) checkInstall(section string, i Install, catalogue []fleet.Ima
 	switch image, err := i.image(catalogue); {
 	case err != nil:
 		d.keyFault(section+".image", "must be the name of one of images, not %q", i.Image)
-	case i.Image != "" && (i.URL != "" || i.Digest != "" || i.FileDigest != "" || i.Compression != "" || i.Size != 0):
-		d.keyFault(section+".image", "names an image, so url, digest, file_digest, compression and size must be left out")
+	case i.Image != "" && (i.URL != "" || i.Digest != "" || i.FileDigest != "" || i.Compression != "" || i.Size != 0 || i.Architecture != ""):
+		d.keyFault(section+".image", "names an image, so url, digest, file_digest, compression, size and architecture must be left out")
 	case i.Image == "":
 		for _, f := range image.Validate() {
 			d.keyFault(section+"."+f.Field, "%s", f.Problem)

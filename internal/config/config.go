@@ -218,10 +218,16 @@ type Image struct {
 	// with the machine's name and its static addresses; nocloud-user-data: without name and
 	// addresses. Default: they find it in the first-boot area.
 	FirstBoot fleet.FirstBootForm `yaml:"first_boot"`
+	// Architecture that the image is for, amd64 or arm64: no machine of another one is written.
+	// Default: it is not known, and an image for another one is written as any other is.
+	Architecture fleet.Architecture `yaml:"architecture"`
 }
 
 func (i Image) image() fleet.Image {
-	image := fleet.Image{Name: i.Name, URL: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: i.Compression, Size: i.Size, FirstBoot: i.FirstBoot}
+	image := fleet.Image{
+		Name: i.Name, URL: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: i.Compression, Size: i.Size, FirstBoot: i.FirstBoot,
+		Architecture: i.Architecture,
+	}
 	if image.Compression == "" {
 		image.Compression = fleet.CompressionOf(i.URL)
 	}

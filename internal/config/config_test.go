@@ -169,6 +169,10 @@ func TestFaults(t *testing.T) {
 			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha1:12'}\n", nil,
 			`ironherd.yaml:5: images[0].digest: must be sha256: and 64 lower-case hexadecimal digits, not "sha1:12"`,
 		},
+		"image for no architecture": {
+			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "', architecture: x86_64}\n", nil,
+			`ironherd.yaml:5: images[0].architecture: must be amd64 or arm64, or left out where it is not known, not "x86_64"`,
+		},
 		"unknown image": {
 			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
 				"providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  install: {image: b}\n", nil,
@@ -177,7 +181,7 @@ func TestFaults(t *testing.T) {
 		"image twice": {
 			minimal + "images:\n- {name: a, url: 'http://x/i', digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n" +
 				"providers:\n- name: a\n  kind: static\n  static: {url: 'https://x/'}\n  install: {image: a, size: 5}\n", nil,
-			`ironherd.yaml:10: providers[0].install.image: names an image, so url, digest, file_digest, compression and size must be left out`,
+			`ironherd.yaml:10: providers[0].install.image: names an image, so url, digest, file_digest, compression, size and architecture must be left out`,
 		},
 		"unknown variable": {
 			minimal,
@@ -223,6 +227,7 @@ providers:
       url: http://images.example/a.zst
       digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
       compression: zstd
+      architecture: arm64
       root_disk: {serial: 0012, pick: smallest}
       kexec: true
 `
@@ -257,7 +262,7 @@ providers:
 	if p.Provisioner.ChunkSize != 1000 || p.Static.Spacing != time.Second || p.Install.RootDisk.Serial != "0012" {
 		t.Errorf("provider: %+v", p)
 	}
-	if request, err := p.Install.Request("test", nil); err != nil || !request.Image.Kexec {
+	if request, err := p.Install.Request("test", nil); err != nil || !request.Image.Kexec || request.Image.Architecture != fleet.ArchitectureARM64 {
 		t.Errorf("install: %+v, %v", request, err)
 	}
 }

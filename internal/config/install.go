@@ -12,8 +12,8 @@ import (
 
 // Install is an operating system that every new machine gets.
 type Install struct {
-	// Image is the name of one of images, in the place of url, digest, file_digest, compression and
-	// size.
+	// Image is the name of one of images, in the place of url, digest, file_digest, compression, size
+	// and architecture.
 	Image string `yaml:"image"`
 	// URL of the image, http, https or oci, without user and password.
 	URL string `yaml:"url"`
@@ -29,6 +29,9 @@ type Install struct {
 	// Size of the raw image in bytes; 0: not known. An image of another size fails the install, no
 	// smaller disk is chosen, and progress is told in percent.
 	Size int64 `yaml:"size"`
+	// Architecture that the image is for, amd64 or arm64: no machine of another one is written.
+	// Default: it is not known, and an image for another one is written as any other is.
+	Architecture fleet.Architecture `yaml:"architecture"`
 	// RootDisk picks the disk: all that is set must match; pick (smallest, largest) decides among
 	// several.
 	RootDisk fleet.DiskSelector `yaml:"root_disk"`
@@ -93,7 +96,7 @@ func (i Install) seenUp() (fleet.SeenUp, error) {
 func (i Install) image(catalogue []fleet.Image) (fleet.Image, error) {
 	if i.Image == "" {
 		compression := cmp.Or(i.Compression, fleet.CompressionOf(i.URL))
-		return fleet.Image{URL: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: compression, Size: i.Size}, nil
+		return fleet.Image{URL: i.URL, Digest: i.Digest, FileDigest: i.FileDigest, Compression: compression, Size: i.Size, Architecture: i.Architecture}, nil
 	}
 	for _, image := range catalogue {
 		if image.Name == i.Image {

@@ -27,6 +27,21 @@ func compressions() []Compression {
 	return []Compression{CompressionNone, CompressionZstd, CompressionGzip, CompressionXZ, CompressionLayer}
 }
 
+// Architecture is what an image is for, in Go's names. The hardware report has that of a machine.
+type Architecture string
+
+// The architectures.
+const (
+	// ArchitectureUnknown: nobody has said.
+	ArchitectureUnknown Architecture = ""
+	ArchitectureAMD64   Architecture = "amd64"
+	ArchitectureARM64   Architecture = "arm64"
+)
+
+func architectures() []Architecture {
+	return []Architecture{ArchitectureUnknown, ArchitectureAMD64, ArchitectureARM64}
+}
+
 // Image names an operating system image by digest: that of the raw image, that of the file as it is
 // served, or both. Publishers give the latter; the former names the same system whatever it is
 // compressed by. An install verifies all that are given before it writes anything that boots. An
@@ -51,6 +66,9 @@ type Image struct {
 	// Kexec starts its kernel by kexec when it has been written, so that the firmware does not run.
 	// Where that is not possible, the machine is restarted.
 	Kexec bool `json:"kexec,omitempty"`
+	// Architecture that it is for: no machine of another one is written. Control planes and agents of
+	// older versions refuse a request that has it.
+	Architecture Architecture `json:"architecture,omitempty"`
 }
 
 // FirstBootForm is how an installed system finds its first-boot data.
@@ -220,6 +238,9 @@ func (i Image) Validate() []FieldFault {
 	if !slices.Contains(firstBootForms(), i.FirstBoot) {
 		f.add("first_boot", "must be nocloud, nocloud-user-data, or left out where the system reads the first-boot area, not %.80q", i.FirstBoot)
 	}
+	if !slices.Contains(architectures(), i.Architecture) {
+		f.add("architecture", "must be amd64 or arm64, or left out where it is not known, not %.80q", i.Architecture)
+	}
 	return f
 }
 
@@ -290,6 +311,8 @@ func (q InstallRequest) UnknownWord() string {
 		return string(i.Compression)
 	case !slices.Contains(firstBootForms(), i.FirstBoot):
 		return string(i.FirstBoot)
+	case !slices.Contains(architectures(), i.Architecture):
+		return string(i.Architecture)
 	case !slices.Contains(picks(), q.RootDisk.Pick):
 		return string(q.RootDisk.Pick)
 	case by != SeenByUnit && by != SeenBySSH && by != SeenByHTTP:

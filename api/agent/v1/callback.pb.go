@@ -782,7 +782,10 @@ type Image struct {
 	FirstBootForm FirstBootForm `protobuf:"varint,6,opt,name=first_boot_form,json=firstBootForm,proto3,enum=ironherd.agent.v1.FirstBootForm" json:"first_boot_form,omitempty"`
 	// Digest of the file as it is served, compressed or not: "sha256:" and 64 hexadecimal digits, or
 	// "sha512:" and 128. Empty: it is not known.
-	FileDigest    string `protobuf:"bytes,7,opt,name=file_digest,json=fileDigest,proto3" json:"file_digest,omitempty"`
+	FileDigest string `protobuf:"bytes,7,opt,name=file_digest,json=fileDigest,proto3" json:"file_digest,omitempty"`
+	// The architecture that it is for, in Go's names (amd64, arm64). The agent of a machine of
+	// another one writes nothing. Empty: it is not known.
+	Architecture  string `protobuf:"bytes,8,opt,name=architecture,proto3" json:"architecture,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,6 +865,13 @@ func (x *Image) GetFirstBootForm() FirstBootForm {
 func (x *Image) GetFileDigest() string {
 	if x != nil {
 		return x.FileDigest
+	}
+	return ""
+}
+
+func (x *Image) GetArchitecture() string {
+	if x != nil {
+		return x.Architecture
 	}
 	return ""
 }
@@ -1716,7 +1726,7 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\n" +
 	"SshHostKey\x12\x16\n" +
 	"\x06public\x18\x01 \x01(\tR\x06public\x12\x18\n" +
-	"\aprivate\x18\x02 \x01(\fR\aprivate\"\x86\x02\n" +
+	"\aprivate\x18\x02 \x01(\fR\aprivate\"\xaa\x02\n" +
 	"\x05Image\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12@\n" +
@@ -1725,7 +1735,8 @@ const file_api_agent_v1_callback_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12H\n" +
 	"\x0ffirst_boot_form\x18\x06 \x01(\x0e2 .ironherd.agent.v1.FirstBootFormR\rfirstBootForm\x12\x1f\n" +
 	"\vfile_digest\x18\a \x01(\tR\n" +
-	"fileDigest\"\x90\x02\n" +
+	"fileDigest\x12\"\n" +
+	"\farchitecture\x18\b \x01(\tR\farchitecture\"\x90\x02\n" +
 	"\fDiskSelector\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x10\n" +
 	"\x03wwn\x18\x02 \x01(\tR\x03wwn\x12\x19\n" +

@@ -2820,7 +2820,9 @@ type NamedImage struct {
 	// How its system takes first-boot data: area, nocloud or nocloud-user-data.
 	FirstBoot string `protobuf:"bytes,6,opt,name=first_boot,json=firstBoot,proto3" json:"first_boot,omitempty"`
 	// Digest of the file as it is served, sha256 or sha512; empty: it is known by another one.
-	FileDigest    string `protobuf:"bytes,7,opt,name=file_digest,json=fileDigest,proto3" json:"file_digest,omitempty"`
+	FileDigest string `protobuf:"bytes,7,opt,name=file_digest,json=fileDigest,proto3" json:"file_digest,omitempty"`
+	// The architecture that it is for, in Go's names (amd64, arm64); empty: that was not said.
+	Architecture  string `protobuf:"bytes,8,opt,name=architecture,proto3" json:"architecture,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2900,6 +2902,13 @@ func (x *NamedImage) GetFirstBoot() string {
 func (x *NamedImage) GetFileDigest() string {
 	if x != nil {
 		return x.FileDigest
+	}
+	return ""
+}
+
+func (x *NamedImage) GetArchitecture() string {
+	if x != nil {
+		return x.Architecture
 	}
 	return ""
 }
@@ -5208,7 +5217,7 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x06remedy\x18\a \x01(\tR\x06remedy\"\x13\n" +
 	"\x11ListImagesRequest\"K\n" +
 	"\x12ListImagesResponse\x125\n" +
-	"\x06images\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.NamedImageR\x06images\"\xca\x01\n" +
+	"\x06images\x18\x01 \x03(\v2\x1d.ironherd.fleet.v1.NamedImageR\x06images\"\xee\x01\n" +
 	"\n" +
 	"NamedImage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
@@ -5219,7 +5228,8 @@ const file_api_fleet_v1_fleet_proto_rawDesc = "" +
 	"\n" +
 	"first_boot\x18\x06 \x01(\tR\tfirstBoot\x12\x1f\n" +
 	"\vfile_digest\x18\a \x01(\tR\n" +
-	"fileDigest\"\x13\n" +
+	"fileDigest\x12\"\n" +
+	"\farchitecture\x18\b \x01(\tR\farchitecture\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +

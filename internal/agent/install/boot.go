@@ -31,6 +31,15 @@ func bootedByEFI(root string) bool {
 	return false
 }
 
+// checkArchitecture fails when the image is known to be for another architecture than the machine
+// has.
+func checkArchitecture(image *agentv1.Image) error {
+	if a := image.GetArchitecture(); a != "" && a != runtime.GOARCH {
+		return fmt.Errorf("the image is for %s, and the machine is %s: ask for an image for %s", a, runtime.GOARCH, runtime.GOARCH)
+	}
+	return nil
+}
+
 // checkBoot fails when the machine cannot boot an image with that first MiB. It returns the EFI
 // system partition, its number 0 where there is none, and a warning where it is not as sure.
 func checkBoot(root string, head []byte) (esp partition, warning, err error) {

@@ -34,7 +34,8 @@ const (
 )
 
 // efiLoaders are the paths that firmware boots from a disk without having been told, by
-// architecture. Every image that boots by EFI has its loader there.
+// architecture. An image that boots by EFI on any machine of that architecture has its loader
+// there. Nothing here reads the file system, so it is not known that this image has one.
 var efiLoaders = map[string]string{"amd64": `\EFI\BOOT\BOOTX64.EFI`, "arm64": `\EFI\BOOT\BOOTAA64.EFI`}
 
 // efiVariables are the firmware's variables, as files below a root.

@@ -247,6 +247,9 @@ func clip(text string) string {
 // install does the work and fills in the report as it learns.
 func install(ctx context.Context, request *agentv1.InstallRequest, options Options, report *agentv1.InstallReport) (err error) {
 	options.Progress(agentv1.InstallProgress_PHASE_PREPARING, 0)
+	if err := checkArchitecture(request.GetImage()); err != nil {
+		return err
+	}
 	raw, file, err := digestsOf(request.GetImage())
 	if err != nil {
 		return err

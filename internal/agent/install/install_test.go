@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -273,6 +274,10 @@ func TestInstallRefusals(t *testing.T) {
 		{"wrong digest", image, func(r *agentv1.InstallRequest) { r.Image.Digest = digestOf(nil) }, "has the digest sha256:", true},
 		{"no digest", image, func(r *agentv1.InstallRequest) { r.Image.Digest = "sha256:12" }, "digest is not", false},
 		{"no image", image, func(r *agentv1.InstallRequest) { r.Image = nil }, "digest is not", false},
+		{
+			"another architecture", image, func(r *agentv1.InstallRequest) { r.Image.Architecture = "riscv64" },
+			"the image is for riscv64, and the machine is " + runtime.GOARCH + ": ask for an image for " + runtime.GOARCH, false,
+		},
 		{"no URL", image, func(r *agentv1.InstallRequest) { r.Image.Url = "file:///etc/passwd" }, "http://, https:// or oci://", false},
 		{"unknown compression", image, func(r *agentv1.InstallRequest) { r.Image.Compression = 77 }, "compression is not known", false},
 		{"not compressed", image, func(r *agentv1.InstallRequest) { r.Image.Compression = agentv1.Compression_COMPRESSION_ZSTD }, "magic", false},
@@ -322,6 +327,18 @@ func TestInstallRefusals(t *testing.T) {
 				t.Errorf("nothing was written, and the report says %q, %d bytes", report.GetDisk(), report.GetBytesWritten())
 			}
 		})
+	}
+}
+
+// TestAnImageForThisArchitecture is installed.
+func TestAnImageForThisArchitecture(t *testing.T) {
+	t.Parallel()
+	image := testImage(1, 3*mebibyte)
+	m := newMachine(t)
+	request := requestFor(serveBytes(t, image), image)
+	request.Image.Architecture = runtime.GOARCH
+	if report := Run(t.Context(), request, m.options()); !report.GetOk() {
+		t.Errorf("report: %v", report)
 	}
 }
 

@@ -377,6 +377,7 @@ var installTests = []test{
 			{"image", `{"url":"http://h/i","digest":"","compression":"","boot":"uefi"}`, "unknown field"},
 			{"image", `{"url":"http://h/i","digest":"","compression":"lz9"}`, `"lz9" says nothing to this version`},
 			{"image", `{"url":"http://h/i","digest":"","compression":"","first_boot":"ignition"}`, `"ignition" says nothing to this version`},
+			{"image", `{"url":"http://h/i","digest":"","compression":"","architecture":"riscv64"}`, `"riscv64" says nothing to this version`},
 			{"root_disk", `{"min_size":5,"slot":"7"}`, "unknown field"},
 			{"root_disk", `{"min_size":5,"pick":"newest"}`, `"newest" says nothing to this version`},
 			{"seen_up", `{"within":"1h"}`, "unknown field"},

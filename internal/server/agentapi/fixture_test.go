@@ -312,7 +312,7 @@ func (h *fixture) until(what string, done func() bool) {
 
 func image() *fleet.InstallRequest {
 	return &fleet.InstallRequest{
-		Actor: "test", Image: fleet.Image{URL: "http://127.0.0.1/image", Digest: "sha256:" + string(make64()), Compression: fleet.CompressionZstd, Size: 1 << 20, Kexec: true},
+		Actor: "test", Image: fleet.Image{URL: "http://127.0.0.1/image", Digest: "sha256:" + string(make64()), Compression: fleet.CompressionZstd, Size: 1 << 20, Kexec: true, Architecture: fleet.ArchitectureARM64},
 		RootDisk: fleet.DiskSelector{Pick: fleet.PickSmallest}, FirstBootData: []byte("hello"),
 	}
 }

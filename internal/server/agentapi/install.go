@@ -63,7 +63,7 @@ func (s *Server) installRequest(machine fleet.MachineID, order *bmdb.InstallOrde
 		InstallGeneration: int64(r.Generation), Attempt: int32(order.Attempt),
 		Image: &agentv1.Image{
 			Url: r.Image.URL, Digest: r.Image.Digest, FileDigest: r.Image.FileDigest, Compression: compressions[r.Image.Compression], Size: r.Image.Size,
-			Name: r.Image.Name, FirstBootForm: firstBootForms[r.Image.FirstBoot],
+			Name: r.Image.Name, FirstBootForm: firstBootForms[r.Image.FirstBoot], Architecture: string(r.Image.Architecture),
 		},
 		RootDisk: &agentv1.DiskSelector{
 			Serial: r.RootDisk.Serial, Wwn: r.RootDisk.WWN, MinSize: r.RootDisk.MinSize, Pick: picks[r.RootDisk.Pick],

@@ -48,7 +48,7 @@ func TestInstallFromFirstHeartbeatToUp(t *testing.T) {
 	}
 	token := order.GetBootToken()
 	if order.GetInstallGeneration() != 1 || order.GetAttempt() != 1 || order.GetImage().GetCompression() != agentv1.Compression_COMPRESSION_ZSTD ||
-		order.GetRootDisk().GetPick() != agentv1.DiskSelector_PICK_SMALLEST || string(order.GetFirstBootData()) != "hello" || !order.GetKexec() ||
+		order.GetRootDisk().GetPick() != agentv1.DiskSelector_PICK_SMALLEST || string(order.GetFirstBootData()) != "hello" || !order.GetKexec() || order.GetImage().GetArchitecture() != "arm64" ||
 		order.GetTimeoutMs() <= 0 || token.GetEndpoint() != "127.0.0.1:1" || len(token.GetSecret()) != 32 ||
 		token.GetMachineId() != string(m.id) || !bytes.Equal(token.GetCaCertificate(), h.certificates.Authority()) {
 		t.Errorf("handed out %v", order)

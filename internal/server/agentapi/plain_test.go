@@ -23,7 +23,7 @@ func TestPlainInstallsHaveNoNewFields(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, nil)
 	plain := image()
-	plain.Image.Compression, plain.Image.Kexec, plain.FirstBootData = fleet.CompressionNone, false, nil
+	plain.Image.Compression, plain.Image.Kexec, plain.Image.Architecture, plain.FirstBootData = fleet.CompressionNone, false, "", nil
 	m := h.machines(1, plain)[0]
 	order := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest()
 	if order == nil {

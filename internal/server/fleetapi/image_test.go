@@ -69,10 +69,14 @@ func TestTheSameImagesAreRefusedEverywhere(t *testing.T) {
 		"an OCI query":        {image: image("oci://registry.example/debian@sha256:12?" + secret)},
 		"a long model":        {image: good, disk: fleet.DiskSelector{Model: strings.Repeat("m", 257)}},
 		"a negative size":     {image: fleet.Image{URL: good.URL, Digest: digest, Compression: fleet.CompressionNone, Size: -1}},
-		"a long serial":       {image: good, disk: fleet.DiskSelector{Serial: strings.Repeat("s", 257)}},
-		"a long WWN":          {image: good, disk: fleet.DiskSelector{WWN: strings.Repeat("w", 257)}},
-		"a negative disk":     {image: good, disk: fleet.DiskSelector{MinSize: -1}},
-		"everything":          {image: fleet.Image{URL: "ftp://x", Digest: "y", Compression: "99", Size: -1}, disk: fleet.DiskSelector{MinSize: -1}},
+		"an architecture": {
+			image: fleet.Image{URL: good.URL, Digest: digest, Compression: fleet.CompressionNone, Architecture: fleet.ArchitectureARM64}, ok: true,
+		},
+		"no such architecture": {image: fleet.Image{URL: good.URL, Digest: digest, Compression: fleet.CompressionNone, Architecture: "x86_64"}},
+		"a long serial":        {image: good, disk: fleet.DiskSelector{Serial: strings.Repeat("s", 257)}},
+		"a long WWN":           {image: good, disk: fleet.DiskSelector{WWN: strings.Repeat("w", 257)}},
+		"a negative disk":      {image: good, disk: fleet.DiskSelector{MinSize: -1}},
+		"everything":           {image: fleet.Image{URL: "ftp://x", Digest: "y", Compression: "99", Size: -1}, disk: fleet.DiskSelector{MinSize: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,6 +116,7 @@ func throughAPI(o *fixture, image fleet.Image, disk fleet.DiskSelector) string {
 		Machine: "host-0",
 		Image: &agentv1.Image{
 			Url: image.URL, Digest: image.Digest, FileDigest: image.FileDigest, Compression: compressions[image.Compression], Size: image.Size,
+			Architecture: string(image.Architecture),
 		},
 		RootDisk: &agentv1.DiskSelector{Serial: disk.Serial, Wwn: disk.WWN, Model: disk.Model, MinSize: disk.MinSize, Pick: picks[disk.Pick]},
 	})
@@ -146,7 +151,7 @@ func throughCLI(t *testing.T, o *fixture, image fleet.Image, disk fleet.DiskSele
 	var stdout, stderr bytes.Buffer
 	code := cli.Main(t.Context(), []string{
 		"machine", "install", "host-0", "--image", image.URL, "--digest", image.Digest, "--file-digest", image.FileDigest, "--compression", string(image.Compression),
-		"--size", string(size), "--root-disk", rootDisk, "--server", o.url, "--token-file", tokenFile,
+		"--architecture", string(image.Architecture), "--size", string(size), "--root-disk", rootDisk, "--server", o.url, "--token-file", tokenFile,
 	}, cli.Env{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Version: "v1"})
 	if code == 0 {
 		return ""
@@ -164,6 +169,7 @@ func throughConfig(t *testing.T, image fleet.Image, disk fleet.DiskSelector) str
 			"name": "rack", "kind": "static", "static": map[string]any{"url": "https://hosts.example/"},
 			"install": map[string]any{
 				"url": image.URL, "digest": image.Digest, "file_digest": image.FileDigest, "compression": image.Compression, "size": image.Size, "root_disk": disk,
+				"architecture": image.Architecture,
 			},
 		}},
 	})

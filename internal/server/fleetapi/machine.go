@@ -147,16 +147,21 @@ func (s *Service) hardware(ctx context.Context, r fleet.Record) (*agentv1.Hardwa
 	if r.Hardware == nil {
 		return nil, nil
 	}
-	encoded, err := s.db.HardwareReport(ctx, r.ID)
+	return s.storedHardware(ctx, r.ID)
+}
+
+// storedHardware is hardware where no record was read.
+func (s *Service) storedHardware(ctx context.Context, id fleet.MachineID) (*agentv1.HardwareReport, error) {
+	encoded, err := s.db.HardwareReport(ctx, id)
 	if err != nil {
-		if fleet.KindOf(err) == fleet.KindNotFound { // replaced or forgotten since the record was read
+		if fleet.KindOf(err) == fleet.KindNotFound { // or replaced or forgotten since the record was read
 			return nil, nil
 		}
 		return nil, err
 	}
 	var report agentv1.HardwareReport
 	if err := proto.Unmarshal(encoded, &report); err != nil {
-		return nil, fmt.Errorf("read the stored hardware report of machine %s: %w", r.ID, err)
+		return nil, fmt.Errorf("read the stored hardware report of machine %s: %w", id, err)
 	}
 	return &report, nil
 }

@@ -158,5 +158,6 @@ func namedImageOf(i fleet.Image) *fleetv1.NamedImage {
 	}
 	return &fleetv1.NamedImage{
 		Name: i.Name, Location: i.Location(), Digest: i.Digest, FileDigest: i.FileDigest, Compression: string(i.Compression), Size: i.Size, FirstBoot: form,
+		Architecture: string(i.Architecture),
 	}
 }

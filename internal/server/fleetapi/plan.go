@@ -71,7 +71,7 @@ func (s *Service) confirm(ctx context.Context, actor, id string) (bmdb.Plan, err
 
 // planOf reads what is wanted.
 func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (wanted bmdb.PlanRequest, err error) {
-	wanted = bmdb.PlanRequest{Reason: req.GetReason()}
+	wanted = bmdb.PlanRequest{Reason: req.GetReason(), Refused: map[fleet.MachineID]error{}}
 	if wanted.Verb, err = fleet.ParseVerb(req.GetVerb()); err != nil {
 		return wanted, err
 	}
@@ -91,8 +91,19 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 	case req.GetInstall() != nil:
 		return wanted, fleet.Errorf(fleet.KindInvalid, "install belongs to the verb %s, not to %s", fleet.VerbReinstall, wanted.Verb)
 	}
-	err = s.choose(ctx, req, &wanted)
-	return wanted, err
+	if err := s.choose(ctx, req, &wanted); err != nil || wanted.Install == nil {
+		return wanted, err
+	}
+	for _, id := range wanted.Machines {
+		unsuited := s.suits(ctx, id, wanted.Install.Image)
+		if unsuited != nil && fleet.KindOf(unsuited) != fleet.KindConflict {
+			return wanted, unsuited
+		}
+		if unsuited != nil {
+			wanted.Refused[id] = unsuited
+		}
+	}
+	return wanted, nil
 }
 
 // choose fills in the machines that were named, or those that the selector fits. Only behind some

@@ -24,6 +24,9 @@ func (s *Service) InstallMachine(ctx context.Context, req *fleetv1.InstallMachin
 		if err != nil {
 			return nil, err
 		}
+		if err := s.suits(ctx, id, wanted.Image); err != nil {
+			return nil, err
+		}
 		generation, err := s.db.RequestInstall(ctx, actor, id, wanted, req.GetReinstall())
 		if err != nil {
 			return nil, err
@@ -109,12 +112,29 @@ func (s *Service) imageOf(req *fleetv1.InstallMachineRequest) (image fleet.Image
 	asked := req.GetImage()
 	image = fleet.Image{
 		URL: asked.GetUrl(), Digest: asked.GetDigest(), FileDigest: asked.GetFileDigest(), Compression: valueOf(compressions, asked.GetCompression()), Size: asked.GetSize(),
-		FirstBoot: valueOf(firstBootForms, asked.GetFirstBootForm()),
+		FirstBoot: valueOf(firstBootForms, asked.GetFirstBootForm()), Architecture: fleet.Architecture(asked.GetArchitecture()),
 	}
 	for _, f := range image.Validate() {
 		faults = append(faults, fmt.Errorf("image.%s %s", f.Field, f.Problem))
 	}
 	return image, faults
+}
+
+// suits refuses an image that is for another architecture than the machine has, as far as its
+// hardware report says. Its agent refuses it, too, but by then the system that it had may have
+// ended for nothing.
+func (s *Service) suits(ctx context.Context, id fleet.MachineID, image fleet.Image) error {
+	if image.Architecture == fleet.ArchitectureUnknown {
+		return nil
+	}
+	report, err := s.storedHardware(ctx, id)
+	if err != nil {
+		return err
+	}
+	if has := report.GetSystem().GetArchitecture(); has != "" && has != string(image.Architecture) {
+		return fleet.Errorf(fleet.KindConflict, "the image is for %s, and machine %s is %s by its hardware report: choose an image for %s", image.Architecture, id, has, has)
+	}
+	return nil
 }
 
 // namedImage returns an image of the catalogue.
