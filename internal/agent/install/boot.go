@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -103,8 +104,8 @@ func mbrEntries(head []byte) [][]byte {
 
 // bootsInstead warns of other disks that the firmware may boot in the place of the installed one:
 // by BIOS those whose boot sector has code, and by EFI those with an EFI system partition, unless
-// the firmware has an entry that tells them apart.
-func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, entry bool) error {
+// the firmware has an entry that tells them apart. Unread warns of disks that are silent.
+func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, entry bool) (instead, unread error) {
 	byEFI := bootedByEFI(options.Root)
 	var names []string
 	for _, d := range options.Disks {
@@ -112,29 +113,45 @@ func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, e
 			names = append(names, d.GetName())
 		}
 	}
-	found, late := readAll(names, func(name string) (instead string) {
+	found, late := readAll(names, func(name string) bool {
 		head, ok := readHead(options.Root, name)
-		if ok && !byEFI && hasBootCode(head) {
-			return devicePath(name) + " has a boot sector"
+		if !ok || !byEFI {
+			return ok && hasBootCode(head)
 		}
-		if other, err := findESP(head); ok && byEFI && err == nil && other.number != 0 && (!entry || other.id == esp.id) {
-			return devicePath(name) + " has an EFI system partition"
-		}
-		return ""
+		other, err := findESP(head)
+		return err == nil && other.number != 0 && (!entry || other.id == esp.id)
 	})
-	var others []string
-	for _, name := range names {
-		if found[name] != "" {
-			others = append(others, found[name])
-		}
+	names = slices.DeleteFunc(names, func(name string) bool { return !found[name] })
+	by, disk := "boot sector", devicePath(chosen.GetName())
+	if byEFI {
+		by = "EFI system partition"
 	}
-	for _, name := range late {
-		others = append(others, fmt.Sprintf("what %s has is not known, because %s", devicePath(name), errLate))
+	if len(names) > 0 {
+		instead = fmt.Errorf("the firmware may boot another disk than %s, by the %s of %s", disk, by, listed(names))
 	}
-	if len(others) == 0 {
-		return nil
+	if len(late) > 0 {
+		unread = fmt.Errorf("the firmware may boot another disk than %s: what is on %s is not known, because %w", disk, listed(late), errLate)
 	}
-	return fmt.Errorf("the firmware may boot another disk than %s: %s", devicePath(chosen.GetName()), strings.Join(others, ", "))
+	return instead, unread
+}
+
+// listed names devices in a warning, of which history keeps 300 bytes: the first ones by their
+// paths, and how many there are besides.
+func listed(names []string) string {
+	const most = 6
+	rest := len(names) - most
+	if rest < 2 {
+		rest = 0
+	}
+	var paths []string
+	for _, name := range names[:len(names)-rest] {
+		paths = append(paths, devicePath(name))
+	}
+	text := strings.Join(paths, ", ")
+	if rest > 0 {
+		text += fmt.Sprintf(" and %d others", rest)
+	}
+	return text
 }
 
 // readHead reads the first MiB of a disk, and says whether it could.

@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -101,10 +102,10 @@ func TestAnotherDiskMayBoot(t *testing.T) {
 		want     string
 	}{
 		"by BIOS, a data disk":                    {make([]byte, mebibyte), false, false, ""},
-		"by BIOS, a disk that boots":              {boots, false, false, "the firmware may boot another disk than /dev/sda: /dev/sdb has a boot sector"},
-		"by EFI, the same partition":              {image, true, false, "the firmware may boot another disk than /dev/sda: /dev/sdb has an EFI system partition"},
+		"by BIOS, a disk that boots":              {boots, false, false, "the firmware may boot another disk than /dev/sda, by the boot sector of /dev/sdb"},
+		"by EFI, the same partition":              {image, true, false, "the firmware may boot another disk than /dev/sda, by the EFI system partition of /dev/sdb"},
 		"by EFI, another one":                     {boots, true, false, ""},
-		"by EFI, another one, and no boot entry":  {boots, true, true, unreached + "\nthe firmware may boot another disk than /dev/sda: /dev/sdb has an EFI system partition"},
+		"by EFI, another one, and no boot entry":  {boots, true, true, unreached + "\nthe firmware may boot another disk than /dev/sda, by the EFI system partition of /dev/sdb"},
 		"by EFI, a data disk, and no boot entry":  {make([]byte, mebibyte), true, true, unreached},
 		"by EFI, no EFI system partition on that": {withMBR(t, "83"), true, true, unreached},
 	} {
@@ -132,5 +133,31 @@ func TestAnotherDiskMayBoot(t *testing.T) {
 				t.Errorf("report: %v", report)
 			}
 		})
+	}
+}
+
+// TestManyDisksMayBoot: history keeps 300 bytes of a warning, and all of this one.
+func TestManyDisksMayBoot(t *testing.T) {
+	t.Parallel()
+	image := partitioned(t)
+	image[0] = 0xeb
+	for others, want := range map[int]string{
+		7:   "/dev/nvme101n1, /dev/nvme102n1, /dev/nvme103n1, /dev/nvme104n1, /dev/nvme105n1, /dev/nvme106n1, /dev/nvme107n1",
+		8:   "/dev/nvme101n1, /dev/nvme102n1, /dev/nvme103n1, /dev/nvme104n1, /dev/nvme105n1, /dev/nvme106n1 and 2 others",
+		200: "/dev/nvme101n1, /dev/nvme102n1, /dev/nvme103n1, /dev/nvme104n1, /dev/nvme105n1, /dev/nvme106n1 and 194 others",
+	} {
+		m, options := bigMachine(t)
+		for i := range others {
+			name := fmt.Sprintf("nvme%dn1", 101+i)
+			options.Disks = append(options.Disks, &agentv1.BlockDevice{Name: name, SizeBytes: 64 * mebibyte})
+			if err := os.WriteFile(filepath.Join(m.root, "dev", name), image[:mebibyte], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = "the firmware may boot another disk than /dev/sda, by the boot sector of " + want
+		instead, unread := bootsInstead(options, options.Disks[0], partition{}, false)
+		if instead == nil || instead.Error() != want || unread != nil || len(want) > 300 {
+			t.Errorf("%d others: %v, %v", others, instead, unread)
+		}
 	}
 }

@@ -321,10 +321,12 @@ func install(ctx context.Context, request *agentv1.InstallRequest, options Optio
 // ended well. nameless is why the system is not told its name or its network.
 func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) error {
 	options, target := b.options, b.target
-	warn := func(err error) {
-		if err != nil {
-			options.Warn(err)
-			report.Warnings = append(report.Warnings, clip(err.Error()))
+	warn := func(all ...error) {
+		for _, err := range all {
+			if err != nil {
+				options.Warn(err)
+				report.Warnings = append(report.Warnings, clip(err.Error()))
+			}
 		}
 	}
 	installed := false

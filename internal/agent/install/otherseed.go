@@ -17,29 +17,25 @@ import (
 
 // otherSeeds warns of other volumes that cloud-init may take in the place of the seed of the
 // install: it goes by the label, and takes the device whose name sorts last (cloudinit's
-// DataSourceNoCloud). Names may change with a restart, so any other volume counts.
-func otherSeeds(root string, chosen *agentv1.BlockDevice) error {
-	dirs, _ := filepath.Glob(filepath.Join(root, "sys/class/block/*")) // a fixed pattern
-	var names, others []string
+// DataSourceNoCloud). Names may change with a restart, so any other volume counts. Unread warns of
+// volumes that are silent.
+func otherSeeds(root string, chosen *agentv1.BlockDevice) (others, unread error) {
+	dirs, _ := filepath.Glob(filepath.Join(root, "sys/class/block/*")) // a fixed pattern, and sorted
+	var names []string
 	for _, dir := range dirs {
 		if name := filepath.Base(dir); !partOf(name, chosen) {
 			names = append(names, name)
 		}
 	}
 	found, late := readAll(names, func(name string) string { return volumeLabel(filepath.Join(root, "dev", name)) })
-	for _, name := range names {
-		if strings.EqualFold(found[name], "cidata") {
-			others = append(others, devicePath(name))
-		}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.EqualFold(found[name], "cidata") })
+	if len(names) > 0 {
+		others = fmt.Errorf("cloud-init may take another seed than that of this install: wipe or detach what has the label CIDATA, too (%s)", listed(names))
 	}
-	for _, name := range late {
-		others = append(others, fmt.Sprintf("%s, of which that is not known, because %s", devicePath(name), errLate))
+	if len(late) > 0 {
+		unread = fmt.Errorf("cloud-init may take another seed than that of this install: what is on %s is not known, because %w", listed(late), errLate)
 	}
-	if len(others) == 0 {
-		return nil
-	}
-	slices.Sort(others)
-	return fmt.Errorf("cloud-init may take another seed than that of this install: wipe or detach what has the label CIDATA, too (%s)", strings.Join(others, ", "))
+	return others, unread
 }
 
 // partOf reports whether a name is that of the disk, of another path to it, or of a partition.

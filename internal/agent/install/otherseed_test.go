@@ -37,8 +37,8 @@ func TestOtherSeeds(t *testing.T) {
 	}
 	add("sdb1", fat12("BOOT", []fatFile{{"user-data", []byte("x")}}))
 	add("sdc", []byte("CIDATA"))
-	if err := otherSeeds(root, chosen); err != nil {
-		t.Errorf("warned: %v", err)
+	if err, unread := otherSeeds(root, chosen); err != nil || unread != nil {
+		t.Errorf("warned: %v, %v", err, unread)
 	}
 	add("sdaa3", fat12("CIDATA", []fatFile{{"user-data", []byte("x")}}))
 	tool(t, "", "mkfs.vfat", "-n", "CIDATA", add("nvme0n1p2", make([]byte, 8*mebibyte)))
@@ -48,8 +48,8 @@ func TestOtherSeeds(t *testing.T) {
 	copy(iso[32769:], "CD001")
 	copy(iso[32808:], "cidata                          ")
 	add("sr0", iso)
-	err := otherSeeds(root, chosen)
-	if err == nil || !strings.Contains(err.Error(), "CIDATA, too (/dev/nvme0n1p2, /dev/sdaa3, /dev/sdb2, /dev/sdb3, /dev/sr0)") {
+	err, unread := otherSeeds(root, chosen)
+	if unread != nil || err == nil || !strings.Contains(err.Error(), "CIDATA, too (/dev/nvme0n1p2, /dev/sdaa3, /dev/sdb2, /dev/sdb3, /dev/sr0)") {
 		t.Errorf("warned: %v", err)
 	}
 }
