@@ -278,3 +278,25 @@ func TestOnlyItsOwnManifestIsReplaced(t *testing.T) {
 		})
 	}
 }
+
+// TestAnImageIsReadableWhateverTheUmask: people serve it and its manifest as another user than the
+// one who has built them.
+func TestAnImageIsReadableWhateverTheUmask(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	disk, manifest := filepath.Join(dir, "disk"), filepath.Join(dir, "manifest")
+	for _, made := range []string{disk, manifest} {
+		if err := os.WriteFile(made, nil, 0o600); err != nil { // as a umask of 077 has it
+			t.Fatal(err)
+		}
+	}
+	b := &builder{Options: Options{Output: filepath.Join(dir, "web.raw.zst")}}
+	if err := b.publish(disk, manifest, filepath.Join(dir, "web.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, published := range []string{"web.raw.zst", "web.json"} {
+		if info, err := os.Stat(filepath.Join(dir, published)); err != nil || info.Mode() != 0o644 {
+			t.Errorf("%s: %v, %v", published, info, err)
+		}
+	}
+}

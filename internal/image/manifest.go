@@ -87,10 +87,15 @@ func (b *builder) assemble(ctx context.Context, tree string) (Manifest, error) {
 }
 
 // publish puts image and manifest in their places. A manifest never describes another image than
-// the one beside it.
+// the one beside it. Everybody may read both, whatever the umask is: a web server serves them.
 func (b *builder) publish(file, manifest, name string) error {
 	if err := b.manifestPlace(); err != nil { // somebody may have taken it meanwhile
 		return err
+	}
+	for _, made := range []string{file, manifest} {
+		if err := os.Chmod(made, 0o644); err != nil { //nolint:gosec // for everybody
+			return err
+		}
 	}
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
