@@ -85,10 +85,14 @@ func choose(
 // missed fails where one of the missing disks fits. It may be the one that is meant: without it
 // another one is the smallest.
 func missed(missing []*agentv1.BlockDevice, selector *agentv1.DiskSelector, need int64) error {
+	remedy := "name the disk that is to be written by its serial number or WWN"
+	if selector.GetSerial() != "" || selector.GetWwn() != "" { // the request names it already
+		remedy = "see whether it is broken, or ask for an install on another disk"
+	}
 	for _, disk := range missing {
 		if unfit(disk, selector, need) == "" {
-			return fmt.Errorf("%s (serial number %q, %d bytes), which the machine had before it was taken over and which fits, is not there: "+
-				"name the disk that is to be written by its serial number or WWN", disk.GetName(), disk.GetSerial(), disk.GetSizeBytes())
+			return fmt.Errorf("%s (serial number %q, %d bytes), which the machine had before it was taken over and which fits, is not there: %s",
+				disk.GetName(), disk.GetSerial(), disk.GetSizeBytes(), remedy)
 		}
 	}
 	return nil

@@ -32,10 +32,10 @@ func TestADiskThatIsMissingIsNotReplaced(t *testing.T) {
 	}{
 		"all are there":            {[]*agentv1.BlockDevice{disk("sdc", "BOOT", 240_000), data}, smallest, prior{}, "sdc"},
 		"the smallest is missing":  {[]*agentv1.BlockDevice{data}, smallest, prior{}, `sda (serial number "BOOT", 251658240000 bytes), which the machine had before`},
-		"one of two is missing":    {[]*agentv1.BlockDevice{data}, nil, prior{}, "which fits, is not there"},
+		"one of two is missing":    {[]*agentv1.BlockDevice{data}, nil, prior{}, "which fits, is not there: name the disk that is to be written by its serial number or WWN"},
 		"the largest is there":     {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Pick: agentv1.DiskSelector_PICK_LARGEST, MinSize: 500_000 * mebibyte}, prior{}, "nvme0n1"},
 		"named by serial number":   {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Serial: "DATA"}, prior{}, "nvme0n1"},
-		"the named one is missing": {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Serial: "BOOT"}, prior{}, "is not there"},
+		"the named one is missing": {[]*agentv1.BlockDevice{data}, &agentv1.DiskSelector{Serial: "BOOT"}, prior{}, "is not there: see whether it is broken, or ask for an install on another disk"},
 		"it has begun to write":    {[]*agentv1.BlockDevice{data}, smallest, prior{begun: map[string]bool{"nvme0n1": true}}, "nvme0n1"},
 		"none fits":                {nil, smallest, prior{}, "is not there"},
 	} {
