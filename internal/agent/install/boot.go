@@ -113,21 +113,20 @@ func bootsInstead(options Options, chosen *agentv1.BlockDevice, esp partition, e
 			names = append(names, d.GetName())
 		}
 	}
-	found, late := readAll(names, func(name string) bool {
+	found, late := readAll(names, func(name string) (by string) {
 		head, ok := readHead(options.Root, name)
-		if !ok || !byEFI {
-			return ok && hasBootCode(head)
+		if ok && !byEFI && hasBootCode(head) {
+			return "boot sector"
 		}
-		other, err := findESP(head)
-		return err == nil && other.number != 0 && (!entry || other.id == esp.id)
+		if other, err := findESP(head); ok && byEFI && err == nil && other.number != 0 && (!entry || other.id == esp.id) {
+			return "EFI system partition"
+		}
+		return ""
 	})
-	names = slices.DeleteFunc(names, func(name string) bool { return !found[name] })
-	by, disk := "boot sector", devicePath(chosen.GetName())
-	if byEFI {
-		by = "EFI system partition"
-	}
+	names = slices.DeleteFunc(names, func(name string) bool { return found[name] == "" })
+	disk := devicePath(chosen.GetName())
 	if len(names) > 0 {
-		instead = fmt.Errorf("the firmware may boot another disk than %s, by the %s of %s", disk, by, listed(names))
+		instead = fmt.Errorf("the firmware may boot another disk than %s, by the %s of %s", disk, found[names[0]], listed(names))
 	}
 	if len(late) > 0 {
 		unread = fmt.Errorf("the firmware may boot another disk than %s: what is on %s is not known, because %w", disk, listed(late), errLate)

@@ -349,10 +349,8 @@ func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) erro
 	entry, doubt := bootByEFI(options.Root, b.esp)
 	warn(doubt)
 	warn(bootsInstead(options, b.chosen, b.esp, entry))
-	if b.changes.seed != nil {
-		warn(otherSeeds(options.Root, b.chosen))
-	}
 	warn(doing("have the kernel read the partitions", target.readPartitions()))
+	warn(otherVolumes(options.Root, b.chosen, b.changes.seed != nil)...)
 	installed = options.settled.CompareAndSwap(false, true)
 	return nil
 }
