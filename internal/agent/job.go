@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (j *job) run(
 	ctx context.Context, options install.Options,
 	jump func(ctx context.Context, request *agentv1.InstallRequest) error, load func(disk string) error,
 ) *agentv1.InstallReport {
-	if refused := install.NotUnderstood(j.request, options); refused != nil {
+	if refused := cmp.Or(install.NotUnderstood(j.request, options), install.ForAnother(j.request)); refused != nil {
 		return refused
 	}
 	failed := install.ReportOf(j.request)

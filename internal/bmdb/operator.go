@@ -86,6 +86,7 @@ func (t *transaction) sameInstall(ctx context.Context, r fleet.Record, request f
 	if r.Unreadable != "" { // what cannot be read may differ
 		return false, nil
 	}
+	was.Image.Architecture = request.Image.Architecture // which changes nothing of what is written
 	if was.Image != request.Image || was.RootDisk != request.RootDisk || was.SeenUp != request.SeenUp {
 		return false, nil
 	}

@@ -36,9 +36,21 @@ func bootedByEFI(root string) bool {
 // has.
 func checkArchitecture(image *agentv1.Image) error {
 	if a := image.GetArchitecture(); a != "" && a != runtime.GOARCH {
-		return fmt.Errorf("the image is for %s, and the machine is %s: ask for an image for %s", a, runtime.GOARCH, runtime.GOARCH)
+		return fmt.Errorf("the image is for %s, and the machine is %s: ask for an image for %s, or call the install off", a, runtime.GOARCH, runtime.GOARCH)
 	}
 	return nil
+}
+
+// ForAnother returns the report of an install that must not begin, because its image is for another
+// architecture; nil: it is not known to be.
+func ForAnother(request *agentv1.InstallRequest) *agentv1.InstallReport {
+	err := checkArchitecture(request.GetImage())
+	if err == nil {
+		return nil
+	}
+	report := ReportOf(request)
+	report.Error = err.Error()
+	return report
 }
 
 // checkBoot fails when the machine cannot boot an image with that first MiB. It returns the EFI

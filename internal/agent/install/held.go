@@ -57,17 +57,12 @@ func refuseHeld(request *agentv1.InstallRequest, chosen *agentv1.BlockDevice, op
 	return nil
 }
 
-// Refused returns the report of an install that Run refuses because its image is for another
-// architecture, or because of what a disk holds; nil: it is not known to. The latter is an install
-// of this machine that is not older, or something that the request does not allow to be erased.
-// Nothing is written, and the disks may be in use. One that cannot be read is no obstacle, because
-// Run reads the disks again.
+// Refused returns the report of an install that Run refuses because of what a disk holds; nil: it
+// is not known to. That is an install of this machine that is not older, or something that the
+// request does not allow to be erased. Nothing is written, and the disks may be in use. One that
+// cannot be read is no obstacle, because Run reads the disks again.
 func Refused(request *agentv1.InstallRequest, options Options) *agentv1.InstallReport {
 	report := ReportOf(request)
-	if err := checkArchitecture(request.GetImage()); err != nil {
-		report.Error = err.Error()
-		return report
-	}
 	marks := readMarks(&options)
 	err := refuseHeld(request, nil, options, marks, report)
 	if err == nil {

@@ -348,9 +348,12 @@ func (b *beginning) conclude(nameless error, report *agentv1.InstallReport) erro
 	warn(b.doubtful)
 	entry, doubt := bootByEFI(options.Root, b.esp)
 	warn(doubt)
-	warn(bootsInstead(options, b.chosen, b.esp, entry))
+	instead, unread := bootsInstead(options, b.chosen, b.esp, entry)
+	warn(instead, unread)
 	warn(doing("have the kernel read the partitions", target.readPartitions()))
-	warn(otherVolumes(options.Root, b.chosen, b.changes.seed != nil)...)
+	if b.changes.seed != nil || !errors.Is(unread, errLate) { // a disk that hangs is waited for once
+		warn(otherVolumes(options.Root, b.chosen, b.changes.seed != nil)...)
+	}
 	installed = options.settled.CompareAndSwap(false, true)
 	return nil
 }

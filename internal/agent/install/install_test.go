@@ -276,7 +276,7 @@ func TestInstallRefusals(t *testing.T) {
 		{"no image", image, func(r *agentv1.InstallRequest) { r.Image = nil }, "digest is not", false},
 		{
 			"another architecture", image, func(r *agentv1.InstallRequest) { r.Image.Architecture = "riscv64" },
-			"the image is for riscv64, and the machine is " + runtime.GOARCH + ": ask for an image for " + runtime.GOARCH, false,
+			"the image is for riscv64, and the machine is " + runtime.GOARCH + ": ask for an image for " + runtime.GOARCH + ", or call the install off", false,
 		},
 		{"no URL", image, func(r *agentv1.InstallRequest) { r.Image.Url = "file:///etc/passwd" }, "http://, https:// or oci://", false},
 		{"unknown compression", image, func(r *agentv1.InstallRequest) { r.Image.Compression = 77 }, "compression is not known", false},

@@ -20,13 +20,16 @@ func TestAnImageForAnotherArchitectureIsRefused(t *testing.T) {
 	o := newFixture(t)
 	ids := o.machines(3)
 	for _, w := range o.claim(fleet.ProcessAgentStart) {
-		agent := o.takeover(w) // whose report does not say it
+		agent := o.takeover(w)
 		for i, architecture := range []string{"amd64", "arm64"} {
 			if w.Subject.Machine == ids[i] {
 				report, err := proto.Marshal(&agentv1.HardwareReport{System: &agentv1.System{Architecture: architecture}})
 				o.must(err)
 				o.must(o.db.RecordHardware(t.Context(), agent, report, nil))
 			}
+		}
+		if w.Subject.Machine == ids[2] {
+			o.must(o.db.RecordHardware(t.Context(), agent, []byte("no report"), nil))
 		}
 	}
 	client := o.client(token.Operator)

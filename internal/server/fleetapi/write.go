@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
@@ -127,9 +129,13 @@ func (s *Service) suits(ctx context.Context, id fleet.MachineID, image fleet.Ima
 	if image.Architecture == fleet.ArchitectureUnknown {
 		return nil
 	}
-	report, err := s.storedHardware(ctx, id)
-	if err != nil {
+	encoded, err := s.db.HardwareReport(ctx, id)
+	if err != nil && fleet.KindOf(err) != fleet.KindNotFound {
 		return err
+	}
+	var report agentv1.HardwareReport
+	if proto.Unmarshal(encoded, &report) != nil {
+		return nil // its agent knows
 	}
 	if has := report.GetSystem().GetArchitecture(); has != "" && has != string(image.Architecture) {
 		return fleet.Errorf(fleet.KindConflict, "the image is for %s, and machine %s is %s by its hardware report: choose an image for %s", image.Architecture, id, has, has)
