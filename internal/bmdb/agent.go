@@ -255,7 +255,7 @@ func (t *transaction) unitTold(ctx context.Context, m *machineRecord, by fleet.S
 		return false, err
 	}
 	if known.Refused != "" { // what was refused until now is tried at once
-		t.buffer.resetBackoff(machineSubject(m.facts.ID), fleet.ProcessAgentStart)
+		t.buffer.resetBackoff(machineKey(m.facts.ID), fleet.ProcessAgentStart)
 	}
 	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actorInstalled, "", fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
 	return true, t.putHostKeys(ctx, m.facts.ID, fleet.HostKeyInstalled, keys...)

@@ -36,7 +36,7 @@ func (b *buffer) machine(m *machineRecord) {
 	if !m.changed {
 		m.changed = true
 		b.machines = append(b.machines, m)
-		b.subjects[machineSubject(m.facts.ID)] = true
+		b.subjects[machineKey(m.facts.ID)] = true
 	}
 }
 
@@ -45,7 +45,7 @@ func (b *buffer) lane(l *providerLane) {
 	if !l.changed {
 		l.changed = true
 		b.lanes = append(b.lanes, l)
-		b.subjects[providerSubject(l.provider)] = true
+		b.subjects[providerKey(l.provider)] = true
 	}
 }
 

@@ -197,10 +197,10 @@ func (t *transaction) noteReinstalled(ctx context.Context, machine fleet.Machine
 func (t *transaction) endStartWait(ctx context.Context, machine fleet.MachineID, was, is fleet.Provided) error {
 	switch {
 	case was.Status != is.Status && (was.Status == fleet.ProviderStatusGone || is.Status == fleet.ProviderStatusActive):
-		t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+		t.buffer.resetBackoff(machineKey(machine), fleet.ProcessAgentStart)
 	case is.Address.IsValid() && was.Address != is.Address:
 		return t.q.EndWait(ctx, statement.EndWaitParams{
-			Now: micros(t.Now()), Subject: machineSubject(machine), Process: string(fleet.ProcessAgentStart),
+			Now: micros(t.Now()), Subject: machineKey(machine), Process: string(fleet.ProcessAgentStart),
 		})
 	}
 	return nil

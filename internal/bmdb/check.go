@@ -114,7 +114,7 @@ func (db *DB) checkRest(ctx context.Context) (findings []Finding, err error) {
 		names = nil
 		var subjects []string
 		for _, p := range providers {
-			names, subjects = append(names, p.Name), append(subjects, providerSubject(fleet.ProviderName(p.Name)))
+			names, subjects = append(names, p.Name), append(subjects, providerKey(fleet.ProviderName(p.Name)))
 		}
 		ended, err := t.checkEnds(ctx, subjects)
 		findings = append(findings, ended...)
@@ -170,7 +170,7 @@ func (t *transaction) checkRows(ctx context.Context, providers []statement.Provi
 			return nil, err
 		}
 		if n != p.Machines {
-			findings = append(findings, Finding{"count", providerSubject(fleet.ProviderName(p.Name)), fmt.Sprintf("%d machines counted, %d there", p.Machines, n)})
+			findings = append(findings, Finding{"count", providerKey(fleet.ProviderName(p.Name)), fmt.Sprintf("%d machines counted, %d there", p.Machines, n)})
 		}
 	}
 	counts, err := t.checkCounts(ctx)
@@ -192,12 +192,12 @@ func (db *DB) checkMachine(ctx context.Context, id fleet.MachineID) (findings []
 		// If not, the janitor will come to it, or a newer release has.
 		current := m.state.basis == basisNow(t.env.Policy)
 		for _, process := range fleet.MachineProcesses() {
-			found, err := t.checkEntry(ctx, machineSubject(id), &m.lane, process, m.due[process])
+			found, err := t.checkEntry(ctx, machineKey(id), &m.lane, process, m.due[process])
 			if err != nil {
 				return false, err
 			}
 			if findings = append(findings, found...); current {
-				findings = append(findings, t.compareEntry(machineSubject(id), &m.lane, plan.For(process), m.due[process])...)
+				findings = append(findings, t.compareEntry(machineKey(id), &m.lane, plan.For(process), m.due[process])...)
 			}
 		}
 		return false, nil
@@ -225,12 +225,12 @@ func (db *DB) checkProvider(ctx context.Context, name fleet.ProviderName) ([]Fin
 		}
 		current := db.judged.Load() >= t.env.Policy.Number // if not, the janitor may have to come to it
 		for process, l := range p.lanes {
-			found, err := t.checkEntry(ctx, providerSubject(name), &l.lane, process, l.due)
+			found, err := t.checkEntry(ctx, providerKey(name), &l.lane, process, l.due)
 			if err != nil {
 				return findings, err
 			}
 			if findings = append(findings, found...); current || l.due == 0 {
-				findings = append(findings, t.compareEntry(providerSubject(name), &l.lane, plan[process], l.due)...)
+				findings = append(findings, t.compareEntry(providerKey(name), &l.lane, plan[process], l.due)...)
 			}
 		}
 		return findings, nil

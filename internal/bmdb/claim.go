@@ -60,7 +60,7 @@ func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error
 	claim, err := c.run(ctx)
 	if err != nil {
 		for _, w := range c.works { // the next extension hands them back
-			s.doubt(subjectKey(w.Subject))
+			s.doubt(keyOf(w.Subject))
 			s.letGo(w)
 		}
 		return Claim{}, err
@@ -74,8 +74,8 @@ type claiming struct {
 	request ClaimRequest
 	head    *agenda.Head
 	works   []*Work
-	// failing is how many of the works are of machines that failed lately.
-	failing int
+	// worksFailing is how many of the works are of machines that failed lately.
+	worksFailing int
 	// done are the subjects that were dealt with, with the instants of their entries.
 	done map[string]int64
 	// earliestLeft is the earliest instant of what was found and not dealt with; 0: nothing was. busy
@@ -139,7 +139,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	c.works = append(c.works, r.works...)
 	for _, w := range r.works {
 		if w.Failing() {
-			c.failing++
+			c.worksFailing++
 		}
 	}
 	c.s.remember(r.works)
@@ -202,8 +202,8 @@ type claimRound struct {
 	// left could not be dealt with: somebody else is at it, or there is no room for more.
 	left []candidate
 	busy bool // somebody else is at it
-	// failing is how many of the starts are of machines that failed lately.
-	failing int
+	// startsFailing is how many of the starts are of machines that failed lately.
+	startsFailing int
 	// full are the places that were found to have no room, with when to look again.
 	full map[place]time.Time
 }
@@ -305,22 +305,22 @@ func (r *claimRound) decide(l *lane, s start) {
 		r.overdue[hold.Session] = append(r.overdue[hold.Session], s.candidate)
 		r.left = append(r.left, s.candidate)
 	case !held && s.decision.Verdict == lifecycle.Due:
-		if s.machine != nil && failing(&s.machine.facts, r.claiming.request.Process) {
-			if r.failing >= r.claiming.roomForFailing() {
+		if s.machine != nil && failedLately(&s.machine.facts, r.claiming.request.Process) {
+			if r.startsFailing >= r.claiming.roomForFailing() {
 				r.left = append(r.left, s.candidate)
 				return
 			}
-			r.failing++
+			r.startsFailing++
 		}
 		r.starts = append(r.starts, s)
 	}
 }
 
 // roomForFailing is how many more machines that failed lately the claim may take.
-func (c *claiming) roomForFailing() int { return c.request.Limit - c.request.Kept - c.failing }
+func (c *claiming) roomForFailing() int { return c.request.Limit - c.request.Kept - c.worksFailing }
 
-// failing reports whether the process failed at a machine, and has not succeeded since.
-func failing(record *fleet.Record, process fleet.Process) bool {
+// failedLately reports whether the process failed at a machine, and has not succeeded since.
+func failedLately(record *fleet.Record, process fleet.Process) bool {
 	return record.Backoffs[process].Cause != ""
 }
 

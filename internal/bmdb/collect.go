@@ -76,7 +76,7 @@ func (db *DB) freeAbandoned(ctx context.Context) error {
 		return nil
 	}
 	for _, name := range providers {
-		err := db.rewrite(ctx, "free lanes", []string{providerSubject(fleet.ProviderName(name))}, false)
+		err := db.rewrite(ctx, "free lanes", []string{providerKey(fleet.ProviderName(name))}, false)
 		if err != nil && !lockedByOthers(err) {
 			return fmt.Errorf("free what ended sessions hold: %w", err)
 		}

@@ -240,7 +240,7 @@ func (t *transaction) endWork(c *commit) {
 		h.retryAt = t.backOff(backoffs, w.Subject, w.Process, *e.failure, e.jitter)
 	case backed && (e.failure != nil || e.event == fleet.EventFinished):
 		delete(backoffs, w.Process)
-		t.buffer.resetBackoff(subjectKey(w.Subject), w.Process)
+		t.buffer.resetBackoff(keyOf(w.Subject), w.Process)
 	}
 	if c.quiet(was) {
 		t.endQuietly(c.lane, e.event)
@@ -283,7 +283,7 @@ func (t *transaction) backOff(
 	next.UnansweredSince, next.UnansweredAt = heard.UnansweredSince, heard.UnansweredAt
 	next.Answered, next.Refused, next.OtherKey = heard.Answered, heard.Refused, heard.OtherKey
 	backoffs[process] = next
-	t.buffer.backoff(subjectKey(subject), process, next)
+	t.buffer.backoff(keyOf(subject), process, next)
 	return next.NotBefore
 }
 
@@ -310,7 +310,7 @@ func (t *transaction) repeated(ctx context.Context, c *commit) error {
 		return fleet.ErrLeaseLost
 	}
 	was, err := t.q.GetWorkEnd(ctx, statement.GetWorkEndParams{
-		Subject: subjectKey(w.Subject), NotBefore: w.since - time.Hour.Microseconds(), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
+		Subject: keyOf(w.Subject), NotBefore: w.since - time.Hour.Microseconds(), StartedAt: w.since, Epoch: int64(w.Epoch), Process: string(w.Process),
 	})
 	unrecorded := absent(err)
 	if err != nil && !unrecorded {

@@ -56,7 +56,7 @@ func (t *transaction) checkCounts(ctx context.Context) ([]Finding, error) {
 	var findings []Finding
 	for _, r := range rows {
 		findings = append(findings, Finding{
-			"count", providerSubject(fleet.ProviderName(r.Provider)), fmt.Sprintf("the count of machines in state %s is off by %d", r.State, r.N),
+			"count", providerKey(fleet.ProviderName(r.Provider)), fmt.Sprintf("the count of machines in state %s is off by %d", r.State, r.N),
 		})
 	}
 	return findings, err

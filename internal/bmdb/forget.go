@@ -94,10 +94,10 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 		case l.session != "":
 			t.end(subject, &l.lane, history{actor: actor, event: fleet.EventRevoked, detail: "the provider is forgotten"})
 		}
-		t.buffer.move(process, subjectKey(subject), p.facts.Name, l.due, 0)
+		t.buffer.move(process, keyOf(subject), p.facts.Name, l.due, 0)
 		l.due = 0
 		t.buffer.lane(l)
-		t.buffer.resetBackoff(subjectKey(subject), process)
+		t.buffer.resetBackoff(keyOf(subject), process)
 	}
 	t.addEvent(subject, actor, "", fleet.EventForgotten, reason)
 	for _, drop := range []func(context.Context, string) error{
@@ -143,7 +143,7 @@ func (t *transaction) recordNames(r fleet.Record) {
 	}
 	for _, name := range names {
 		t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
-			Subject: nameSubject(name), At: micros(t.Now()), Actor: actorBMDB, Event: string(fleet.EventForgotten), Detail: string(r.ID),
+			Subject: nameKey(name), At: micros(t.Now()), Actor: actorBMDB, Event: string(fleet.EventForgotten), Detail: string(r.ID),
 		})
 	}
 }
@@ -157,11 +157,11 @@ func (db *DB) ResolveFormer(ctx context.Context, ref string) (fleet.MachineID, e
 			return t.q.ListHistory(ctx, newest(subject, 1))
 		}
 		if id, err := fleet.ParseMachineID(ref); err == nil {
-			if rows, err := last(machineSubject(id)); err != nil || len(rows) > 0 {
+			if rows, err := last(machineKey(id)); err != nil || len(rows) > 0 {
 				return id, err
 			}
 		}
-		rows, err := last(nameSubject(ref))
+		rows, err := last(nameKey(ref))
 		if err == nil && len(rows) == 0 {
 			err = fleet.Errorf(fleet.KindNotFound, "no machine is known as %q", ref)
 		}

@@ -230,7 +230,7 @@ func (t *transaction) failInstall(ctx context.Context, m *machineRecord, r fleet
 		if b, ok := m.facts.Backoffs[fleet.ProcessInstall]; ok {
 			b.Cause = r.Error
 			m.facts.Backoffs[fleet.ProcessInstall] = b
-			t.buffer.backoff(machineSubject(m.facts.ID), fleet.ProcessInstall, b)
+			t.buffer.backoff(machineKey(m.facts.ID), fleet.ProcessInstall, b)
 		}
 		return nil
 	}
@@ -272,12 +272,12 @@ func (db *DB) RecordInstallReport(ctx context.Context, a AgentIdentity, r fleet.
 
 // resetInstall lets the next attempt wait for nothing.
 func (t *transaction) resetInstall(machine fleet.MachineID) {
-	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessInstall)
+	t.buffer.resetBackoff(machineKey(machine), fleet.ProcessInstall)
 }
 
 // wantsAnew lets another install wait for nothing. What probes wait for is of the system before it.
 func (t *transaction) wantsAnew(machine fleet.MachineID) {
-	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessInstall, fleet.ProcessProbe)
+	t.buffer.resetBackoff(machineKey(machine), fleet.ProcessInstall, fleet.ProcessProbe)
 }
 
 // RecordInstalled records that the system installed by that attempt has come up and has proved

@@ -38,18 +38,18 @@ func lasting(us int64) time.Duration { return time.Duration(us) * time.Microseco
 // hold a subject.
 const providerPrefix = "provider/"
 
-func machineSubject(id fleet.MachineID) string { return string(id) }
+func machineKey(id fleet.MachineID) string { return string(id) }
 
-func providerSubject(name fleet.ProviderName) string { return providerPrefix + string(name) }
+func providerKey(name fleet.ProviderName) string { return providerPrefix + string(name) }
 
-// nameSubject is where history keeps which machine had a name that is free again.
-func nameSubject(name string) string { return "name/" + name }
+// nameKey is where history keeps which machine had a name that is free again.
+func nameKey(name string) string { return "name/" + name }
 
-func subjectKey(s fleet.Subject) string {
+func keyOf(s fleet.Subject) string {
 	if s.Machine != "" {
-		return machineSubject(s.Machine)
+		return machineKey(s.Machine)
 	}
-	return providerSubject(s.Provider)
+	return providerKey(s.Provider)
 }
 
 func parseSubject(key string) fleet.Subject {

@@ -67,7 +67,7 @@ func (db *DB) rewriteProviders(ctx context.Context) error {
 		return fmt.Errorf("list providers: %w", err)
 	}
 	for _, name := range providers {
-		if err := db.rewrite(ctx, "judge again", []string{providerSubject(fleet.ProviderName(name))}, false); err != nil {
+		if err := db.rewrite(ctx, "judge again", []string{providerKey(fleet.ProviderName(name))}, false); err != nil {
 			return fmt.Errorf("judge provider %s again: %w", name, err)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 // Machine returns all that is known of one machine. KindNotFound.
 func (db *DB) Machine(ctx context.Context, machine fleet.MachineID) (fleet.Record, error) {
 	return read(ctx, db.view, "machine", func(ctx context.Context, t *transaction) (r fleet.Record, err error) {
-		j, err := t.load(ctx, machine)
+		m, err := t.load(ctx, machine)
 		if err != nil {
 			return r, err
 		}
-		if r = j.facts; r.InstallRequest != nil {
+		if r = m.facts; r.InstallRequest != nil {
 			r.InstallRequest.FirstBootData, err = t.q.GetFirstBootData(ctx, string(machine))
 		}
 		return r, err
@@ -94,7 +94,7 @@ func (f MachineFilter) missing(labels []string) (fleet.LabelSelector, bool) {
 }
 
 func anyOf[T ~string](names []T, format string) string {
-	return strings.Join(each(names, func(name T) string { return fmt.Sprintf(format, name) }), " or ")
+	return strings.Join(converted(names, func(name T) string { return fmt.Sprintf(format, name) }), " or ")
 }
 
 // ListMachines returns one page, in the order of machine IDs, as of one instant. It finds the IDs
@@ -111,7 +111,7 @@ func (db *DB) ListMachines(ctx context.Context, f MachineFilter) ([]MachineRow, 
 			return nil, err
 		}
 		rows, err := t.many.ListMachines(ctx, ids)
-		page = each(rows, machineRow)
+		page = converted(rows, machineRow)
 		slices.SortFunc(page, func(a, b MachineRow) int { return cmp.Compare(a.ID, b.ID) })
 		return page, err
 	})
@@ -266,13 +266,13 @@ func newest(subject string, n int) statement.ListHistoryParams {
 // History returns the newest rows of a machine's history, newest first; the first is the work that
 // is under way, if there is some. A machine that is gone still has one.
 func (db *DB) History(ctx context.Context, machine fleet.MachineID, limit int) ([]HistoryRow, error) {
-	return db.history(ctx, fleet.Subject{Machine: machine}, newest(machineSubject(machine), limit))
+	return db.history(ctx, fleet.Subject{Machine: machine}, newest(machineKey(machine), limit))
 }
 
 // ProviderHistory returns the same for a provider. withoutFinished leaves out the passes that
 // finished, and looks among the newest 100,000 rows.
 func (db *DB) ProviderHistory(ctx context.Context, name fleet.ProviderName, limit int, withoutFinished bool) ([]HistoryRow, error) {
-	q := newest(providerSubject(name), limit)
+	q := newest(providerKey(name), limit)
 	if withoutFinished {
 		q.Without, q.MaxRead = string(fleet.EventFinished), eventsAmong
 	}

@@ -78,7 +78,7 @@ func machineOf(row statement.MachineRecord) *machineRecord {
 // Where something is to be written upon it, their rows must have been locked by an earlier
 // statement.
 func (t *transaction) loadAll(ctx context.Context, ids []fleet.MachineID) (map[fleet.MachineID]*machineRecord, error) {
-	keys := each(ids, machineSubject)
+	keys := converted(ids, machineKey)
 	if err := t.writeBefore(ctx, keys...); err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (t *transaction) judge(ctx context.Context, m *machineRecord) (lifecycle.Pl
 // each once. Every write of facts or backoffs calls it, in the same transaction, with their rows
 // locked. Of one whose row has gone, what was derived has gone with it.
 func (t *transaction) rewriteSubjects(ctx context.Context, list []fleet.Subject) error {
-	slices.SortFunc(list, func(a, b fleet.Subject) int { return cmp.Compare(subjectKey(a), subjectKey(b)) })
+	slices.SortFunc(list, func(a, b fleet.Subject) int { return cmp.Compare(keyOf(a), keyOf(b)) })
 	var ids []fleet.MachineID
 	for _, s := range slices.Compact(list) {
 		if s.Machine != "" {
@@ -214,7 +214,7 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 		if was == is {
 			continue
 		}
-		t.buffer.move(process, machineSubject(m.facts.ID), m.facts.Provider, was, is)
+		t.buffer.move(process, machineKey(m.facts.ID), m.facts.Provider, was, is)
 		t.buffer.machine(m)
 		m.due[process] = is
 		if is != 0 && (was == 0 || is < was) {
@@ -262,9 +262,9 @@ func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error
 		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: fleet.EventRevoked, detail: "the machine is gone"})
 	}
 	for _, process := range fleet.MachineProcesses() {
-		t.buffer.move(process, machineSubject(id), m.facts.Provider, m.due[process], 0)
+		t.buffer.move(process, machineKey(id), m.facts.Provider, m.due[process], 0)
 	}
-	t.buffer.resetBackoff(machineSubject(id), fleet.MachineProcesses()...)
+	t.buffer.resetBackoff(machineKey(id), fleet.MachineProcesses()...)
 	t.buffer.count(string(m.facts.Provider), string(m.state.state), -1)
 	err := t.q.SetTokenEpoch(ctx, statement.SetTokenEpochParams{Machine: string(id), Epoch: int64(m.lane.epoch)})
 	if err != nil {

@@ -25,7 +25,7 @@ func (t *transaction) markInstalled(ctx context.Context, m *machineRecord, actor
 	if err := t.putMarked(ctx, r.ID, max(1, r.NewestInstall())); err != nil {
 		return err
 	}
-	t.buffer.resetBackoff(machineSubject(r.ID), fleet.MachineProcesses()...)
+	t.buffer.resetBackoff(machineKey(r.ID), fleet.MachineProcesses()...)
 	t.revoke(m, actor, "it is marked as installed")
 	t.addEvent(fleet.Subject{Machine: r.ID}, actor, "", fleet.EventMarkedInstalled, reason+verb.AnswersRequest(r))
 	return nil

@@ -50,7 +50,7 @@ func (t *transaction) requestOperation(ctx context.Context, r fleet.Record, acto
 	if err != nil {
 		return 0, err
 	}
-	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessOperation)
+	t.buffer.resetBackoff(machineKey(r.ID), fleet.ProcessOperation)
 	t.addEvent(fleet.Subject{Machine: r.ID}, actor, fleet.ProcessOperation, fleet.EventOperationRequested,
 		fmt.Sprintf("%s (operation %d): %s", o, number, reason))
 	return number, nil

@@ -123,10 +123,10 @@ func (t *transaction) tryAgain(r fleet.Record, processes ...fleet.Process) {
 		b, waits := r.Backoffs[process]
 		switch {
 		case process == fleet.ProcessAgentStart && b.Refused && lifecycle.HasAgent(r):
-			t.buffer.backoff(machineSubject(r.ID), process, fleet.BackoffState{NotBefore: t.Now(), UnansweredSince: t.Now()})
+			t.buffer.backoff(machineKey(r.ID), process, fleet.BackoffState{NotBefore: t.Now(), UnansweredSince: t.Now()})
 		case waits && b.Cause == "": // a person has said so before
 		default:
-			t.buffer.resetBackoff(machineSubject(r.ID), process)
+			t.buffer.resetBackoff(machineKey(r.ID), process)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (t *transaction) unquarantine(ctx context.Context, m *machineRecord, actor 
 // while it counts, the next start waits, and recovery restarts the machine as one whose agent
 // cannot be started.
 func (t *transaction) forgetFailures(r fleet.Record) {
-	t.buffer.resetBackoff(machineSubject(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
+	t.buffer.resetBackoff(machineKey(r.ID), fleet.ProcessAgentStart, fleet.ProcessRecovery)
 }
 
 // SetPolicy makes the policy the newest one, under a number of its own, unless it is that already.

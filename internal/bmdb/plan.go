@@ -331,7 +331,7 @@ func (p Plan) mark() string { return fmt.Sprintf(" (plan %s)", p.ID) }
 // didUnder returns what the history says was done to the machine under the plan; false: nothing
 // was.
 func (t *transaction) didUnder(ctx context.Context, p Plan, machine fleet.MachineID) (did string, found bool, err error) {
-	rows, err := t.q.ListHistory(ctx, newest(machineSubject(machine), planHistory))
+	rows, err := t.q.ListHistory(ctx, newest(machineKey(machine), planHistory))
 	for _, r := range rows {
 		if r.StartedAt != 0 { // work that ended by it, or was found dead
 			continue

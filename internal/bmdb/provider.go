@@ -35,7 +35,7 @@ type providerLane struct {
 
 // loadProvider reads everything that lifecycle judges the provider by. KindNotFound.
 func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName) (*providerRecord, error) {
-	if err := t.writeBefore(ctx, providerSubject(name)); err != nil {
+	if err := t.writeBefore(ctx, providerKey(name)); err != nil {
 		return nil, err
 	}
 	row, err := t.q.GetProvider(ctx, string(name))
@@ -73,7 +73,7 @@ func (t *transaction) loadProvider(ctx context.Context, name fleet.ProviderName)
 		}
 		p.lanes[l.of] = l
 	}
-	backoffs, err := t.q.GetBackoffs(ctx, providerSubject(name))
+	backoffs, err := t.q.GetBackoffs(ctx, providerKey(name))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) err
 		if l.due == is {
 			continue
 		}
-		t.buffer.move(process, providerSubject(p.facts.Name), p.facts.Name, l.due, is)
+		t.buffer.move(process, providerKey(p.facts.Name), p.facts.Name, l.due, is)
 		t.buffer.lane(l)
 		if is != 0 && (l.due == 0 || is < l.due) {
 			t.becomesDue(process, p.facts.Name, time.UnixMicro(is))
@@ -265,7 +265,7 @@ func (db *DB) RetryProvider(ctx context.Context, actor string, name fleet.Provid
 		}
 		retried = slices.Sorted(maps.Keys(p.facts.Backoffs))
 		for _, process := range retried { // I12
-			t.buffer.resetBackoff(subjectKey(fleet.Subject{Provider: name}), process)
+			t.buffer.resetBackoff(keyOf(fleet.Subject{Provider: name}), process)
 			t.backoffEnded(fleet.Subject{Provider: name}, actor, process, p.facts.Backoffs[process])
 		}
 		penalties, err := t.penalties(ctx, name)
@@ -413,7 +413,7 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 		if err != nil {
 			return v, err
 		}
-		v.Machines = each(machines, providerMachineOf)
+		v.Machines = converted(machines, providerMachineOf)
 		if v.Penalties, err = t.penalties(ctx, name); err != nil {
 			return v, err
 		}
@@ -421,12 +421,12 @@ func (db *DB) ViewProvider(ctx context.Context, name fleet.ProviderName) (Provid
 		if err != nil {
 			return v, err
 		}
-		v.Intents = each(intents, intentOf)
+		v.Intents = converted(intents, intentOf)
 		discrepancies, err := t.q.ListProviderDiscrepancies(ctx, string(name))
 		if err != nil {
 			return v, err
 		}
-		v.Discrepancies = each(discrepancies, discrepancyOf)
+		v.Discrepancies = converted(discrepancies, discrepancyOf)
 		adoptions, err := t.q.ListAdoptions(ctx, string(name))
 		v.Adoptions = make(map[fleet.ProviderID]string, len(adoptions))
 		for _, a := range adoptions {

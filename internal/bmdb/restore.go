@@ -52,7 +52,7 @@ func (t *transaction) withheld(ctx context.Context, after string) (withheld []Wi
 	if err != nil {
 		return nil, nil, err
 	}
-	machines := each(ids, func(id string) fleet.MachineID { return fleet.MachineID(id) })
+	machines := converted(ids, func(id string) fleet.MachineID { return fleet.MachineID(id) })
 	records, err := t.loadAll(ctx, machines)
 	if err != nil {
 		return nil, nil, err

@@ -259,7 +259,7 @@ func (s *Session) handBack(ctx context.Context, x *extension) {
 	if len(x.doubts) > 0 && !x.claimed && s.claimsUnderWay == 0 && s.claims == x.claims {
 		doubted := func(w *Work) {
 			_, known := x.works[w.key()]
-			if _, doubt := s.doubts[subjectKey(w.Subject)]; doubt && !known {
+			if _, doubt := s.doubts[keyOf(w.Subject)]; doubt && !known {
 				unknown = append(unknown, w)
 			}
 		}
@@ -276,7 +276,7 @@ func (s *Session) handBack(ctx context.Context, x *extension) {
 		if err := w.Cancel(ctx, "the reply to the claim was lost"); err != nil {
 			s.db.logger.WarnContext(ctx, "a lane could not be handed back", slog.String("session", string(s.id)),
 				slog.String("subject", w.Subject.String()), slog.Any("err", err))
-			s.doubt(subjectKey(w.Subject))
+			s.doubt(keyOf(w.Subject))
 		}
 	}
 }
@@ -356,7 +356,7 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 	x := s.extension()
 	subjects := x.doubts
 	for _, w := range x.works {
-		subjects = append(subjects, subjectKey(w.Subject))
+		subjects = append(subjects, keyOf(w.Subject))
 	}
 	slices.Sort(subjects)
 	for some := range slices.Chunk(slices.Compact(subjects), freeBatch) {

@@ -111,20 +111,20 @@ func (t *transaction) silence(ctx context.Context, env fleet.Environment) (s sil
 			if r.N == 0 {
 				continue
 			}
-			var notUp, first int64 // where nobody takes steps, those that are silent count as agents
+			var missing, first int64 // where nobody takes steps, those that are silent count as agents
 			if !unserved[r.Provider] {
-				if notUp, first, err = t.notUp(ctx, env, r.Provider, fleet.State(r.State)); err != nil {
+				if missing, first, err = t.countNotUp(ctx, env, r.Provider, fleet.State(r.State)); err != nil {
 					return silence{}, err
 				}
 			}
-			if notUp > 0 && (oldest == 0 || first < oldest) {
+			if missing > 0 && (oldest == 0 || first < oldest) {
 				oldest = first
 			}
-			s.notUp += notUp
+			s.notUp += missing
 			if fleet.State(r.State) != fleet.StateSilent {
 				continue
 			}
-			agents := r.N - notUp
+			agents := r.N - missing
 			late, err := t.notRestarted(ctx, r.Provider, fleet.State(r.State), recovers[r.Provider], before)
 			if err != nil {
 				return silence{}, err
@@ -158,9 +158,9 @@ func (t *transaction) notRestarted(ctx context.Context, provider string, state f
 	})
 }
 
-// notUp counts the machines of a provider in that state whose installed system has not come up in
-// its time, and says when the first of their disks was written.
-func (t *transaction) notUp(ctx context.Context, env fleet.Environment, provider string, state fleet.State) (n, first int64, err error) {
+// countNotUp counts the machines of a provider in that state whose installed system has not come up
+// in its time, and says when the first of their disks was written.
+func (t *transaction) countNotUp(ctx context.Context, env fleet.Environment, provider string, state fleet.State) (n, first int64, err error) {
 	if state == fleet.StateSilent {
 		row, err := t.q.CountNotUp(ctx, statement.CountNotUpParams{Provider: provider, State: string(state)})
 		return row.N, row.Oldest, err

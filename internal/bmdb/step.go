@@ -97,7 +97,7 @@ func (t *transaction) gaveUp(ctx context.Context, r fleet.Record, d lifecycle.De
 // newest rows of the machine's history tell.
 func (t *transaction) refused(ctx context.Context, machine fleet.MachineID, since time.Time) (map[fleet.Rung]int, error) {
 	const most = 200
-	rows, err := t.q.ListHistory(ctx, newest(machineSubject(machine), most))
+	rows, err := t.q.ListHistory(ctx, newest(machineKey(machine), most))
 	refused := make(map[fleet.Rung]int)
 	for _, row := range rows {
 		if row.Event == string(fleet.EventRepairRefused) && instant(row.At).After(since) {
@@ -121,7 +121,7 @@ func (t *transaction) forgetHostKeys(ctx context.Context, machine fleet.MachineI
 // startsAnew ends the backoff of agent starts: what failed before a restart says nothing of what
 // comes after it, and the wait could outlast the time in which the restart has to show its effect.
 func (t *transaction) startsAnew(machine fleet.MachineID) {
-	t.buffer.resetBackoff(machineSubject(machine), fleet.ProcessAgentStart)
+	t.buffer.resetBackoff(machineKey(machine), fleet.ProcessAgentStart)
 }
 
 // installAnew gives the install that is wanted a generation of its own, above what a disk may hold.
@@ -182,7 +182,7 @@ func UndoStep(rung fleet.Rung, was BeforeStep) Change {
 		// An agent that was heard meanwhile has ended it.
 		_, since := c.machine.facts.Backoffs[fleet.ProcessAgentStart]
 		if !since && was.AgentStart != nil && !lifecycle.HeardSinceStep(c.machine.facts) {
-			t.buffer.backoff(machineSubject(machine), fleet.ProcessAgentStart, *was.AgentStart)
+			t.buffer.backoff(machineKey(machine), fleet.ProcessAgentStart, *was.AgentStart)
 		}
 		if was.Repair != nil {
 			return t.writeRepair(ctx, machine, *was.Repair)

@@ -483,7 +483,7 @@ type DiscrepancyRow struct {
 func (db *DB) Discrepancies(ctx context.Context, limit int) ([]DiscrepancyRow, error) {
 	return read(ctx, db.view, "list discrepancies", func(ctx context.Context, t *transaction) ([]DiscrepancyRow, error) {
 		rows, err := t.q.ListDiscrepancies(ctx, cmp.Or(int64(limit), math.MaxInt64))
-		return each(rows, func(r statement.Discrepancy) DiscrepancyRow {
+		return converted(rows, func(r statement.Discrepancy) DiscrepancyRow {
 			return DiscrepancyRow{Provider: fleet.ProviderName(r.Provider), Discrepancy: discrepancyOf(r)}
 		}), err
 	})

@@ -76,13 +76,13 @@ func (db *DB) peek(ctx context.Context, kind string, fn func(ctx context.Context
 	return db.transact(ctx, kind, db.engine.Peek, fn)
 }
 
-// read returns what fn returns in a transaction, and nothing when that fails. run is DB.view, peek
+// read returns what fn returns in a transaction, and nothing when that fails. in is DB.view, peek
 // or update; an update may run fn again.
 func read[T any](
-	ctx context.Context, run func(ctx context.Context, kind string, fn func(context.Context, *transaction) error) error, kind string,
+	ctx context.Context, in func(ctx context.Context, kind string, fn func(context.Context, *transaction) error) error, kind string,
 	fn func(ctx context.Context, t *transaction) (T, error),
 ) (result T, err error) {
-	err = run(ctx, kind, func(ctx context.Context, t *transaction) (err error) {
+	err = in(ctx, kind, func(ctx context.Context, t *transaction) (err error) {
 		result, err = fn(ctx, t)
 		return err
 	})
@@ -220,10 +220,10 @@ type history struct {
 	session   fleet.SessionID
 }
 
-// record appends to history, at the end of the transaction.
+// addHistory appends to history, at the end of the transaction.
 func (t *transaction) addHistory(h history) {
 	t.buffer.histories = append(t.buffer.histories, statement.InsertHistoryParams{
-		Subject: subjectKey(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Epoch: int64(h.epoch),
+		Subject: keyOf(h.subject), At: micros(t.Now()), Actor: h.actor, Process: string(h.process), Epoch: int64(h.epoch),
 		StartedAt: h.startedAt, Why: h.why, Event: string(h.event), Detail: h.detail + t.under, RetryAt: micros(h.retryAt), Session: string(h.session),
 	})
 }
@@ -233,13 +233,13 @@ func (t *transaction) addEvent(of fleet.Subject, actor string, process fleet.Pro
 	t.addHistory(history{subject: of, actor: actor, process: process, event: event, detail: detail})
 }
 
-// each converts rows.
-func each[A, B any](rows []A, convert func(A) B) []B {
-	converted := make([]B, len(rows))
+// converted converts rows.
+func converted[A, B any](rows []A, convert func(A) B) []B {
+	list := make([]B, len(rows))
 	for i, row := range rows {
-		converted[i] = convert(row)
+		list[i] = convert(row)
 	}
-	return converted
+	return list
 }
 
 func absent(err error) bool { return errors.Is(err, sql.ErrNoRows) }

@@ -40,7 +40,7 @@ type Work struct {
 // Failing reports whether the work is on a machine at which the process failed lately: since it
 // last succeeded, or an operator asked for a retry.
 func (w *Work) Failing() bool {
-	return !w.Process.OfProvider() && failing(&w.Record, w.Process)
+	return !w.Process.OfProvider() && failedLately(&w.Record, w.Process)
 }
 
 func (w *Work) key() workKey { return workKey{w.Subject, w.Process.Lane(), w.Epoch} }
