@@ -57,12 +57,12 @@ func (db *DB) WatchSilence(ctx context.Context) (did string, err error) {
 
 // watch does what WatchSilence promises, where so many machines are found silent.
 func (t *transaction) watch(ctx context.Context, found silence, known bool) (did string, err error) {
-	policy, hold, now := t.env.Policy, t.env.RecoveryHold, t.Now()
-	if !holds(hold, now) {
-		hold = nil
+	policy, stop, now := t.env.Policy, t.env.RecoveryHold, t.Now()
+	if !stopped(stop, now) {
+		stop = nil
 	}
-	from, guards := guardsFrom(hold, now)
-	grace := hold != nil && hold.Cause == fleet.StopGrace
+	from, guards := guardsFrom(stop, now)
+	grace := stop != nil && stop.Cause == fleet.StopGrace
 	switch {
 	case found.many(policy) && !known && guards:
 		if err := t.knowSilence(ctx, true); err != nil {
@@ -70,9 +70,9 @@ func (t *transaction) watch(ctx context.Context, found silence, known bool) (did
 		}
 		did = found.String() + ": the fault is probably ours (listener, network, certificate, clock)"
 		return did, t.guard(ctx, fleet.StopSilence, from.Add(policy.SuspectFor), did)
-	case follows(hold, policy, now), found.any() && grace:
+	case follows(stop, policy, now), found.any() && grace:
 		return "", nil
-	case found.few(policy) && found.any() && SuspectsUs(hold):
+	case found.few(policy) && found.any() && SuspectsUs(stop):
 		if err := t.knowSilence(ctx, false); err != nil {
 			return "", err
 		}
@@ -83,13 +83,13 @@ func (t *transaction) watch(ctx context.Context, found silence, known bool) (did
 			return "", err
 		}
 		switch did = found.String() + ": recovery goes on"; {
-		case grace || SuspectsUs(hold):
-			return did, t.endHold(ctx, actorBMDB, "recovery: "+did)
-		case hold != nil:
+		case grace || SuspectsUs(stop):
+			return did, t.endStop(ctx, actorBMDB, "recovery: "+did)
+		case stop != nil:
 			return "", nil // it is stopped for the budget
 		}
 		return did, nil // it went on when the time of the stop was over
-	case hold == nil:
+	case stop == nil:
 		until, err := t.budgetSpent(ctx, policy)
 		if err != nil || until.IsZero() {
 			return "", err
@@ -109,7 +109,7 @@ func (t *transaction) guard(ctx context.Context, cause fleet.StopCause, until ti
 	if cause == fleet.StopBudget {
 		actor = fleet.ActorPolicy
 	}
-	return t.holdRecovery(ctx, fleet.RecoveryHold{Until: &until, Actor: actor, Cause: cause, Reason: reason})
+	return t.stopRecovery(ctx, fleet.RecoveryHold{Until: &until, Actor: actor, Cause: cause, Reason: reason})
 }
 
 // silenceIsKnown reports whether recovery was stopped for the silence that there is.
@@ -149,7 +149,7 @@ func guardsFrom(h *fleet.RecoveryHold, now time.Time) (from time.Time, ok bool) 
 }
 
 // follows reports whether the guard has just stopped recovery in the place of others, whose stop
-// would hold still. It lasts for longer than one that is made now.
+// would last still. It lasts for longer than one that is made now.
 func follows(h *fleet.RecoveryHold, policy fleet.Policy, now time.Time) bool {
 	return SuspectsUs(h) && now.Sub(h.At) < handover && h.Until.Sub(now) > policy.SuspectFor
 }

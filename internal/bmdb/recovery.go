@@ -11,7 +11,7 @@ import (
 	"github.com/ironherd/ironherd/internal/verb"
 )
 
-// HoldRecovery stops the line until then, or until ResumeRecovery: recovery reboots, power-cycles,
+// HoldRecovery stops recovery until then, or until ResumeRecovery: it reboots, power-cycles,
 // reinstalls and quarantines no machine. Agents are started as before. KindConflict where it is
 // stopped for longer: whoever stopped it counts on that. So it is where another person's stop lasts
 // as long. One that lasts longer takes the place of that, without a moment between them, and its
@@ -25,7 +25,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 			return err
 		}
 		stop := fleet.RecoveryHold{Until: until, Actor: actor, Cause: fleet.StopAsked, Reason: reason}
-		if h := t.env.RecoveryHold; holds(h, t.Now()) {
+		if h := t.env.RecoveryHold; stopped(h, t.Now()) {
 			switch {
 			case verb.Shortens(h.Until, until):
 				ends := "`ironherd recovery resume` ends that first"
@@ -34,9 +34,9 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 				} else if err != nil {
 					return err
 				}
-				return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; %s", stopper(h), h.Reason, ends)
+				return fleet.Errorf(fleet.KindConflict, "recovery is stopped for longer by %s: %s; %s", stoppedBy(h), h.Reason, ends)
 			case fleet.OfAnother(h.Actor, actor) && !verb.Shortens(until, h.Until):
-				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stopper(h), h.Reason)
+				return fleet.Errorf(fleet.KindConflict, "recovery is stopped already by %s: %s; `ironherd recovery resume` ends that first", stoppedBy(h), h.Reason)
 			}
 			stop.Reason = withOthers(h, actor, reason)
 		}
@@ -44,7 +44,7 @@ func (db *DB) HoldRecovery(ctx context.Context, actor string, until *time.Time, 
 		if err := t.q.DeleteKnownSilence(ctx); err != nil {
 			return err
 		}
-		return t.holdRecovery(ctx, stop)
+		return t.stopRecovery(ctx, stop)
 	})
 }
 
@@ -55,7 +55,7 @@ const alsoStopped = "; also stopped by "
 // who ends it ends theirs, too.
 func withOthers(h *fleet.RecoveryHold, actor, reason string) string {
 	others := strings.Split(h.Reason, alsoStopped)
-	if others[0] = stopper(h) + ": " + others[0]; !fleet.OfAnother(h.Actor, actor) {
+	if others[0] = stoppedBy(h) + ": " + others[0]; !fleet.OfAnother(h.Actor, actor) {
 		others = others[1:]
 	}
 	for _, o := range others {
@@ -72,18 +72,18 @@ func HoldOfAnother(h *fleet.RecoveryHold, actor string) string {
 	if h == nil || !fleet.OfAnother(h.Actor, actor) {
 		return ""
 	}
-	return stopper(h) + ": " + h.Reason
+	return stoppedBy(h) + ": " + h.Reason
 }
 
-// stopper says who has made a stop, and until when.
-func stopper(h *fleet.RecoveryHold) string {
+// stoppedBy says who has made a stop, and until when.
+func stoppedBy(h *fleet.RecoveryHold) string {
 	if h.Until == nil {
 		return fleet.ShownActor(h.Actor)
 	}
 	return fleet.ShownActor(h.Actor) + " until " + fleet.Instant(*h.Until)
 }
 
-func (t *transaction) holdRecovery(ctx context.Context, h fleet.RecoveryHold) error {
+func (t *transaction) stopRecovery(ctx context.Context, h fleet.RecoveryHold) error {
 	err := t.q.PutRecoveryHold(ctx, statement.PutRecoveryHoldParams{
 		At: micros(t.Now()), Until: microsPointer(h.Until), Actor: h.Actor, Reason: h.Reason, Cause: string(h.Cause),
 	})
@@ -101,8 +101,8 @@ func (t *transaction) holdRecovery(ctx context.Context, h fleet.RecoveryHold) er
 	return t.renumber(ctx)
 }
 
-// endHold lets recovery go on, which that actor has decided.
-func (t *transaction) endHold(ctx context.Context, actor, detail string) error {
+// endStop lets recovery go on, which that actor has decided.
+func (t *transaction) endStop(ctx context.Context, actor, detail string) error {
 	if err := t.q.DeleteRecoveryHold(ctx); err != nil {
 		return err
 	}
@@ -122,16 +122,16 @@ func (t *transaction) addEventAtProviders(ctx context.Context, actor string, eve
 }
 
 // ResumeRecovery ends the stop. Machines that are silent together at that time, so many that they
-// stop the line, do not stop it again until most of them have been heard, or machines that are left
+// stop recovery, do not stop it again until most of them have been heard, or machines that are left
 // out of their number count again (WatchSilence). KindConflict when there is no stop, or when it is
-// for the budget of recovery, which would stop the line again at once.
+// for the budget of recovery, which would stop it again at once.
 func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 	return db.update(ctx, "resume recovery", func(ctx context.Context, t *transaction) error {
 		if err := t.lockRecovery(ctx); err != nil {
 			return err
 		}
 		env := *t.env
-		if !holds(env.RecoveryHold, t.Now()) {
+		if !stopped(env.RecoveryHold, t.Now()) {
 			return fleet.Errorf(fleet.KindConflict, "recovery is not stopped")
 		}
 		if err := t.refuseSpent(ctx, env); err != nil {
@@ -152,12 +152,12 @@ func (db *DB) ResumeRecovery(ctx context.Context, actor, reason string) error {
 		if reason != "" {
 			detail += ": " + reason
 		}
-		return t.endHold(ctx, actor, detail)
+		return t.endStop(ctx, actor, detail)
 	})
 }
 
-// holds reports whether a stop is one at that time.
-func holds(h *fleet.RecoveryHold, at time.Time) bool {
+// stopped reports whether a stop is one at that time.
+func stopped(h *fleet.RecoveryHold, at time.Time) bool {
 	return h != nil && (h.Until == nil || h.Until.After(at))
 }
 
@@ -173,7 +173,7 @@ func (t *transaction) refuseSpent(ctx context.Context, env fleet.Environment) er
 	return fleet.Errorf(fleet.KindConflict, "%s: it goes on by itself, at %s at the earliest; with a higher limit, `ironherd recovery resume` ends the stop", spent(env.Policy), fleet.Instant(until))
 }
 
-// budgetWindow is the time in which the budget of recovery counts, and leastStop how long the line
+// budgetWindow is the time in which the budget of recovery counts, and leastStop how long recovery
 // stops at least when it is spent: each stop has every machine judged again.
 const (
 	budgetWindow = time.Hour
@@ -212,7 +212,7 @@ func (t *transaction) spendBudget(ctx context.Context, machine fleet.MachineID) 
 		return err
 	}
 	if !until.IsZero() {
-		// Not until then: the limit may be raised, and the stop of the line ended.
+		// Not until then: the limit may be raised, and the stop ended.
 		return &fleet.Error{Kind: fleet.KindThrottled, Message: spent(t.env.Policy), RetryAfter: min(until.Sub(t.Now()), leastStop)}
 	}
 	if err := t.q.DeleteRecoveryRestartsBefore(ctx, micros(t.Now().Add(-budgetWindow))); err != nil {

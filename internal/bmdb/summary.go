@@ -117,7 +117,7 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 		if err != nil {
 			return s, err
 		}
-		if holds(env.RecoveryHold, t.Now()) {
+		if stopped(env.RecoveryHold, t.Now()) {
 			s.RecoveryHold = env.RecoveryHold
 		}
 		states, err := t.q.CountStates(ctx)

@@ -123,7 +123,7 @@ var handsTests = []test{
 			}
 		}
 	}},
-	{"machines whose hosts never answered, together, stop the line", func(w *world) {
+	{"machines whose hosts never answered, together, stop recovery", func(w *world) {
 		p := fleet.DefaultPolicy()
 		p.SuspectLeast, p.RecoveryAtOnce = 2, 1
 		_, err := w.db.SetPolicy(w.ctx, p)
@@ -241,7 +241,7 @@ var handsTests = []test{
 			w.Fatalf("the start of an agent waits: %+v", got)
 		}
 	}},
-	{"the line is stopped by a person, and goes on by one", func(w *world) {
+	{"recovery is stopped by a person, and goes on by one", func(w *world) {
 		w.broken("c1")
 		w.pulls(fleet.LeverReboot)
 		past := w.now().Add(-time.Second)
@@ -250,7 +250,7 @@ var handsTests = []test{
 		w.judgeAgain()
 		s := w.sessionFor("recoverer", time.Hour)
 		if got := w.claim(s, fleet.ProcessRecovery, 1); len(got) != 0 {
-			w.Fatal("claimed while the line is stopped")
+			w.Fatal("claimed while recovery is stopped")
 		}
 		if h, err := RecoveryHold(w.ctx, w.db); err != nil || h == nil || h.Actor != actor {
 			w.Fatalf("hold %+v, %v", h, err)
@@ -267,7 +267,7 @@ var handsTests = []test{
 		w.judgeAgain()
 		w.recover(s, 1, 1)
 	}},
-	{"the budget of an hour is the fleet's, and stops the line", func(w *world) {
+	{"the budget of an hour is the fleet's, and stops recovery", func(w *world) {
 		w.silent(provider, 3, 0)
 		w.must(w.db.ListenerAlive(w.ctx, 1000*time.Hour, 30*time.Second))
 		w.pulls(fleet.LeverReboot)
@@ -312,7 +312,7 @@ var handsTests = []test{
 		w.shift.Advance(time.Hour)
 		w.must(works[0].Note(w.ctx, bmdb.TakeStep(fleet.RungReboot)))
 	}},
-	{"a budget that is spent meanwhile does not stop the line twice for one silence", func(w *world) {
+	{"a budget that is spent meanwhile does not stop recovery twice for one silence", func(w *world) {
 		p := fleet.DefaultPolicy()
 		p.SuspectLeast, p.RecoveryPerHour = 2, 1
 		_, err := w.db.SetPolicy(w.ctx, p)
@@ -342,7 +342,7 @@ var handsTests = []test{
 		w.judgeAgain()
 		watch("the fault is probably ours") // of another silence
 	}},
-	{"many that fall silent together stop the line once", func(w *world) {
+	{"many that fall silent together stop recovery once", func(w *world) {
 		p := fleet.DefaultPolicy()
 		p.SuspectLeast = 2
 		_, err := w.db.SetPolicy(w.ctx, p)
@@ -370,7 +370,7 @@ var handsTests = []test{
 		w.failStarts(1)
 		w.recover(s, 2, 0)
 		w.shift.Advance(p.SuspectFor + time.Second)
-		watch("") // it stops the line once
+		watch("") // it stops recovery once
 		for _, work := range w.recover(s, 2, 2) {
 			w.must(work.Cancel(w.ctx, "not now"))
 		}

@@ -43,7 +43,7 @@ func (w *world) watch(want string) {
 }
 
 var silenceTests = []test{
-	{"hosts that recovery would not restart do not stop the line", func(w *world) {
+	{"hosts that recovery would not restart do not stop recovery", func(w *world) {
 		p := w.suspecting(2)
 		w.must(w.db.SetLevers(w.ctx, provider, []fleet.Lever{fleet.LeverRelease}))
 		w.machines(nil, "c1", "c2", "c3")
@@ -59,7 +59,7 @@ var silenceTests = []test{
 		w.exec("DELETE FROM fact_agent_started")
 		w.watch("3 of 3 machines are silent, of which 3 have never answered: the fault is probably ours (listener, network, certificate, clock)")
 	}},
-	{"dead machines that recovery cannot restart stop the line once, and keep it from no later stop", func(w *world) {
+	{"dead machines that recovery cannot restart stop recovery once, and keep it from no later stop", func(w *world) {
 		w.suspecting(2)
 		var agents []bmdb.AgentIdentity
 		for _, c := range []fleet.CapacityID{"c1", "c2", "c3", "c4"} {
@@ -91,7 +91,7 @@ var silenceTests = []test{
 		speak()
 		w.watch("0 of 4 machines with an agent are silent" + left + "recovery goes on")
 	}},
-	{"hosts that refuse us stop the line once, and keep it from no later stop, while they are on", func(w *world) {
+	{"hosts that refuse us stop recovery once, and keep it from no later stop, while they are on", func(w *world) {
 		w.suspecting(2)
 		var agents []bmdb.AgentIdentity
 		for _, c := range []fleet.CapacityID{"c1", "c2", "c3", "c4"} {
@@ -144,7 +144,7 @@ var silenceTests = []test{
 		w.judgeAgain()
 		w.watch("6 of 6 machines with an agent are silent: the fault is probably ours (listener, network, certificate, clock)")
 	}},
-	{"installed systems that do not come up, together, stop the line before one is restarted", func(w *world) {
+	{"installed systems that do not come up, together, stop recovery before one is restarted", func(w *world) {
 		p := w.suspecting(2)
 		w.listening()
 		comeUp := w.written("c1", "c2", "c3")
@@ -159,7 +159,7 @@ var silenceTests = []test{
 		w.recover(s, 5, 0)
 		w.watch("")
 		w.shift.Advance(p.SuspectFor)
-		w.watch("") // the line stops once
+		w.watch("") // recovery stops once
 		for _, work := range w.recover(s, 5, 3) {
 			w.must(work.Cancel(w.ctx, "not now"))
 		}
@@ -218,7 +218,7 @@ var silenceTests = []test{
 		}
 		w.watch("2 of 2 installed systems did not come up: the fault is probably ours (listener, network, certificate, clock)")
 	}},
-	{"an installed system that has its time still does not stop the line", func(w *world) {
+	{"an installed system that has its time still does not stop recovery", func(w *world) {
 		p := w.suspecting(1)
 		w.listening()
 		a := w.ready("c1", true)

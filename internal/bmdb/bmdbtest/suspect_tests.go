@@ -10,7 +10,7 @@ import (
 // suspectTests are of which silences count, and of which of them are known.
 var suspectTests = []test{
 	// I10
-	{"hosts that a person has marked as installed have answered nobody, and do not stop the line", func(w *world) {
+	{"hosts that a person has marked as installed have answered nobody, and do not stop recovery", func(w *world) {
 		p := w.suspecting(2)
 		for _, id := range w.machines(nil, "c1", "c2", "c3") {
 			w.mark(id)

@@ -49,7 +49,7 @@ func (w *world) fourBesideFive() (p fleet.Policy, later func(after time.Duration
 }
 
 var unservedTests = []test{
-	{"machines of a provider that nobody serves stop the line once, and keep it from no later stop", func(w *world) {
+	{"machines of a provider that nobody serves stop recovery once, and keep it from no later stop", func(w *world) {
 		p, later := w.fourBesideFive()
 		initializer := w.serveAlone(provider)
 		later(p.NeverSpokeAfter+time.Minute, "5 of 9 machines with an agent are silent"+ours)
@@ -62,7 +62,7 @@ var unservedTests = []test{
 		w.judgeAgain()
 		w.watch("4 of 4 machines with an agent are silent, without 5 that have been silent for long, and that recovery cannot restart" + ours)
 	}},
-	{"machines at which recovery fails stop the line once, and keep it from no later stop", func(w *world) {
+	{"machines at which recovery fails stop recovery once, and keep it from no later stop", func(w *world) {
 		p, later := w.fourBesideFive()
 		w.judgeAgain() // under this policy they are not silent yet
 		fail := func(process fleet.Process, name fleet.ProviderName, want int, f bmdb.Failure) {
