@@ -60,7 +60,7 @@ func (s *Session) Claim(ctx context.Context, request ClaimRequest) (Claim, error
 	claim, err := c.run(ctx)
 	if err != nil {
 		for _, w := range c.works { // the next extension hands them back
-			s.doubt(keyOf(w.Subject))
+			s.noteMaybeHeld(keyOf(w.Subject))
 			s.letGo(w)
 		}
 		return Claim{}, err
@@ -132,7 +132,7 @@ func (c *claiming) round(ctx context.Context, candidates []candidate) error {
 	})
 	if err != nil {
 		for _, a := range candidates { // it may have been committed
-			c.s.doubt(a.subject)
+			c.s.noteMaybeHeld(a.subject)
 		}
 		return err
 	}

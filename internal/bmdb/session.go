@@ -42,10 +42,10 @@ type Session struct {
 
 	mu    sync.Mutex
 	works map[workKey]*Work
-	// doubts are the subjects of claims whose outcome is not known, with the reading of the clock when
-	// the claim failed. Extensions ask which of them are held, for as long as a lease: a commit that
-	// was given up may still land.
-	doubts map[string]time.Duration
+	// maybeHeld are the subjects of claims whose outcome is not known, with the reading of the clock
+	// when the claim failed. Extensions ask which of them are held, for as long as a lease: a commit
+	// that was given up may still land.
+	maybeHeld map[string]time.Duration
 	// claims counts the claims that ended, claimsUnderWay those that have not, which may hold what is
 	// not in works yet.
 	claims         int
@@ -67,7 +67,7 @@ func (db *DB) StartSession(ctx context.Context, opts SessionOptions) (*Session, 
 	if opts.Lease < LeastLease {
 		return nil, fleet.Errorf(fleet.KindInvalid, "session.lease must be at least %s, not %s", LeastLease, opts.Lease)
 	}
-	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), doubts: make(map[string]time.Duration)}
+	s := &Session{db: db, id: fleet.NewSessionID(), opts: opts, works: make(map[workKey]*Work), maybeHeld: make(map[string]time.Duration)}
 	start := db.clock.Elapsed()
 	// The deadline counts from the time of an extension, which is never from before the start. That
 	// of an update may be, by as long as an answer of the server once took.
@@ -183,17 +183,17 @@ func (s *Session) Extend(ctx context.Context) error {
 // extension is what one extension asks, and what it is told.
 type extension struct {
 	works map[workKey]*Work
-	// began is the reading of the clock when it began. doubts are those of the session then, and
+	// began is the reading of the clock when it began. maybeHeld are those of the session then, and
 	// claims is how many there had been; claimed: one was under way.
-	began   time.Duration
-	doubts  []string
-	claims  int
-	claimed bool
-	running string
+	began     time.Duration
+	maybeHeld []string
+	claims    int
+	claimed   bool
+	running   string
 
 	alive bool
-	// held are the machines of works and in doubt that are ours, and providers all lanes of providers
-	// that are.
+	// held are the machines of works and of maybeHeld that are ours, and providers all lanes of
+	// providers that are.
 	held      []statement.GetMachineHeldRow
 	providers []statement.ListProviderLanesHeldRow
 }
@@ -203,7 +203,7 @@ func (s *Session) extension() *extension {
 	defer s.mu.Unlock()
 	x := &extension{
 		works: maps.Clone(s.works), claims: s.claims, claimed: s.claimsUnderWay > 0, began: s.db.clock.Elapsed(),
-		doubts: slices.Sorted(maps.Keys(s.doubts)),
+		maybeHeld: slices.Sorted(maps.Keys(s.maybeHeld)),
 	}
 	running := make(map[fleet.Process]int)
 	for _, w := range x.works {
@@ -213,9 +213,9 @@ func (s *Session) extension() *extension {
 	return x
 }
 
-// ask asks which of the works and of the doubts are held.
+// ask asks which of the works, and of what may be held, are held.
 func (x *extension) ask(ctx context.Context, t *transaction, session string) (err error) {
-	machines, ofProviders := slices.Clone(x.doubts), len(x.doubts) > 0
+	machines, ofProviders := slices.Clone(x.maybeHeld), len(x.maybeHeld) > 0
 	for _, w := range x.works {
 		if w.Subject.Machine == "" {
 			ofProviders = true
@@ -248,35 +248,35 @@ func (x *extension) void() (list []*Work) {
 	return slices.Collect(maps.Values(void))
 }
 
-// handBack hands back what a claim has taken whose reply was lost: a lease of a subject in doubt
-// that the database has as ours, and that the session did not know when the extension began. It
-// compares with that moment, because a work that has ended since is not unknown. It does nothing if
-// a claim was under way meanwhile, because the lease may be one that this claim is about to make
-// known.
+// handBack hands back what a claim has taken whose reply was lost: a lease of a subject of
+// maybeHeld that the database has as ours, and that the session did not know when the extension
+// began. It compares with that moment, because a work that has ended since is not unknown. It does
+// nothing if a claim was under way meanwhile, because the lease may be one that this claim is about
+// to make known.
 func (s *Session) handBack(ctx context.Context, x *extension) {
 	var unknown []*Work
 	s.mu.Lock()
-	if len(x.doubts) > 0 && !x.claimed && s.claimsUnderWay == 0 && s.claims == x.claims {
-		doubted := func(w *Work) {
+	if len(x.maybeHeld) > 0 && !x.claimed && s.claimsUnderWay == 0 && s.claims == x.claims {
+		look := func(w *Work) {
 			_, known := x.works[w.key()]
-			if _, doubt := s.doubts[keyOf(w.Subject)]; doubt && !known {
+			if _, maybe := s.maybeHeld[keyOf(w.Subject)]; maybe && !known {
 				unknown = append(unknown, w)
 			}
 		}
 		for _, h := range x.held {
-			doubted(s.newWork(fleet.Subject{Machine: fleet.MachineID(h.ID)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
+			look(s.newWork(fleet.Subject{Machine: fleet.MachineID(h.ID)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
 		}
 		for _, h := range x.providers {
-			doubted(s.newWork(fleet.Subject{Provider: fleet.ProviderName(h.Provider)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
+			look(s.newWork(fleet.Subject{Provider: fleet.ProviderName(h.Provider)}, fleet.Process(h.Process), fleet.Epoch(h.Epoch), h.Since))
 		}
-		maps.DeleteFunc(s.doubts, func(_ string, since time.Duration) bool { return x.began-since >= s.opts.Lease })
+		maps.DeleteFunc(s.maybeHeld, func(_ string, since time.Duration) bool { return x.began-since >= s.opts.Lease })
 	}
 	s.mu.Unlock()
 	for _, w := range unknown {
 		if err := w.Cancel(ctx, "the reply to the claim was lost"); err != nil {
 			s.db.logger.WarnContext(ctx, "a lane could not be handed back", slog.String("session", string(s.id)),
 				slog.String("subject", w.Subject.String()), slog.Any("err", err))
-			s.doubt(keyOf(w.Subject))
+			s.noteMaybeHeld(keyOf(w.Subject))
 		}
 	}
 }
@@ -310,11 +310,11 @@ func (s *Session) letGo(w *Work) {
 	delete(s.works, w.key())
 }
 
-// doubt makes the next extensions ask whether the subject is held.
-func (s *Session) doubt(subject string) {
+// noteMaybeHeld makes the next extensions ask whether the subject is held.
+func (s *Session) noteMaybeHeld(subject string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doubts[subject] = s.db.clock.Elapsed()
+	s.maybeHeld[subject] = s.db.clock.Elapsed()
 }
 
 // Run extends the session until ctx ends (nil) or the session is lost (ErrLeaseLost). One extension
@@ -354,7 +354,7 @@ func (s *Session) Close(ctx context.Context, cause string) error {
 		return fmt.Errorf("close session: %w", err)
 	}
 	x := s.extension()
-	subjects := x.doubts
+	subjects := x.maybeHeld
 	for _, w := range x.works {
 		subjects = append(subjects, keyOf(w.Subject))
 	}

@@ -17,8 +17,8 @@ import (
 // errRefused is the answer to whoever is not admitted.
 var errRefused = status.Error(codes.PermissionDenied, "agent not admitted")
 
-// errDoubted is the answer in its place while the database looks restored.
-var errDoubted = status.Error(codes.Unavailable, "agent not admitted now")
+// errLooksRestored is the answer in its place while the database looks restored.
+var errLooksRestored = status.Error(codes.Unavailable, "agent not admitted now")
 
 // errThrottled is not ResourceExhausted, which gRPC says of a message that is too large: an agent
 // leaves its hardware report out then.
@@ -137,8 +137,8 @@ func (s *Server) turnAway(ctx context.Context) error {
 	conn := connectionOf(ctx)
 	s.refusals.Count(server.RefusedCall, conn.remote)
 	conn.limited.Dismiss()
-	if s.agents.doubted() {
-		return errDoubted
+	if s.agents.looksRestored() {
+		return errLooksRestored
 	}
 	return errRefused
 }

@@ -203,9 +203,9 @@ func (c *agentCache) mark(h hint, ids []fleet.MachineID) {
 	}
 }
 
-// doubt takes why the BMDB looks restored; "" where it does not. When that is news, it gives all
-// agents the hint that what was acknowledged may be lost, and returns true.
-func (c *agentCache) doubt(evidence string) (news bool) {
+// noteRestored takes why the BMDB looks restored; "" where it does not. When that is news, it gives
+// all agents the hint that what was acknowledged may be lost, and returns true.
+func (c *agentCache) noteRestored(evidence string) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	news = evidence != "" && evidence != c.evidence
@@ -216,8 +216,8 @@ func (c *agentCache) doubt(evidence string) (news bool) {
 	return news
 }
 
-// doubted reports whether the BMDB looks restored.
-func (c *agentCache) doubted() bool {
+// looksRestored reports whether the BMDB looks restored.
+func (c *agentCache) looksRestored() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.evidence != ""

@@ -120,7 +120,7 @@ func (s *Server) alive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.agents.doubt(env.Restored) {
+	if s.agents.noteRestored(env.Restored) {
 		s.options.Logger.Warn("the database may have lost what agents were told is recorded: each is to report again", slog.String("evidence", env.Restored))
 	}
 	agents, installing := s.agents.dropSilent(max(forgetAfter, 4*s.pace.promised()), s.lately())
