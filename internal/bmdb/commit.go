@@ -25,7 +25,11 @@ type commit struct {
 	changes []Change
 	// ending is how the work ends; nil: it goes on.
 	ending *ending
+	applied
+}
 
+// applied is what one run of the transaction finds and does for a commit; each run begins anew.
+type applied struct {
 	// lane of the work's subject, and the subject as it was read under its lock.
 	lane     *lane
 	machine  *machineRecord
@@ -114,7 +118,8 @@ func (s *Session) commitAlone(ctx context.Context, c *commit) error {
 func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, skipLocked bool) (ours []*commit, err error) {
 	l := locks{session: s.id, skipLocked: skipLocked}
 	for _, c := range list {
-		if err := c.needs(ctx, t, &l); err != nil {
+		c.applied = applied{}
+		if err := c.addLocks(ctx, t, &l); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +129,11 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 	if _, alive, err := t.alive(ctx, s.id); err != nil || !alive {
 		return nil, err
 	}
-	if err := t.readSubjects(ctx, list, l.machines); err != nil {
+	list = slices.DeleteFunc(slices.Clone(list), func(c *commit) bool {
+		id := c.work.Subject.Machine
+		return id != "" && !slices.Contains(l.machines, id)
+	})
+	if err := t.readSubjects(ctx, list); err != nil {
 		return nil, err
 	}
 	seen := make(map[fleet.Subject]bool, len(list))
@@ -143,10 +152,8 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 	return ours, t.writeAll(ctx, ours)
 }
 
-// needs adds what a commit is going to write about to what is locked for it.
-func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
-	c.lane, c.machine, c.provider, c.touched, c.gone = nil, nil, nil, nil, false
-	c.found, c.foundSame = "", false
+// addLocks adds what a commit is going to write about to what is locked for it.
+func (c *commit) addLocks(ctx context.Context, t *transaction, l *locks) error {
 	l.add(c.work.Subject)
 	for _, ch := range c.changes {
 		l.machines = append(l.machines, ch.machines...)
@@ -160,11 +167,11 @@ func (c *commit) needs(ctx context.Context, t *transaction, l *locks) error {
 	return nil
 }
 
-// readSubjects reads the subjects of commits, of machines those that are locked.
-func (t *transaction) readSubjects(ctx context.Context, list []*commit, locked []fleet.MachineID) error {
+// readSubjects reads the subjects of commits.
+func (t *transaction) readSubjects(ctx context.Context, list []*commit) error {
 	var ids []fleet.MachineID
 	for _, c := range list {
-		if id := c.work.Subject.Machine; id != "" && slices.Contains(locked, id) {
+		if id := c.work.Subject.Machine; id != "" {
 			ids = append(ids, id)
 		}
 	}
@@ -192,16 +199,15 @@ func (t *transaction) readSubjects(ctx context.Context, list []*commit, locked [
 // from them.
 func (t *transaction) writeAll(ctx context.Context, list []*commit) error {
 	var changed []*commit
-	var locked []fleet.MachineID
 	for _, c := range list {
 		if err := t.ran(ctx, c); err != nil {
 			return err
 		}
 		if len(c.changes) > 0 || c.provider != nil { // what was read is no longer all that there is
-			changed, locked = append(changed, c), append(locked, c.work.Subject.Machine)
+			changed = append(changed, c)
 		}
 	}
-	if err := t.readSubjects(ctx, changed, locked); err != nil {
+	if err := t.readSubjects(ctx, changed); err != nil {
 		return err
 	}
 	for _, c := range list {
