@@ -47,10 +47,7 @@ func RecordProbe(f ProbeResult) Change {
 		}
 		next := nextProbe(was, f, t.Now())
 		if awaited && !f.Answered && was != nil && !was.Answered() {
-			if longest := longestGap(t.env.Policy); next.At.Sub(was.At) > longest {
-				asked := min(was.At.Sub(next.UnansweredSince), was.At.Sub(lifecycle.OughtToAnswer(r, *t.env, t.Now())))
-				next.UnansweredSince = next.At.Add(-max(0, asked) - longest/5)
-			}
+			next.UnansweredSince = unansweredAcrossGap(*was, next, lifecycle.OughtToAnswer(r, *t.env, t.Now()), t.env.Policy)
 		}
 		next.Epoch, next.Session = c.work.Epoch, c.work.Session
 		if err := t.putProbe(ctx, r.ID, next); err != nil {
@@ -119,13 +116,19 @@ func probeBefore(r fleet.Record, f ProbeResult) *fleet.Probe {
 	return nil
 }
 
-// longestGap is how long nobody may have asked a system that is to come up, for all of that time to
-// count as time without an answer. It may have come up meanwhile, and the first answer that is
-// missing after an outage of ours may be missing because of that. A fifth of it counts of a longer
-// gap, so that a system that is seldom asked, behind many others, comes to its turn, too. So does
-// the time before the gap, from when on it ought to have answered.
-func longestGap(policy fleet.Policy) time.Duration {
-	return max(3*policy.ProbeInterval, policy.RecoveryStepTimeout/2)
+// unansweredAcrossGap is since when a system that is to come up has not answered, by two probes
+// that it did not answer. A gap between them in which nobody asked counts as a fifth of longestGap,
+// not as its length, because the system may have come up meanwhile, and an answer that is missing
+// just after an outage of ours may be missing because of that. It does count, so that one that is
+// seldom asked, behind many others, comes to its turn, too. What it owed before the gap still
+// counts.
+func unansweredAcrossGap(was, next fleet.Probe, oughtSince time.Time, policy fleet.Policy) time.Time {
+	longestGap := max(3*policy.ProbeInterval, policy.RecoveryStepTimeout/2)
+	if next.At.Sub(was.At) <= longestGap {
+		return next.UnansweredSince
+	}
+	owed := min(was.At.Sub(next.UnansweredSince), was.At.Sub(oughtSince))
+	return next.At.Add(-max(0, owed) - longestGap/5)
 }
 
 // nextProbe is the fact that a finding makes of the one before, which may be nil.
