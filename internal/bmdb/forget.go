@@ -88,12 +88,7 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 	subject := fleet.Subject{Provider: p.facts.Name}
 	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
 		l := p.lanes[process]
-		switch {
-		case l.dead():
-			t.expire(subject, &l.lane)
-		case l.session != "":
-			t.end(subject, &l.lane, history{actor: actor, event: fleet.EventRevoked, detail: "the provider is forgotten"})
-		}
+		t.vacate(subject, &l.lane, actor, "the provider is forgotten")
 		t.buffer.move(process, keyOf(subject), p.facts.Name, l.due, 0)
 		l.due = 0
 		t.buffer.lane(l)

@@ -89,16 +89,21 @@ func (t *transaction) expire(subject fleet.Subject, l *lane) {
 	})
 }
 
+// vacate ends the work in a lane, if there is some: that of a live session as revoked, that of one
+// that has ended as expired.
+func (t *transaction) vacate(subject fleet.Subject, l *lane, actor, why string) {
+	switch {
+	case l.dead():
+		t.expire(subject, l)
+	case l.session != "":
+		t.end(subject, l, history{actor: actor, event: fleet.EventRevoked, detail: why})
+	}
+}
+
 // revoke makes the epoch of a machine's lane grow, and so voids whatever is being done there (rule
 // 8: people win). The machine's row is locked.
 func (t *transaction) revoke(m *machineRecord, actor, why string) {
-	subject := fleet.Subject{Machine: m.facts.ID}
-	switch {
-	case m.lane.dead():
-		t.expire(subject, &m.lane)
-	case m.lane.session != "":
-		t.end(subject, &m.lane, history{actor: actor, event: fleet.EventRevoked, detail: why})
-	}
+	t.vacate(fleet.Subject{Machine: m.facts.ID}, &m.lane, actor, why)
 	m.lane.epoch++
 	t.buffer.machine(m)
 }
