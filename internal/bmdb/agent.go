@@ -219,7 +219,7 @@ func (db *DB) HostKeys(ctx context.Context, machine fleet.MachineID) (fleet.Host
 	})
 }
 
-// hostKeys is HostKeys.
+// hostKeys reads what HostKeys returns.
 func (t *transaction) hostKeys(ctx context.Context, machine fleet.MachineID) (keys fleet.HostKeys, err error) {
 	rows, err := t.q.GetHostKeys(ctx, string(machine))
 	for _, r := range rows { // there is one at most

@@ -7,8 +7,9 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 )
 
-// buffer is what a transaction has yet to write: of each table by one statement, however many rows
-// there are. The transaction writes it at its end, and before it reads a subject again.
+// buffer is what a transaction has yet to write. Of each table it is one call of statement.Many,
+// which PostgreSQL makes one statement. Providers' lanes, of which each has two, go one by one. The
+// transaction writes it at its end, and before it reads a subject again.
 type buffer struct {
 	histories  []statement.InsertHistoryParams
 	delAgenda  []statement.DeleteAgendaParams

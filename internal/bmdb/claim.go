@@ -324,7 +324,8 @@ func failedLately(record *fleet.Record, process fleet.Process) bool {
 	return record.Backoffs[process].Cause != ""
 }
 
-// claimProviders is claimMachines for work on providers.
+// claimProviders does with providers what claimMachines does with machines. How many of them have
+// work at once has no limit.
 func (r *claimRound) claimProviders(ctx context.Context, candidates []candidate) error {
 	process := r.claiming.request.Process
 	names := make([]fleet.ProviderName, len(candidates))

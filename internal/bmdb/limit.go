@@ -224,7 +224,7 @@ func (c *claiming) hasRoom(ctx context.Context, t *transaction, a candidate) (bo
 	return true, nil
 }
 
-// countedAt is counted, once for a look.
+// countedAt returns what counts against the limits of a provider. It asks once for each look.
 func (c *claiming) countedAt(ctx context.Context, t *transaction, provider fleet.ProviderName) ([]statement.ListLimitedRow, error) {
 	if counted, known := c.counted[provider]; known {
 		return counted, nil

@@ -113,7 +113,7 @@ func (t *transaction) writeBefore(ctx context.Context, subjects ...string) error
 	return nil
 }
 
-// load is loadAll for one. KindNotFound.
+// load reads one machine, as loadAll does many. KindNotFound.
 func (t *transaction) load(ctx context.Context, id fleet.MachineID) (*machineRecord, error) {
 	found, err := t.loadAll(ctx, []fleet.MachineID{id})
 	if err != nil {

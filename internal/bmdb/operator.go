@@ -30,7 +30,7 @@ func (db *DB) RequestInstall(ctx context.Context, actor string, machine fleet.Ma
 	return generation, nil
 }
 
-// wantInstall is RequestInstall, for a machine that is locked.
+// wantInstall does what RequestInstall promises, to a machine that is locked.
 func (t *transaction) wantInstall(ctx context.Context, m *machineRecord, actor string, request fleet.InstallRequest, reinstall bool,
 ) (generation fleet.InstallGeneration, changed bool, err error) {
 	machine, was := m.facts.ID, m.facts.InstallRequest

@@ -103,7 +103,8 @@ func (t *transaction) rewriteProvider(ctx context.Context, name fleet.ProviderNa
 	return t.deriveProvider(ctx, p)
 }
 
-// deriveProvider is derive for a provider.
+// deriveProvider rewrites a provider of which the transaction has not written any facts since it
+// read it.
 func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) error {
 	t.freeDeadLanes(p)
 	plan, err := t.judgeProvider(ctx, p)
@@ -324,7 +325,8 @@ func (db *DB) RetryCapacity(ctx context.Context, actor string, name fleet.Provid
 	})
 }
 
-// onProvider is onMachine for a provider.
+// onProvider locks a provider, reads it by a later statement, writes, and rewrites its agenda, also
+// where nothing was written. KindNotFound.
 func (db *DB) onProvider(ctx context.Context, kind string, name fleet.ProviderName,
 	fn func(ctx context.Context, t *transaction, p *providerRecord) error,
 ) error {

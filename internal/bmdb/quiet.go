@@ -33,7 +33,7 @@ func (f Failure) repeats(process fleet.Process, was fleet.BackoffState) bool {
 	return process == fleet.ProcessProbe && (f.Queued || was.Failures > 0 && f.Cause == was.Cause)
 }
 
-// endQuietly is end without the row of history.
+// endQuietly frees a lane whose work has ended, and writes no row of history.
 func (t *transaction) endQuietly(l *lane, event fleet.Event) {
 	t.outcomes = append(t.outcomes, observed{l.process, string(event), t.Now().Sub(instant(l.since))})
 	l.free()

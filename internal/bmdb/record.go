@@ -78,7 +78,8 @@ func recordOf(r statement.MachineRecord, l *lane) fleet.Record {
 	return record
 }
 
-// when points at v if it is there. What is not there allocates nothing.
+// when points at v if it is there. It copies v after the test: a pointer to the argument itself
+// would make each fact that is not there cost an allocation, too.
 func when[T any](is bool, v T) *T {
 	if !is {
 		return nil

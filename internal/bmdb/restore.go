@@ -46,7 +46,8 @@ func (db *DB) Withheld(ctx context.Context) (withheld []Withheld, err error) {
 	return withheld, nil
 }
 
-// withheld is Withheld of the machines that follow one; it returns which they were.
+// withheld returns what goes on after AcceptRestore at the next machines after one, and which those
+// machines are.
 func (t *transaction) withheld(ctx context.Context, after string) (withheld []Withheld, ids []string, err error) {
 	ids, err = t.q.ListMachineIDsAfter(ctx, statement.ListMachineIDsAfterParams{After: after, MaxRows: withheldBatch})
 	if err != nil {

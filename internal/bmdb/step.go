@@ -329,8 +329,8 @@ func EndStep() Change {
 	}}
 }
 
-// heard is recovered for an agent that was just heard, if that ends the trouble. The agent from
-// before a restart does not.
+// heard tells history that an agent was just heard after a step of recovery, if that ends the
+// trouble. The agent from before a restart does not end it.
 func (t *transaction) heard(before fleet.Record, a AgentIdentity, bootID string) {
 	if helped(before, a, bootID) {
 		t.recovered(before, actorAgent, bootID)

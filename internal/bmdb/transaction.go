@@ -21,9 +21,9 @@ type transaction struct {
 	q  *statement.Queries
 	// many are the statements on many rows.
 	many statement.Many
-	// env is read once, by whoever takes the locks (locks.take); see environment. known is the number
-	// of the policy that this process knew before: what the transaction reads is not from before that
-	// policy.
+	// env is nil until locks.take has read it, or environment, which views call: they take no locks.
+	// known is the number of the policy that this process knew before: what the transaction reads is
+	// not from before that policy.
 	env   *fleet.Environment
 	known int64
 	// parts is read once; see attendance.
