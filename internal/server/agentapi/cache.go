@@ -2,7 +2,6 @@ package agentapi
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"crypto/subtle"
 	"sync"
@@ -21,9 +20,9 @@ type agent struct {
 	identity bmdb.AgentIdentity
 	calls    *rate.Limiter
 	reports  *rate.Limiter
-	mutex    chan struct{} // holds a token while a call of this agent is served
+	turn     gate // one call of this agent is served at a time
 
-	// Guarded by mutex.
+	// Guarded by turn.
 	spoken       bool   // RecordSpoken has committed for boot
 	boot         string // the boot ID that was committed
 	checkInstall bool   // the next answer asks the BMDB for an install
@@ -65,18 +64,6 @@ func (a attempt) before(b attempt) bool {
 	return a.generation < b.generation || a.generation == b.generation && a.number < b.number
 }
 
-// lock waits until no other call of the agent is served, or until ctx ends.
-func (a *agent) lock(ctx context.Context) error {
-	select {
-	case a.mutex <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (a *agent) unlock() { <-a.mutex }
-
 // fits says whether a caller has the key of this agent. It takes the same time for every key.
 func fits(identity bmdb.AgentIdentity, key ed25519.PublicKey) bool {
 	same := subtle.ConstantTimeCompare(identity.PublicKey, key) == 1
@@ -117,7 +104,7 @@ func (c *agentCache) remember(identity bmdb.AgentIdentity) *agent {
 	if a == nil || !same(a.identity, identity) {
 		a = &agent{
 			identity: identity, calls: newLimiter(c.config.CallRate), reports: newLimiter(c.config.ReportRate),
-			mutex: make(chan struct{}, 1), checkInstall: true, checkLeave: true,
+			turn: make(gate, 1), checkInstall: true, checkLeave: true,
 		}
 		a.hints[hintLost] = c.evidence != "" // another process may have acknowledged it
 		c.agents[identity.Machine] = a
@@ -138,18 +125,22 @@ func (c *agentCache) dropUnless(id fleet.MachineID, current bmdb.AgentIdentity) 
 	}
 }
 
-// heard remembers a heartbeat. With flush its liveness is still to be written; without, it has just
-// been committed.
-func (c *agentCache) heard(a *agent, flush bool, progress *agentv1.InstallProgress) {
+// heard remembers a heartbeat whose liveness is still to be written.
+func (c *agentCache) heard(a *agent, progress *agentv1.InstallProgress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a.heardAt, a.progress = time.Now(), progress
-	if c.agents[a.identity.Machine] != a {
-		return // another agent took its place while the call was served
-	}
-	if flush {
+	if c.agents[a.identity.Machine] == a { // no other agent took its place while the call was served
 		c.unflushed[a.identity.Machine] = a
-	} else {
+	}
+}
+
+// heardAndCommitted remembers a heartbeat whose liveness has just been committed.
+func (c *agentCache) heardAndCommitted(a *agent, progress *agentv1.InstallProgress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.heardAt, a.progress = time.Now(), progress
+	if c.agents[a.identity.Machine] == a {
 		delete(c.unflushed, a.identity.Machine)
 	}
 }
@@ -241,7 +232,7 @@ func (c *agentCache) dropSilent(silent, lately time.Duration) (left, installing 
 		if time.Since(a.verifiedAt) > silent && time.Since(a.heardAt) > silent {
 			delete(c.agents, id)
 			delete(c.unflushed, id)
-		} else if a.installing(lately) != nil {
+		} else if a.freshProgress(lately) != nil {
 			installing++
 		}
 	}
@@ -254,14 +245,14 @@ func (c *agentCache) progress(id fleet.MachineID, lately time.Duration) *agentv1
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a := c.agents[id]; a != nil {
-		return a.installing(lately)
+		return a.freshProgress(lately)
 	}
 	return nil
 }
 
-// installing is progress of one agent. An agent that does not speak here any more may speak to
-// another process. The caller holds the cache's lock.
-func (a *agent) installing(lately time.Duration) *agentv1.InstallProgress {
+// freshProgress is how far the agent's install is; nil where it has not spoken lately. One that
+// does not speak here any more may speak to another process. The caller holds the cache's lock.
+func (a *agent) freshProgress(lately time.Duration) *agentv1.InstallProgress {
 	if time.Since(a.heardAt) > lately {
 		return nil
 	}

@@ -24,7 +24,7 @@ func TestProgressOfAnAgentThatHasLeftIsNotTold(t *testing.T) {
 		s := New(nil, DefaultConfig(), Options{})
 		s.pace.set(interval, 1, 1)
 		machine := fleet.NewMachineID()
-		s.agents.heard(s.agents.remember(bmdb.AgentIdentity{Machine: machine}), false, &agentv1.InstallProgress{BytesDone: 5})
+		s.agents.heardAndCommitted(s.agents.remember(bmdb.AgentIdentity{Machine: machine}), &agentv1.InstallProgress{BytesDone: 5})
 		time.Sleep(2 * interval)
 		if _, installing := s.agents.dropSilent(forgetAfter, 2*interval); installing != 1 || s.Progress(machine).GetBytesDone() != 5 {
 			t.Errorf("after two intervals %d install, and it is at %v", installing, s.Progress(machine))
@@ -50,7 +50,7 @@ func TestLivenessThatCannotBeWrittenIsLoggedSparsely(t *testing.T) {
 	}
 	var log bytes.Buffer
 	s := New(db, DefaultConfig(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	s.agents.heard(s.agents.remember(bmdb.AgentIdentity{Machine: fleet.NewMachineID()}), true, nil)
+	s.agents.heard(s.agents.remember(bmdb.AgentIdentity{Machine: fleet.NewMachineID()}), nil)
 	for range 100 {
 		s.flush(t.Context())
 	}

@@ -19,10 +19,11 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := a.lock(ctx); err != nil {
+	served, err := a.turn.enter(ctx)
+	if err != nil {
 		return nil, s.failure(ctx, "serve the agent", a.identity.Machine, err)
 	}
-	defer a.unlock()
+	defer served()
 	if !a.calls.Allow() {
 		return nil, errThrottled
 	}
@@ -69,7 +70,7 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 		return err
 	}
 	if committed {
-		s.agents.heard(a, false, progress) // whatever becomes of the rest: a silence ends only once
+		s.agents.heardAndCommitted(a, progress) // whatever becomes of the rest: a silence ends only once
 	}
 	if text := req.GetLog(); text != "" && committed {
 		s.options.Logger.InfoContext(ctx, "what an agent in memory logged until it was admitted",
@@ -77,7 +78,7 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 	}
 	if reports := req.GetHardwareReport() != nil || req.GetInstallReport() != nil; reports && !a.reports.Allow() {
 		if !committed {
-			s.agents.heard(a, true, progress) // it sends them again until they are taken
+			s.agents.heard(a, progress) // it sends them again until they are taken
 		}
 		return errThrottled
 	}
@@ -92,7 +93,7 @@ func (s *Server) commit(ctx context.Context, a *agent, req *agentv1.HeartbeatReq
 		}
 	}
 	if !committed {
-		s.agents.heard(a, true, progress)
+		s.agents.heard(a, progress)
 	}
 	return nil
 }
