@@ -32,8 +32,8 @@ type InstallOrder struct {
 	Timeout time.Duration
 }
 
-// secretBytes is the length of an install's secret.
-const secretBytes = 32
+// InstallSecretBytes is the length of an install's secret.
+const InstallSecretBytes = 32
 
 // HandOutInstall commits a new attempt and returns it, when lifecycle says that an install is due;
 // nil when none is. The agent says which attempt it has started last (0, 0: none): one that was
@@ -52,7 +52,7 @@ func (db *DB) HandOutInstall(ctx context.Context, a AgentIdentity, lastGeneratio
 	if err != nil || !wanted {
 		return nil, err
 	}
-	secret := make([]byte, secretBytes)
+	secret := make([]byte, InstallSecretBytes)
 	_, _ = rand.Read(secret) // it never fails
 	hostPublic, hostPrivate, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

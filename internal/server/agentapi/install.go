@@ -25,7 +25,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	}
 	defer conn.limited.Serving()()
 	id, err := fleet.ParseMachineID(req.GetMachineId())
-	if err != nil || len(req.GetSecret()) != secretBytes || !isName(req.GetBootId(), maxBootID) {
+	if err != nil || len(req.GetSecret()) != bmdb.InstallSecretBytes || !isName(req.GetBootId(), maxBootID) {
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet

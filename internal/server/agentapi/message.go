@@ -24,7 +24,6 @@ const (
 	maxWarning   = 300
 	maxHardware  = 512 << 10
 	maxDuration  = 30 * 24 * time.Hour
-	secretBytes  = 32
 )
 
 func checkHeartbeat(req *agentv1.HeartbeatRequest) error {
@@ -162,11 +161,7 @@ func cleanTo(limit int, s string) string {
 	if len(s) <= limit {
 		return s
 	}
-	cut := limit - len("…")
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return fleet.Clip(s, limit-len("…"))
 }
 
 func isName(s string, longest int) bool {
