@@ -28,26 +28,26 @@ type Summary struct {
 	Processes []ProcessSummary
 	// Discrepancies, at most CountedAtMost.
 	Discrepancies int
-	// RefusedHostKeys are the machines on which no agent is started because their host shows a key
-	// that is not the known one, at most CountedAtMost, and FirstRefused is the first of them.
-	RefusedHostKeys int
-	FirstRefused    fleet.MachineID
-	// Refusing are the machines on which no agent is started because their host refuses us otherwise,
-	// as where it does not know our SSH key, at most CountedAtMost, and FirstRefusing is the first of
-	// them.
-	Refusing      int
-	FirstRefusing fleet.MachineID
+	// HostKeyRefused are the machines on which no agent is started because we refuse the key of their
+	// host, which is not the known one. LoginRefused are those whose host refuses us otherwise, as
+	// where it does not know our SSH key.
+	HostKeyRefused, LoginRefused Counted
 	// Unasked are the machines whose installed system could not be asked whether it is up, for
-	// policy.unreachable_after or longer, at most CountedAtMost. FirstUnasked is the one of which that
-	// is so for longest, and UnaskedSince is when it failed there first.
-	Unasked      int
-	FirstUnasked fleet.MachineID
+	// policy.unreachable_after or longer. The first is the one of which that is so for longest, and
+	// UnaskedSince is when it failed there first.
+	Unasked      Counted
 	UnaskedSince time.Time
 	// RecoveryHold is what stops recovery; nil when nothing does. A stop whose time is over is none.
 	RecoveryHold *fleet.RecoveryHold
 	// Missing are the roles that no live control plane has, and that have something to do: a loop
 	// while its process is due, the janitor always. For the agent API see Environment.ListenerUpSince.
 	Missing []fleet.Role
+}
+
+// Counted is of how many machines something is true, at most CountedAtMost, and of which first.
+type Counted struct {
+	N     int
+	First fleet.MachineID
 }
 
 // ProcessSummary is one process in figures.
@@ -141,21 +141,21 @@ func (db *DB) Summary(ctx context.Context) (Summary, error) {
 		if err != nil {
 			return s, err
 		}
-		s.RefusedHostKeys, s.FirstRefused = int(refused.N), fleet.MachineID(refused.First)
+		s.HostKeyRefused = Counted{int(refused.N), fleet.MachineID(refused.First)}
 		refusing, err := t.q.CountHostsRefusing(ctx, statement.CountHostsRefusingParams{
 			Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided), MaxRows: CountedAtMost,
 		})
 		if err != nil {
 			return s, err
 		}
-		s.Refusing, s.FirstRefusing = int(refusing.N), fleet.MachineID(refusing.First)
+		s.LoginRefused = Counted{int(refusing.N), fleet.MachineID(refusing.First)}
 		unasked, err := t.q.CountUnasked(ctx, statement.CountUnaskedParams{
 			Before: micros(t.Now().Add(-env.Policy.UnreachableAfter)), MaxRows: CountedAtMost,
 		})
 		if err != nil && !absent(err) {
 			return s, err
 		}
-		s.Unasked, s.FirstUnasked, s.UnaskedSince = int(unasked.N), fleet.MachineID(unasked.First), instant(unasked.Since)
+		s.Unasked, s.UnaskedSince = Counted{int(unasked.N), fleet.MachineID(unasked.First)}, instant(unasked.Since)
 		parts, err := t.attendance(ctx)
 		if err != nil {
 			return s, err

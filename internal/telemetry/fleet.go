@@ -181,9 +181,9 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	send(c.discrepancies, float64(summary.Discrepancies))
-	send(c.refused, float64(summary.RefusedHostKeys))
-	send(c.refusing, float64(summary.Refusing))
-	send(c.unasked, float64(summary.Unasked))
+	send(c.refused, float64(summary.HostKeyRefused.N))
+	send(c.refusing, float64(summary.LoginRefused.N))
+	send(c.unasked, float64(summary.Unasked.N))
 	for _, state := range fleet.States() {
 		send(c.machines, float64(summary.States[state]), string(state))
 		if at, ok := r.since[state]; ok {

@@ -248,15 +248,15 @@ var listTests = []test{
 				w.Errorf("%s backs off on %d, want %d", p.Process, p.BackingOff, n)
 			}
 		}
-		if sum.RefusedHostKeys != 1 || sum.FirstRefused != hosts[1] || sum.Refusing != 2 || sum.FirstRefusing != min(hosts[0], hosts[2]) ||
-			sum.Unasked != 1 || sum.FirstUnasked != asked.Machine || sum.UnaskedSince != time.UnixMicro(other[0].Since).UTC() {
+		if sum.HostKeyRefused.N != 1 || sum.HostKeyRefused.First != hosts[1] || sum.LoginRefused.N != 2 || sum.LoginRefused.First != min(hosts[0], hosts[2]) ||
+			sum.Unasked.N != 1 || sum.Unasked.First != asked.Machine || sum.UnaskedSince != time.UnixMicro(other[0].Since).UTC() {
 			w.Errorf("%+v", sum)
 		}
 		w.must(w.shift.View(w.ctx, func(ctx context.Context, tx bmdb.Tx) error {
 			row, err := statement.New(tx).CountHostsRefusing(ctx, statement.CountHostsRefusingParams{
 				Process: string(fleet.ProcessAgentStart), State: string(fleet.StateProvided), MaxRows: 1,
 			})
-			if row.N != 1 || row.First != string(sum.FirstRefusing) {
+			if row.N != 1 || row.First != string(sum.LoginRefused.First) {
 				w.Errorf("with a limit of 1: %+v", row)
 			}
 			return err

@@ -371,9 +371,9 @@ var probeTests = []test{
 			}
 			summary, err := w.db.Summary(w.ctx)
 			w.must(err)
-			if summary.Unasked != unasked || unasked > 0 && (summary.FirstUnasked != a.Machine ||
+			if summary.Unasked.N != unasked || unasked > 0 && (summary.Unasked.First != a.Machine ||
 				!summary.UnaskedSince.Equal(w.record(a.Machine).Backoffs[fleet.ProcessProbe].Since)) {
-				w.Fatalf("%d machines are not asked, %s since %s, want %d", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince, unasked)
+				w.Fatalf("%d machines are not asked, %s since %s, want %d", summary.Unasked.N, summary.Unasked.First, summary.UnaskedSince, unasked)
 			}
 		}
 		for range 3 { // nothing is tried
@@ -408,8 +408,8 @@ var probeTests = []test{
 		work = claim()
 		w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "smoke")) // nobody wants to ask it
 		w.wantKind(work.Fail(w.ctx, other), fleet.KindLeaseLost)
-		if s, err := w.db.Summary(w.ctx); err != nil || s.Unasked != 0 {
-			w.Fatalf("%d machines are not asked, %v", s.Unasked, err)
+		if s, err := w.db.Summary(w.ctx); err != nil || s.Unasked.N != 0 {
+			w.Fatalf("%d machines are not asked, %v", s.Unasked.N, err)
 		}
 	}},
 	{"what probes of one system wait for says nothing of the next", func(w *world) {

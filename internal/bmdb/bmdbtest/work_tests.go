@@ -423,8 +423,8 @@ var workTests = []test{
 			w.Helper()
 			s, err := w.db.Summary(w.ctx)
 			w.must(err)
-			if s.RefusedHostKeys != n || s.FirstRefused != first || s.Refusing != refusing {
-				w.Fatalf("%d machines, %q first, %d refuse us, want %d, %q, %d", s.RefusedHostKeys, s.FirstRefused, s.Refusing, n, first, refusing)
+			if s.HostKeyRefused.N != n || s.HostKeyRefused.First != first || s.LoginRefused.N != refusing {
+				w.Fatalf("%d machines, %q first, %d refuse us, want %d, %q, %d", s.HostKeyRefused.N, s.HostKeyRefused.First, s.LoginRefused.N, n, first, refusing)
 			}
 		}
 		ids := w.machines(nil, "c1", "c2", "c3", "c4")

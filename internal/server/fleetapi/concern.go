@@ -104,17 +104,17 @@ func concern(kind, subject string, count int, format string, args ...any) []*fle
 	return []*fleetv1.Concern{{Kind: kind, Subject: subject, Count: int64(count), Text: fmt.Sprintf(format, args...)}}
 }
 
-// ofMachines returns a concern about n machines, in a sentence about one or many of them, and what
-// to do about the first; none where n is zero.
-func ofMachines(kind string, n int, first fleet.MachineID, one, many, advice string) []*fleetv1.Concern {
-	if n == 0 {
+// ofMachines returns a concern about so many machines, in a sentence about one or many of them, and
+// what to do about the first; none where there is none.
+func ofMachines(kind string, machines bmdb.Counted, one, many, advice string) []*fleetv1.Concern {
+	if machines.N == 0 {
 		return nil
 	}
 	which := one
-	if n > 1 {
-		which = countedUp(n, "", many)
+	if machines.N > 1 {
+		which = countedUp(machines.N, "", many)
 	}
-	return concern(kind, string(first), n, "%s: %s", which, fmt.Sprintf(advice, first))
+	return concern(kind, string(machines.First), machines.N, "%s: %s", which, fmt.Sprintf(advice, machines.First))
 }
 
 // readOnly returns a concern while the database takes no changes, as with a full disk. Roles and
@@ -233,7 +233,7 @@ func nobodyHas(role fleet.Role, effect string) string {
 // refusedHostKeys returns a concern while hosts show keys that are not the known ones: the states
 // of their machines do not show it until they are late.
 func refusedHostKeys(summary bmdb.Summary) []*fleetv1.Concern {
-	return ofMachines(concernHostKey, summary.RefusedHostKeys, summary.FirstRefused,
+	return ofMachines(concernHostKey, summary.HostKeyRefused,
 		"a machine shows a host key that is not the known one, so no agent is started on it",
 		"machines show host keys that are not the known ones, so no agent is started on them", "`ironherd machine explain %s` tells what accepts it")
 }
@@ -242,7 +242,7 @@ func refusedHostKeys(summary bmdb.Summary) []*fleetv1.Concern {
 // into their authorized_keys. The states of their machines do not show it until they are late,
 // either.
 func refusingHosts(summary bmdb.Summary) []*fleetv1.Concern {
-	return ofMachines(concernRefusal, summary.Refusing, summary.FirstRefusing,
+	return ofMachines(concernRefusal, summary.LoginRefused,
 		"a host does not let the control plane in, so no agent is started on it",
 		"hosts do not let the control plane in, so no agent is started on them", "`ironherd machine explain %s` tells what it says")
 }
@@ -251,7 +251,7 @@ func refusingHosts(summary bmdb.Summary) []*fleetv1.Concern {
 // That says nothing of them, so their states stay as they were found.
 func unaskedSystems(summary bmdb.Summary) []*fleetv1.Concern {
 	since := " since " + clock(summary.UnaskedSince, summary.At)
-	return ofMachines(concernUnasked, summary.Unasked, summary.FirstUnasked,
+	return ofMachines(concernUnasked, summary.Unasked,
 		"an installed system cannot be asked whether it is up"+since,
 		"installed systems cannot be asked whether they are up, the first"+since, "what is shown was found before; `ironherd machine explain %s` says why")
 }

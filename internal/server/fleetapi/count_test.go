@@ -24,7 +24,7 @@ func TestCountsThatStopAreNoTotals(t *testing.T) {
 	} {
 		now := time.Now()
 		summary := bmdb.Summary{
-			At: now, Discrepancies: n, RefusedHostKeys: n, Refusing: n,
+			At: now, Discrepancies: n, HostKeyRefused: bmdb.Counted{N: n}, LoginRefused: bmdb.Counted{N: n},
 			Processes: []bmdb.ProcessSummary{{Process: fleet.ProcessProbe, Due: n, OldestDue: now.Add(-time.Hour)}},
 		}
 		all, err := New(db, Options{}).concerns(t.Context(), summary, nil)

@@ -22,7 +22,7 @@ func TestSystemsThatCannotBeAsked(t *testing.T) {
 		bmdb.CountedAtMost: "10000 or more installed systems cannot be asked whether they are up, the first since 11:00:00 UTC: " + tail,
 	} {
 		got := ""
-		for _, c := range unaskedSystems(bmdb.Summary{At: now, Unasked: n, FirstUnasked: "m1", UnaskedSince: now.Add(-time.Hour)}) {
+		for _, c := range unaskedSystems(bmdb.Summary{At: now, Unasked: bmdb.Counted{N: n, First: "m1"}, UnaskedSince: now.Add(-time.Hour)}) {
 			if got += c.GetText(); c.GetKind() != concernUnasked || c.GetSubject() != "m1" || c.GetCount() != int64(n) {
 				t.Errorf("%v", c)
 			}

@@ -61,12 +61,12 @@ func TestAJumpHostThatIsDown(t *testing.T) {
 
 		behind.Store(true)
 		s.answers(nil)
-		if summary := run(4 * time.Minute); summary.Unasked != 0 {
-			t.Errorf("%d systems count as not asked after four minutes", summary.Unasked)
+		if summary := run(4 * time.Minute); summary.Unasked.N != 0 {
+			t.Errorf("%d systems count as not asked after four minutes", summary.Unasked.N)
 		}
 		summary := run(time.Hour)
-		if since := summary.At.Sub(summary.UnaskedSince); summary.Unasked != 1 || summary.FirstUnasked != s.machine || since < time.Hour || since > 65*time.Minute {
-			t.Errorf("%d systems are not asked, %s since %s", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince)
+		if since := summary.At.Sub(summary.UnaskedSince); summary.Unasked.N != 1 || summary.Unasked.First != s.machine || since < time.Hour || since > 65*time.Minute {
+			t.Errorf("%d systems are not asked, %s since %s", summary.Unasked.N, summary.Unasked.First, summary.UnaskedSince)
 		}
 		s.wantState(fleet.StateInstalled, "; it cannot be asked since "+fleet.Instant(summary.UnaskedSince)+": the probe could not be made: jump host: 192.0.2.1:22: connection refused")
 		s.wantState(fleet.StateInstalled, "it last answered SSH at ")
@@ -76,8 +76,8 @@ func TestAJumpHostThatIsDown(t *testing.T) {
 
 		behind.Store(false)
 		s.answers(sshd(t, s.order.HostKey, &logins))
-		if summary := run(2 * time.Minute); summary.Unasked != 0 {
-			t.Errorf("%d systems count as not asked", summary.Unasked)
+		if summary := run(2 * time.Minute); summary.Unasked.N != 0 {
+			t.Errorf("%d systems count as not asked", summary.Unasked.N)
 		}
 		s.wantState(fleet.StateInstalled, "it answers SSH")
 	})
@@ -138,12 +138,12 @@ func TestABusyJumpHost(t *testing.T) {
 		}
 		synctest.Wait()
 		behind.Store(true)
-		if summary := run(4 * time.Minute); summary.Unasked != 0 {
-			t.Errorf("%d systems count as not asked after four minutes", summary.Unasked)
+		if summary := run(4 * time.Minute); summary.Unasked.N != 0 {
+			t.Errorf("%d systems count as not asked after four minutes", summary.Unasked.N)
 		}
 		summary := run(10 * time.Minute)
-		if since := summary.At.Sub(summary.UnaskedSince); summary.Unasked != 1 || summary.FirstUnasked != s.machine || since < 10*time.Minute || since > 15*time.Minute {
-			t.Errorf("%d systems are not asked, %s since %s", summary.Unasked, summary.FirstUnasked, summary.UnaskedSince)
+		if since := summary.At.Sub(summary.UnaskedSince); summary.Unasked.N != 1 || summary.Unasked.First != s.machine || since < 10*time.Minute || since > 15*time.Minute {
+			t.Errorf("%d systems are not asked, %s since %s", summary.Unasked.N, summary.Unasked.First, summary.UnaskedSince)
 		}
 		s.wantState(fleet.StateInstalled, "; it cannot be asked since "+fleet.Instant(summary.UnaskedSince)+
 			": the probe could not be made: jump host: 192.0.2.1:22 is busy: 4 logins were under way, and within 7s this one's turn did not come")
@@ -153,8 +153,8 @@ func TestABusyJumpHost(t *testing.T) {
 		cancel()
 		logins.Wait()
 		behind.Store(false)
-		if summary := run(2 * time.Minute); summary.Unasked != 0 {
-			t.Errorf("%d systems count as not asked", summary.Unasked)
+		if summary := run(2 * time.Minute); summary.Unasked.N != 0 {
+			t.Errorf("%d systems count as not asked", summary.Unasked.N)
 		}
 		s.wantState(fleet.StateInstalled, "it answers SSH")
 	})
