@@ -258,9 +258,7 @@ func (t *transaction) putState(m *machineRecord, plan lifecycle.Plan) {
 // (I3). The rows of the machine and of its provider are locked.
 func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error {
 	id := m.facts.ID
-	if m.lane.session != "" {
-		t.end(fleet.Subject{Machine: id}, &m.lane, history{actor: actorBMDB, event: fleet.EventRevoked, detail: "the machine is gone"})
-	}
+	t.vacate(fleet.Subject{Machine: id}, &m.lane, actorBMDB, "the machine is gone")
 	for _, process := range fleet.MachineProcesses() {
 		t.buffer.move(process, machineKey(id), m.facts.Provider, m.due[process], 0)
 	}
