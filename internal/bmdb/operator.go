@@ -243,7 +243,8 @@ func (db *DB) SetPolicy(ctx context.Context, policy fleet.Policy) (fleet.Policy,
 
 // nextPolicy makes what of makes of the newest policy the newest one, under the next number, and
 // returns the two. Where somebody else takes that number meanwhile, it begins anew: machines may
-// have been judged under the number already, without what this transaction changes.
+// have been judged under the number already, without what this transaction changes. KindTemporary
+// where that goes on.
 func (t *transaction) nextPolicy(ctx context.Context, of func(was fleet.Policy) fleet.Policy) (was, set fleet.Policy, err error) {
 	for range 10 {
 		env, err := t.reread(ctx)
@@ -261,7 +262,7 @@ func (t *transaction) nextPolicy(ctx context.Context, of func(was fleet.Policy) 
 			return was, set, err
 		}
 	}
-	return was, set, fleet.Errorf(fleet.KindConflict, "others keep changing the policy")
+	return was, set, fleet.Errorf(fleet.KindTemporary, "others changed the policy each of the ten times that it was to be written: try again")
 }
 
 // renumber makes the janitor judge every machine again: the newest policy gets a new number.
