@@ -2,6 +2,7 @@ package bmdb
 
 import (
 	"context"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -50,14 +51,23 @@ func (b *buffer) lane(l *providerLane) {
 	}
 }
 
-// move moves the entry of a subject in the agenda from one instant to another; 0: there is none.
-func (b *buffer) move(process fleet.Process, subject string, provider fleet.ProviderName, from, to int64) {
+// move moves the entry of a subject in the agenda from one instant to another, and reports whether
+// they differ; 0: there is no entry. One that comes, or becomes earlier, is told to those who wait.
+func (t *transaction) move(process fleet.Process, subject string, provider fleet.ProviderName, from, to int64) bool {
+	b := t.buffer
+	if from == to {
+		return false
+	}
 	if from != 0 {
 		b.delAgenda = append(b.delAgenda, statement.DeleteAgendaParams{Process: string(process), DueAt: from, Subject: subject})
 	}
 	if to != 0 {
 		b.putAgenda = append(b.putAgenda, statement.InsertAgendaParams{Process: string(process), DueAt: to, Subject: subject, Provider: string(provider)})
+		if from == 0 || to < from {
+			t.becomesDue(process, provider, time.UnixMicro(to))
+		}
 	}
+	return true
 }
 
 // state notes a machine's new state, and what that changes in the counts.

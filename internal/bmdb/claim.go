@@ -286,14 +286,10 @@ func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) 
 	return nil
 }
 
-// removeStale removes an entry that disagrees with the row of its subject.
+// removeStale removes an entry that disagrees with the row of its subject. A candidate that is not
+// from the agenda has none.
 func (r *claimRound) removeStale(a candidate) {
-	if a.dueAt == 0 { // the agenda had no part in it
-		return
-	}
-	r.t.buffer.delAgenda = append(r.t.buffer.delAgenda, statement.DeleteAgendaParams{
-		Process: string(r.claiming.request.Process), DueAt: a.dueAt, Subject: a.subject,
-	})
+	r.t.move(r.claiming.request.Process, a.subject, a.provider, a.dueAt, 0)
 }
 
 // decide starts what is due and free. A holder past its deadline is to be declared dead, and then

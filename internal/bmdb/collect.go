@@ -119,8 +119,6 @@ func (db *DB) rewrite(ctx context.Context, kind string, subjects []string, skipL
 		if err := l.take(ctx, t); err != nil {
 			return err
 		}
-		return t.rewriteSubjects(ctx, slices.DeleteFunc(list, func(s fleet.Subject) bool {
-			return s.Machine != "" && !slices.Contains(l.machines, s.Machine)
-		}))
+		return t.rewriteSubjects(ctx, slices.DeleteFunc(list, l.lack))
 	})
 }

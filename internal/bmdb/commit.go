@@ -129,10 +129,7 @@ func (t *transaction) commit(ctx context.Context, s *Session, list []*commit, sk
 	if _, alive, err := t.alive(ctx, s.id); err != nil || !alive {
 		return nil, err
 	}
-	list = slices.DeleteFunc(slices.Clone(list), func(c *commit) bool {
-		id := c.work.Subject.Machine
-		return id != "" && !slices.Contains(l.machines, id)
-	})
+	list = slices.DeleteFunc(slices.Clone(list), func(c *commit) bool { return l.lack(c.work.Subject) })
 	if err := t.readSubjects(ctx, list); err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (t *transaction) forgetProvider(ctx context.Context, p *providerRecord, act
 	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
 		l := p.lanes[process]
 		t.vacate(subject, &l.lane, actor, "the provider is forgotten")
-		t.buffer.move(process, keyOf(subject), p.facts.Name, l.due, 0)
+		t.move(process, keyOf(subject), p.facts.Name, l.due, 0)
 		l.due = 0
 		t.buffer.lane(l)
 		t.buffer.resetBackoff(keyOf(subject), process)

@@ -30,6 +30,11 @@ func (l *locks) add(s fleet.Subject) {
 	}
 }
 
+// lack reports whether a subject is a machine that was left out.
+func (l *locks) lack(s fleet.Subject) bool {
+	return s.Machine != "" && !slices.Contains(l.machines, s.Machine)
+}
+
 // take takes the locks, and then reads the environment, so that nothing is ever computed under a
 // lower policy than it was before (rule 10). Afterwards machines are those that it has.
 func (l *locks) take(ctx context.Context, t *transaction) (err error) {

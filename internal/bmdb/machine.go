@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -210,15 +209,10 @@ func (t *transaction) derive(ctx context.Context, m *machineRecord) error {
 	t.putState(m, plan)
 	t.countRecovery(m)
 	for _, process := range fleet.MachineProcesses() {
-		was, is := m.due[process], dueMicros(plan.For(process))
-		if was == is {
-			continue
-		}
-		t.buffer.move(process, machineKey(m.facts.ID), m.facts.Provider, was, is)
-		t.buffer.machine(m)
-		m.due[process] = is
-		if is != 0 && (was == 0 || is < was) {
-			t.becomesDue(process, m.facts.Provider, time.UnixMicro(is))
+		is := dueMicros(plan.For(process))
+		if t.move(process, machineKey(m.facts.ID), m.facts.Provider, m.due[process], is) {
+			t.buffer.machine(m)
+			m.due[process] = is
 		}
 	}
 	return nil
@@ -260,7 +254,7 @@ func (t *transaction) removeMachine(ctx context.Context, m *machineRecord) error
 	id := m.facts.ID
 	t.vacate(fleet.Subject{Machine: id}, &m.lane, actorBMDB, "the machine is gone")
 	for _, process := range fleet.MachineProcesses() {
-		t.buffer.move(process, machineKey(id), m.facts.Provider, m.due[process], 0)
+		t.move(process, machineKey(id), m.facts.Provider, m.due[process], 0)
 	}
 	t.buffer.resetBackoff(machineKey(id), fleet.MachineProcesses()...)
 	t.buffer.count(string(m.facts.Provider), string(m.state.state), -1)

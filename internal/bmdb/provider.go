@@ -113,15 +113,10 @@ func (t *transaction) deriveProvider(ctx context.Context, p *providerRecord) err
 	}
 	for _, process := range slices.Sorted(maps.Keys(p.lanes)) {
 		l, is := p.lanes[process], dueMicros(plan[process])
-		if l.due == is {
-			continue
+		if t.move(process, providerKey(p.facts.Name), p.facts.Name, l.due, is) {
+			t.buffer.lane(l)
+			l.due = is
 		}
-		t.buffer.move(process, providerKey(p.facts.Name), p.facts.Name, l.due, is)
-		t.buffer.lane(l)
-		if is != 0 && (l.due == 0 || is < l.due) {
-			t.becomesDue(process, p.facts.Name, time.UnixMicro(is))
-		}
-		l.due = is
 	}
 	return nil
 }
