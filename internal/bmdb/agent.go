@@ -152,13 +152,11 @@ func (db *DB) FlushSeen(ctx context.Context, seen []Seen) error {
 	for batch := range slices.Chunk(seen, flushBatch) {
 		err := db.update(ctx, "flush heartbeats", func(ctx context.Context, t *transaction) error {
 			waited := db.clock.Elapsed() - start
-			rows := make([]statement.FlushSeenParams, len(batch))
-			for i, s := range batch {
-				rows[i] = statement.FlushSeenParams{
+			return t.many.FlushAllSeen(ctx, converted(batch, func(s Seen) statement.FlushSeenParams {
+				return statement.FlushSeenParams{
 					Machine: string(s.Machine), TakeoverGeneration: int64(s.TakeoverGeneration), LastAt: micros(t.Now().Add(-s.Age - waited)),
 				}
-			}
-			return t.many.FlushAllSeen(ctx, rows)
+			}))
 		})
 		if err != nil {
 			return err

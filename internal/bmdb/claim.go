@@ -239,10 +239,7 @@ func (r *claimRound) run(ctx context.Context, candidates []candidate) error {
 // claimMachines asks lifecycle about each machine that nobody has locked, and starts the work or
 // moves its entry.
 func (r *claimRound) claimMachines(ctx context.Context, candidates []candidate) error {
-	ids := make([]fleet.MachineID, len(candidates))
-	for i, a := range candidates {
-		ids[i] = fleet.MachineID(a.subject)
-	}
+	ids := converted(candidates, func(a candidate) fleet.MachineID { return fleet.MachineID(a.subject) })
 	locked, err := r.t.LockMachines(ctx, ids, true)
 	if err != nil {
 		return err
@@ -324,10 +321,7 @@ func failedLately(record *fleet.Record, process fleet.Process) bool {
 // work at once has no limit.
 func (r *claimRound) claimProviders(ctx context.Context, candidates []candidate) error {
 	process := r.claiming.request.Process
-	names := make([]fleet.ProviderName, len(candidates))
-	for i, a := range candidates {
-		names[i] = a.provider
-	}
+	names := converted(candidates, func(a candidate) fleet.ProviderName { return a.provider })
 	locked, err := r.t.LockProviders(ctx, names, true)
 	if err != nil {
 		return err

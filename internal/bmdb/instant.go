@@ -59,6 +59,11 @@ func parseSubject(key string) fleet.Subject {
 	return fleet.Subject{Machine: fleet.MachineID(key)}
 }
 
+// joinWords stores a list of words.
+func joinWords[T ~string](list []T) string {
+	return strings.Join(converted(list, func(word T) string { return string(word) }), " ")
+}
+
 // joinLines and splitLines store lists of one-line strings.
 func joinLines(lines []string) string { return strings.Join(lines, "\n") }
 

@@ -156,21 +156,17 @@ func (db *DB) RegisterProvider(ctx context.Context, name fleet.ProviderName, kin
 				return err
 			}
 		}
-		l := locks{providers: []fleet.ProviderName{name}}
-		if err := l.take(ctx, t); err != nil {
-			return err
-		}
-		is, err := t.q.GetProvider(ctx, string(name))
-		if absent(err) { // ForgetProvider came between
+		p, err := t.lockProvider(ctx, name)
+		if fleet.KindOf(err) == fleet.KindNotFound { // ForgetProvider came between
 			return fleet.Errorf(fleet.KindTemporary, "provider %s is being forgotten: start again", name)
 		}
 		if err != nil {
 			return err
 		}
-		if err := requireKind(is, kind); err != nil {
+		if err := requireKind(p.row, kind); err != nil {
 			return err
 		}
-		if is.MaxMachines != int64(maxMachines) {
+		if p.row.MaxMachines != int64(maxMachines) {
 			err := t.q.SetMaxMachines(ctx, statement.SetMaxMachinesParams{MaxMachines: int64(maxMachines), Name: string(name)})
 			if err != nil {
 				return err
@@ -204,11 +200,7 @@ func requireKind(is statement.Provider, kind string) error {
 // SetLevers records what the provider can do to its machines. When that has changed, its machines
 // are judged again. Called at every start. KindNotFound when it was never registered.
 func (db *DB) SetLevers(ctx context.Context, name fleet.ProviderName, levers []fleet.Lever) error {
-	words := make([]string, len(levers))
-	for i, l := range levers {
-		words[i] = string(l)
-	}
-	list := strings.Join(words, " ")
+	list := joinWords(levers)
 	return db.onProvider(ctx, "set levers", name, func(ctx context.Context, t *transaction, p *providerRecord) error {
 		if p.row.Levers == list {
 			return nil

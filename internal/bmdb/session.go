@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -124,11 +123,7 @@ func served(providers []fleet.ProviderName) string {
 	if providers == nil {
 		return everywhere
 	}
-	names := make([]string, len(providers))
-	for i, name := range providers {
-		names[i] = string(name)
-	}
-	return strings.Join(names, " ")
+	return joinWords(providers)
 }
 
 // ID names the session.
