@@ -38,14 +38,14 @@ func partitionsOf(head []byte) [][]byte {
 	for _, sector := range []int{gptSector, maxSector} {
 		if t, err := readTable(head, sector); err == nil {
 			for _, p := range t.partitions() {
-				ids = append(ids, slices.Concat(p.kind[:], p.id[:]))
+				ids = append(ids, append(p.kind[:], p.id[:]...))
 			}
 			return ids[:min(len(ids), maxPartitions)]
 		}
 	}
 	for _, e := range mbrEntries(head) {
 		if e[4] != 0 && e[4] != mbrProtective {
-			ids = append(ids, slices.Concat(head[440:444], e[4:5], e[8:12]))
+			ids = append(ids, append(append(bytes.Clone(head[440:444]), e[4]), e[8:12]...))
 		}
 	}
 	return ids

@@ -101,7 +101,7 @@ func (v efiVariables) put(option []byte) (networkFirst bool, err error) {
 		}
 	}
 	var encoded []byte
-	for _, n := range slices.Insert(order, place, number) {
+	for _, n := range append(append(order[:place:place], number), order[place:]...) {
 		encoded = binary.LittleEndian.AppendUint16(encoded, n)
 	}
 	if bytes.Equal(encoded, data) {
@@ -250,7 +250,7 @@ func loadOption(esp partition, loader string) []byte {
 	text := utf16Text(loader)
 	file := binary.LittleEndian.AppendUint16([]byte{4, 4}, uint16(4+len(text)))
 	file = append(file, text...)
-	path := slices.Concat(disk, file, []byte{0x7f, 0xff, 4, 0})
+	path := append(append(disk, file...), 0x7f, 0xff, 4, 0)
 
 	option := binary.LittleEndian.AppendUint32(nil, efiActive)
 	option = binary.LittleEndian.AppendUint16(option, uint16(len(path)))

@@ -121,38 +121,39 @@ var zfsMagic = []string{"\x00\x00\x00\x00\x00\xba\xb1\x0c", "\x0c\xb1\xba\x00\x0
 func (e diskEnds) kinds() []string {
 	head, tail, size := e.head, e.tail, e.size
 	var found []string
-	add := func(what string) {
-		if !slices.Contains(found, what) {
-			found = append(found, what)
-		}
-	}
 	for _, s := range signatures {
 		area, offset := head, s.offset
 		if offset < 0 {
 			area, offset = tail, int64(len(tail))+offset
 		}
 		if has(area, offset, s.magic) {
-			add(s.what)
+			found = append(found, s.what)
 		}
 	}
 	if hasMBR(head) {
-		add(kindMBR)
+		found = append(found, kindMBR)
 	}
 	// Version 0.90 lies 64 KiB before the end, rounded down; 1.0 at least 8 KiB before it.
 	base := size - int64(len(tail))
 	for _, at := range []int64{size&^(64<<10-1) - 64<<10, (size - 8<<10) &^ (4<<10 - 1)} {
 		if has(tail, at-base, "\xfc\x4e\x2b\xa9") {
-			add("a member of a Linux RAID")
+			found = append(found, "a member of a Linux RAID")
 		}
 	}
 	for offset := int64(128 << 10); offset < 256<<10; offset += 1 << 10 {
 		for _, magic := range zfsMagic {
 			if has(head, offset, magic) || has(tail, int64(len(tail))-512<<10+offset, magic) {
-				add("a member of a ZFS pool")
+				found = append(found, "a member of a ZFS pool")
 			}
 		}
 	}
-	return found
+	var once []string
+	for _, what := range found {
+		if !slices.Contains(once, what) {
+			once = append(once, what)
+		}
+	}
+	return once
 }
 
 func has(area []byte, offset int64, magic string) bool {

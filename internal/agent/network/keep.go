@@ -184,9 +184,10 @@ func (k *Kept) giveBack() {
 // takes what the first one gets.
 func (k *Kept) seek(ctx context.Context) error {
 	faults := []error{errors.New("the host has no network")}
-	names := slices.Sorted(slices.Values(k.links(ctx)))
+	names := k.links(ctx)
+	slices.Sort(names)
 	behind, _ := slices.BinarySearch(names, k.tried+"\x00")
-	for _, name := range slices.Concat(names[behind:], names[:behind]) {
+	for _, name := range append(names[behind:], names[:behind]...) {
 		k.tried = name
 		had := k.tenures[name]
 		before := had
