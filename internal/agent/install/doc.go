@@ -69,9 +69,10 @@
 // The backup of an image's GUID partition table moves to the end of the disk, and the first-boot
 // area becomes a partition, so that nobody who grows another one later grows it over that. In front
 // of it are the last partition, if it is to grow, and the seed for cloud-init, which is a partition
-// of 2 MiB. Where neither growth nor a seed was asked for, any other table is written as it is, and
-// so is one for sectors of another size than 512 bytes. A GUID partition table with a partition
-// that ends behind the room for it is refused.
+// of 2 MiB. An image that was read from an installed disk has such partitions of the install
+// before, known by name, type and size: they are removed. Where neither growth nor a seed was asked
+// for, any other table is written as it is, and so is one for sectors of another size than 512
+// bytes. A GUID partition table with a partition that ends behind the room for it is refused.
 //
 // Below a root other than "/" a disk may be a regular file: it is written in the same order, but
 // not synced, because such a file is somebody's simulation and has no power to lose of its own.

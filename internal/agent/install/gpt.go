@@ -17,6 +17,9 @@ const (
 	gptMaxEntries = 1024
 )
 
+// What an install calls the partitions that it makes, in ASCII.
+const areaName, seedName = "ironherd first boot", "cidata"
+
 var errNoTable = errors.New("the image has no GUID partition table in its first MiB, for sectors of 512 bytes")
 
 // table is the partition table of an image, as it lies in the image's first MiB.
@@ -116,24 +119,52 @@ func (t *table) partitions() []partition {
 	return used
 }
 
-// isArea says whether an earlier install made the partition of its first-boot area, at that sector.
-func (p partition) isArea(at uint64) bool { return p.kind == typeReserved && p.first == at }
-
-// last returns the partition that ends last, beside a first-boot area at that sector.
-func (t *table) last(area uint64) (partition, error) {
-	var last partition
-	for _, p := range t.partitions() {
-		if p.first > p.last {
-			return last, fmt.Errorf("partition %d of the image ends before it begins", p.number)
+// isNamed says whether a partition has that name, of ASCII.
+func (t *table) isNamed(p *partition, name string) bool {
+	e := t.entry(p.number)[56:]
+	for i := range len(name) {
+		if e[2*i] != name[i] || e[2*i+1] != 0 {
+			return false
 		}
-		if p.last >= last.last && !p.isArea(area) {
-			last = p
+	}
+	return e[2*len(name)] == 0 && e[2*len(name)+1] == 0
+}
+
+// isArea says whether an install made the partition of its first-boot area: at that sector, or on a
+// disk of another size.
+func (t *table) isArea(p *partition, at uint64) bool {
+	return p.kind == typeReserved && (p.first == at || p.last-p.first == mebibyte/gptSector-1 && t.isNamed(p, areaName))
+}
+
+// isSeed says whether an install made the one partition for its seed, before its area.
+func (t *table) isSeed(p, area *partition, at uint64) bool {
+	return p.kind == typeData && p.last-p.first == seedSize/gptSector-1 && p.last+1 == area.first && t.isNamed(p, seedName) && t.isArea(area, at)
+}
+
+// last returns the partition that ends last beside those that an earlier install made on the disk
+// that the image was read from, and the numbers of these. They are before room, where the room for
+// the image ends, or where this install makes its own, of which one begins with area.
+func (t *table) last(area, room uint64) (last partition, earlier []int, err error) {
+	all := t.partitions()
+	for i := range all {
+		p := &all[i]
+		if p.first > p.last {
+			return last, nil, fmt.Errorf("partition %d of the image ends before it begins", p.number)
+		}
+		made := t.isArea(p, area)
+		for j := range all {
+			made = made || t.isSeed(p, &all[j], area)
+		}
+		if made && (p.last < room || p.first == room || p.first == area) {
+			earlier = append(earlier, p.number)
+		} else if p.last >= last.last {
+			last = *p
 		}
 	}
 	if last.number == 0 {
-		return last, errors.New("the image has no partitions")
+		return last, nil, errors.New("the image has no partitions")
 	}
-	return last, nil
+	return last, earlier, nil
 }
 
 // find returns the first partition of a type.

@@ -102,21 +102,19 @@ func (l layout) apply(head []byte) (changes, error) {
 		}
 		c.head = head
 		if t, err = readTable(head, maxSector); err == nil {
-			_, err := l.fits(t, maxSector)
+			_, _, err := l.fits(t, maxSector)
 			return c, err
 		}
 		return c, nil // the image is whatever it is
 	}
-	last, err := l.fits(t, gptSector)
+	last, earlier, err := l.fits(t, gptSector)
 	if err != nil || last.number == 0 {
 		return c, err
 	}
 	lastUsable := uint64(FirstBootOffset(l.size)/gptSector - 1)
 	end := uint64(l.room()/gptSector - 1)
-	for _, p := range t.partitions() {
-		if p.isArea(lastUsable + 1) { // this install makes its own there
-			clear(t.entry(p.number))
-		}
+	for _, number := range earlier { // this install makes its own
+		clear(t.entry(number))
 	}
 	if l.grow && end-last.last > mebibyte/gptSector {
 		if err := t.grow(last, end); err != nil {
@@ -127,31 +125,32 @@ func (l layout) apply(head []byte) (changes, error) {
 	instance := instanceID(l.request.GetBootToken().GetMachineId(), l.request.GetInstallGeneration(), l.request.GetAttempt())
 	if l.seed {
 		c.seed, c.seedAt = seed(instance, l.hostName, l.request.GetFirstBootData(), l.networkConfig, l.request.GetSshHostKey()), l.room()
-		if err := t.add(partition{kind: typeData, id: partitionID("cidata " + instance), first: end + 1, last: lastUsable}, "cidata"); err != nil {
+		if err := t.add(partition{kind: typeData, id: partitionID("cidata " + instance), first: end + 1, last: lastUsable}, seedName); err != nil {
 			return c, err
 		}
 	}
 	// A partition of its own keeps the area from growpart, which minds no limit but that of the disk.
 	area := partition{kind: typeReserved, id: partitionID("first boot " + instance), first: lastUsable + 1, last: lastUsable + mebibyte/gptSector}
-	if err := t.add(area, "ironherd first boot"); err == nil {
+	if err := t.add(area, areaName); err == nil {
 		lastUsable = area.last
 	}
 	c.backup = t.move(l.size, lastUsable)
 	return c, nil
 }
 
-// fits returns the partition that ends last, and an error where the disk has no room for it. It
-// returns none where the table makes no sense and may be whatever it is. The image may be of a disk
-// like this one, with the first-boot area of an earlier install.
-func (l layout) fits(t *table, sector int64) (last partition, err error) {
-	last, err = t.last(uint64(FirstBootOffset(l.size) / sector))
+// fits returns the partition that ends last, and the numbers of those that an earlier install made:
+// the image may be of its disk. An error says that the disk has no room for one. Where the table
+// makes no sense and may be whatever it is, there is none.
+func (l layout) fits(t *table, sector int64) (last partition, earlier []int, err error) {
+	room := uint64(l.room() / sector)
+	last, earlier, err = t.last(uint64(FirstBootOffset(l.size)/sector), room)
 	switch {
-	case err == nil && last.last > uint64(l.room()/sector-1):
+	case err == nil && last.last >= room:
 		err = last.behind()
 	case err != nil && !l.grow && !l.seed:
-		return partition{}, nil
+		return partition{}, nil, nil
 	}
-	return last, err
+	return last, earlier, err
 }
 
 // partitionID derives a GUID.
