@@ -49,6 +49,21 @@ func TestTheSameTreeWhateverTheUmask(t *testing.T) {
 	}
 }
 
+// TestTheFirstBootIsLookedAtOnEachBoot: what says that it is done may have come with an image that
+// was read from an installed disk, so no file decides it.
+func TestTheFirstBootIsLookedAtOnEachBoot(t *testing.T) {
+	t.Parallel()
+	unit, err := files.ReadFile("trees/firstboot/etc/systemd/system/ironherd-firstboot.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(unit)) {
+		if strings.HasPrefix(line, "Condition") || strings.HasPrefix(line, "Assert") {
+			t.Errorf("the unit has a condition: %s", line)
+		}
+	}
+}
+
 // TestNothingOfTheBuildIsLeft: what belongs to one machine, or to the host of the build, is in no
 // image; what only looks like that stays.
 func TestNothingOfTheBuildIsLeft(t *testing.T) {

@@ -24,7 +24,15 @@
 // The report is repeated until it is acknowledged, at intervals of up to a minute. A control plane
 // that does not admit it may be getting a new database, so that is no reason to stop. Then
 // /var/lib/ironherd/first-boot-done is written, and nothing is done ever again, unless the answer
-// asks for more calls.
+// asks for more calls, or the system is installed as an image.
+//
+// An image may be read from the disk of an installed system, and then has all these files. So each
+// boot looks at the area. Where it is of a later install than the system has begun with, and the
+// root file system is on that disk alone, the system forgets the install before and begins anew.
+// That the area is of a later one, the tokens tell, both by the time of the control plane. A system
+// that is done may have moved to a disk that an earlier install was on, or have got one as a spare.
+// Where nothing says with which install it has begun, as with older versions, done is done. No
+// fault at that makes the run of a system fail that is done.
 //
 // Such a system is watched: the report is repeated at the interval of the last answer (a tenth
 // earlier or later), on this boot and on every other one, as long as answers ask for that.

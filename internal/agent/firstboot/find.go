@@ -18,19 +18,23 @@ import (
 )
 
 // find returns what the first-boot area of a disk of the root file system says, and the kernel name
-// of that disk; nil where none of them has one. No other disk is read: what lies there is of
-// another install, and may have come with a recycled disk, a USB stick or a LUN. Nor is an area
-// believed that is of what was on the disk before, unless this system has begun with its first
-// boot: since then it may have made all its partitions anew. It may also have grown over a disk
-// that holds the area of another install. Of several areas, the one counts that it has begun with.
-// Where no disk has that one, which may be on a disk that cannot be read now, it counts only that
-// the install of another is still on its disk, as where the image is a copy of a running system.
-// A system that does not know with which it has begun prefers such an area.
-func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, err error) {
+// of that disk; nil where none of them has one. anew says that it is of another install than this
+// system has begun with. No other disk is read: what lies there is of another install, and may have
+// come with a recycled disk, a USB stick or a LUN. Nor is an area believed that is of what was on
+// the disk before, unless this system has begun with its first boot: since then it may have made
+// all its partitions anew. It may also have grown over a disk that holds the area of another
+// install. Of several areas, the one counts that it has begun with. Where no disk has that one,
+// which may be on a disk that cannot be read now, it counts only that a later install is still on
+// its disk, and that the root file system is on that disk alone, by whatever number of paths: then
+// this system came with its image. A system that does not know with which it has begun prefers an
+// area whose install is still there.
+func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, anew bool, err error) {
 	mark, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
-	most := 0
+	_, before, _ := strings.Cut(string(mark), "\n")
+	most, of, paths := 0, "", 0
 	var problems []error
-	for _, name := range rootDisks(options.Root) {
+	disks := rootDisks(options.Root)
+	for _, name := range disks {
 		first, replaced, err := read(filepath.Join(options.Root, "dev", strings.ReplaceAll(name, "!", "/")))
 		if replaced && !begun {
 			options.Logger.Warn("the first-boot area is of an install that the disk does not hold any more; it is not used", slog.String("disk", name))
@@ -39,30 +43,37 @@ func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, er
 		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
+		which, made := markOf(first.GetToken())
 		claim := 1
 		switch {
 		case first == nil:
 			continue
-		case string(mark) == markOf(first.GetToken()):
+		case strings.HasPrefix(string(mark), which):
 			claim = 3
+		case len(mark) > 0 && (replaced || made <= before):
+			continue
 		case !replaced:
 			claim = 2
-		case len(mark) > 0:
-			continue
 		}
 		if claim > most {
-			best, disk, most = first, name, claim
+			best, disk, most, of, paths = first, name, claim, which, 0
+		}
+		if which == of {
+			paths++
 		}
 	}
-	if best != nil && (most == 3 || len(mark) == 0 || len(problems) == 0) {
-		return best, disk, nil
+	anew = len(mark) > 0 && most == 2
+	if best != nil && (!anew || paths == len(disks)) {
+		return best, disk, anew, nil
 	}
-	return nil, "", errors.Join(problems...)
+	return nil, "", false, errors.Join(problems...)
 }
 
-// markOf is what begunFile has, once the first boot of that install has begun.
-func markOf(token *agentv1.BootToken) string {
-	return fmt.Sprintf("%s %d %d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt())
+// markOf is what begunFile has, once the first boot of that install has begun: a line that says
+// which install it is, and one that says since when there is one, which older versions left out.
+func markOf(token *agentv1.BootToken) (which, made string) {
+	return fmt.Sprintf("%s %d %d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt()),
+		fmt.Sprintf("%020d\n", token.GetMadeAt().GetSeconds())
 }
 
 // read returns what the first-boot area of a disk says, and whether it is of what was there before;

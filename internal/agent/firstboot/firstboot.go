@@ -24,7 +24,7 @@ const (
 	stateDir = "var/lib/ironherd"
 	dataFile = stateDir + "/first-boot"
 	// begunFile is there from when the first-boot area was found, and says of which install it is.
-	// Older versions left it empty.
+	// The other files are of that one. Older versions left it empty.
 	begunFile = stateDir + "/first-boot-begun"
 	ranFile   = stateDir + "/first-boot-ran"
 	doneFile  = stateDir + "/first-boot-done"
@@ -54,14 +54,14 @@ type Options struct {
 // for a system that only goes on calling.
 func Run(ctx context.Context, options Options) error {
 	done, watched := filepath.Join(options.Root, doneFile), filepath.Join(options.Root, watchedFile)
+	begun := filepath.Join(options.Root, begunFile)
 	before := isThere(done)
-	if before && !isThere(watched) {
+	installed := before || isThere(begun)
+	first, disk, anew, err := find(options, installed)
+	if before && !anew && !isThere(watched) {
 		options.Logger.Info("the first boot was done before")
 		return nil
 	}
-	begun := filepath.Join(options.Root, begunFile)
-	installed := before || isThere(begun)
-	first, disk, err := find(options, installed)
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,18 @@ func Run(ctx context.Context, options Options) error {
 	}
 	options.Logger.Info("first-boot area found", slog.String("disk", disk),
 		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
-	if before {
+	if before && !anew {
 		return goOnCalling(ctx, options, first.GetToken(), 0)
 	}
+	if anew {
+		options.Logger.Info("this system came with the image of a later install: its first boot begins anew")
+		if err := forget(options.Root); err != nil {
+			return err
+		}
+	}
 	// Where this fails, the system is up all the same.
-	if err := writeFile(begun, []byte(markOf(first.GetToken())), 0o600); err != nil {
+	which, made := markOf(first.GetToken())
+	if err := writeFile(begun, []byte(which+made), 0o600); err != nil {
 		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
 	}
 	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
@@ -103,6 +110,16 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	return goOnCalling(ctx, options, first.GetToken(), again)
+}
+
+// forget removes what another install has left here. What says that it was another one goes last.
+func forget(root string) error {
+	for _, path := range []string{doneFile, watchedFile, ranFile, dataFile, dataFile + ".log", begunFile} {
+		if err := os.Remove(filepath.Join(root, path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func isThere(path string) bool {

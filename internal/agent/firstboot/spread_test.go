@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
@@ -58,17 +59,20 @@ func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
 	for name, c := range map[string]struct {
 		loses string
 		other uint32 // where the other disk has its partition; that of the other machine was at 8192
+		after int64  // how many seconds after this install that of the other machine was asked for
 		says  string
 	}{
-		"it cannot be read":                             {"dev/sdb", 6144, "look for the first-boot area of sdb: "},
-		"nor that of a machine that is on the disk yet": {"dev/sdb", 8192, "look for the first-boot area of sdb: "},
-		"it is gone":                                    {"sys/devices/virtual/block/dm-0/slaves/sdb2", 6144, "is on none of the disks of the root file system any more ([sda])"},
+		"it cannot be read":                             {"dev/sdb", 6144, 60, "look for the first-boot area of sdb: "},
+		"nor that of a machine that is on the disk yet": {"dev/sdb", 8192, 60, "look for the first-boot area of sdb: "},
+		"it is gone":                                    {"sys/devices/virtual/block/dm-0/slaves/sdb2", 6144, 60, "is on none of the disks of the root file system any more ([sda])"},
+		"and that of a machine that is on the disk yet is older": {"sys/devices/virtual/block/dm-0/slaves/sdb2", 8192, -60, "any more ([sda])"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, s := watchedOnVolume(t)
 			another := proto.CloneOf(s.token)
 			another.MachineId, another.InstallGeneration = "m-another", 7
+			another.MadeAt.Seconds += c.after
 			s.disk(t, "sda", &agentv1.FirstBoot{Token: another, Content: s.partitioned(t, "sda", 8192)})
 			s.partitioned(t, "sda", c.other)
 			s.onVolume(t, "sda")
@@ -115,6 +119,7 @@ func watchedOnVolume(t *testing.T) (*plane, *system) {
 	t.Helper()
 	p := newPlane(t, 0)
 	s := newSystem(t, p, "")
+	s.token.MadeAt = &timestamppb.Timestamp{Seconds: 1_000_000}
 	s.onVolume(t, "sdb/sdb2")
 	s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
 	s.partitioned(t, "sdb", 2048)

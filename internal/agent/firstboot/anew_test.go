@@ -1,0 +1,244 @@
+package firstboot
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+)
+
+// installed is a system that was installed, and is done with its first boot. It has called twice
+// and is off where it is watched.
+func installed(t *testing.T, watched bool) (*plane, *system) {
+	t.Helper()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "")
+	s.token.MadeAt = &timestamppb.Timestamp{Seconds: 1_000_000}
+	s.disk(t, "sdb", &agentv1.FirstBoot{
+		Token: s.token, Data: []byte("#!/bin/sh\necho first >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 FIRST", Private: []byte("first")},
+		Content: s.partitioned(t, "sdb", 2048),
+	})
+	s.partitioned(t, "sdb", 2048)
+	ctx, powerOff := context.WithCancel(t.Context())
+	defer powerOff()
+	if watched {
+		p.wanted, p.heard = 2, func(n int) {
+			if n == 2 {
+				powerOff()
+			}
+		}
+	}
+	if err := s.runUntil(ctx); err != nil || s.read(t, "runs") != "first\n" {
+		t.Fatal(err)
+	}
+	p.mu.Lock() // the call at which the power was cut may not have ended
+	defer p.mu.Unlock()
+	p.reports, p.wanted, p.heard = nil, 0, nil
+	return p, s
+}
+
+// installAgain is an install of the system's image on sdb, of a later one or an earlier one, that
+// has the partitions of the image.
+func (s *system) installAgain(t *testing.T, machine string, after int64) {
+	t.Helper()
+	token := proto.CloneOf(s.token)
+	token.MachineId, token.InstallGeneration = machine, 4
+	token.MadeAt.Seconds += after
+	s.disk(t, "sdb", &agentv1.FirstBoot{
+		Token: token, Data: []byte("#!/bin/sh\necho second >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 SECOND", Private: []byte("second")},
+		Content: s.partitioned(t, "sdb", 2048),
+	})
+	s.partitioned(t, "sdb", 2048)
+}
+
+// TestASystemThatCameWithAnImageBeginsAnew: the image was read from the disk of a system that was
+// done with its first boot, or had begun with it. What that has left is of another install: the
+// data is taken over and run, and the host key is, before the system calls.
+func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
+	t.Parallel()
+	older := func(t *testing.T, s *system) {
+		t.Helper()
+		s.write(t, begunFile, "m 3 2\n")
+	}
+	left := func(files ...string) func(t *testing.T, s *system) {
+		return func(t *testing.T, s *system) {
+			t.Helper()
+			for _, file := range files {
+				if err := os.Remove(filepath.Join(s.root, file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	cutShort := func(t *testing.T, s *system) {
+		t.Helper()
+		left(doneFile)(t, s)
+		s.write(t, ranFile, started)
+	}
+	for name, c := range map[string]struct {
+		watched bool
+		machine string
+		// then is what happens to the system before its disk is read.
+		then func(t *testing.T, s *system)
+	}{
+		"another machine":                      {machine: "m-another"},
+		"the machine itself":                   {machine: "m"},
+		"of a watched system":                  {machine: "m-another", watched: true},
+		"of one that had not been heard":       {machine: "m-another", then: left(doneFile)},
+		"of one whose program was cut short":   {machine: "m-another", then: cutShort},
+		"by an older version":                  {machine: "m-another", then: older},
+		"by an older version, and watched":     {machine: "m-another", then: older, watched: true},
+		"one that had begun to forget":         {machine: "m-another", then: left(doneFile, watchedFile), watched: true},
+		"one that had forgotten all but which": {machine: "m-another", then: left(doneFile, ranFile, dataFile)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := installed(t, c.watched)
+			if c.then != nil {
+				c.then(t, s)
+			}
+			s.installAgain(t, c.machine, 60)
+			ranAtFirst := false
+			p.heard = func(n int) {
+				runs, err := os.ReadFile(filepath.Join(s.root, "runs"))
+				ranAtFirst = ranAtFirst || n == 1 && err == nil && string(runs) == "first\nsecond\n"
+			}
+			for range 2 { // the next boot has nothing to do
+				if err := s.run(t); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := p.calls(); n != 1 || !ranAtFirst || p.reports[0].GetMachineId() != c.machine || p.reports[0].GetInstallGeneration() != 4 {
+				t.Errorf("it calls as %v; its program had run: %v", p.reports, ranAtFirst)
+			}
+			if got := s.read(t, hostKeyFile) + " " + s.read(t, "runs") + s.read(t, dataFile); got != "second first\nsecond\n#!/bin/sh\necho second >>runs\n" {
+				t.Errorf("host key, runs and data are %q", got)
+			}
+			if isThere(filepath.Join(s.root, watchedFile)) {
+				t.Error("the next boot goes on calling as the install before was to")
+			}
+		})
+	}
+}
+
+// TestWhatAnotherInstallHasBroughtIsGone: an install that brings no data leaves none.
+func TestWhatAnotherInstallHasBroughtIsGone(t *testing.T) {
+	t.Parallel()
+	_, s := installed(t, false)
+	token := proto.CloneOf(s.token)
+	token.InstallGeneration, token.MadeAt.Seconds = 4, token.GetMadeAt().GetSeconds()+1
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: token})
+	if err := s.run(t); err != nil || isThere(filepath.Join(s.root, dataFile)) || isThere(filepath.Join(s.root, dataFile+".log")) {
+		t.Errorf("the data of the install before is there: %v", err)
+	}
+}
+
+// TestASystemThatIsDoneIsLeftAlone, whatever became of its disk and came to it: each boot asks
+// nobody, and ends well.
+func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func(t *testing.T, s *system){
+		"as it was installed": func(*testing.T, *system) {},
+		"its area is gone": func(t *testing.T, s *system) {
+			t.Helper()
+			s.disk(t, "sdb", nil)
+		},
+		"its disk cannot be read": func(t *testing.T, s *system) {
+			t.Helper()
+			if err := os.Remove(filepath.Join(s.root, "dev/sdb")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"its root is on no disk": func(t *testing.T, s *system) {
+			t.Helper()
+			s.write(t, "proc/self/mountinfo", "")
+		},
+		"it has moved to a disk of an earlier install": func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", -60)
+		},
+		"nor is it of one as old": func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 0)
+		},
+		"a spare disk of a later install was added": func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.disk(t, "sda", nil)
+			s.onVolume(t, "sdb/sdb2")
+			s.onVolume(t, "sda")
+		},
+		"what a later install has left lies on its disk": func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.partitioned(t, "sdb", 6144)
+		},
+		"it was first booted by a version that did not write down of which install": func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.write(t, begunFile, "")
+		},
+		"or that left nothing of having begun": func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			if err := os.Remove(filepath.Join(s.root, begunFile)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := installed(t, false)
+			then(t, s)
+			if err := s.run(t); err != nil || p.calls() != 0 {
+				t.Errorf("%v, calls %v", err, p.reports)
+			}
+			if got := s.read(t, hostKeyFile) + " " + s.read(t, "runs"); got != "first first\n" || !isThere(filepath.Join(s.root, doneFile)) {
+				t.Errorf("host key and runs are %q", got)
+			}
+		})
+	}
+}
+
+// TestTwoPathsToTheDiskOfAnImage are one disk, as the root file system is on all of it.
+func TestTwoPathsToTheDiskOfAnImage(t *testing.T) {
+	t.Parallel()
+	p, s := installed(t, false)
+	s.installAgain(t, "m-another", 60)
+	s.write(t, "dev/sda", s.read(t, "dev/sdb"))
+	s.onVolume(t, "sdb/sdb2")
+	s.onVolume(t, "sda")
+	if err := s.run(t); err != nil || p.calls() != 1 || s.read(t, "runs") != "first\nsecond\n" {
+		t.Errorf("%d calls, %v, runs %q", p.calls(), err, s.read(t, "runs"))
+	}
+}
+
+// TestWhatCannotBeForgottenIsTriedAgain: the system does not call before, and knows until then that
+// there was another install.
+func TestWhatCannotBeForgottenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{doneFile, ranFile} {
+		p, s := installed(t, false)
+		s.installAgain(t, "m-another", 60)
+		path := filepath.Join(s.root, file)
+		if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "in the way"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.run(t); err == nil || p.calls() != 0 || s.read(t, "runs") != "first\n" {
+			t.Errorf("%s: %d calls, %v, runs %q", file, p.calls(), err, s.read(t, "runs"))
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		s.write(t, file, "")
+		if err := s.run(t); err != nil || p.calls() != 1 || s.read(t, "runs") != "first\nsecond\n" {
+			t.Errorf("%s: %d calls, %v, runs %q", file, p.calls(), err, s.read(t, "runs"))
+		}
+	}
+}
