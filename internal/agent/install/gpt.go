@@ -142,9 +142,9 @@ func (t *table) isSeed(p, area *partition, at uint64) bool {
 }
 
 // last returns the partition that ends last beside those that an earlier install made on the disk
-// that the image was read from, and the numbers of these. They are before room, where the room for
-// the image ends, or where this install makes its own, of which one begins with area.
-func (t *table) last(area, room uint64) (last partition, earlier []int, err error) {
+// that the image was read from, and the numbers of these, wherever that disk had them. That of this
+// install begins with area.
+func (t *table) last(area uint64) (last partition, earlier []int, err error) {
 	all := t.partitions()
 	for i := range all {
 		p := &all[i]
@@ -155,7 +155,7 @@ func (t *table) last(area, room uint64) (last partition, earlier []int, err erro
 		for j := range all {
 			made = made || t.isSeed(p, &all[j], area)
 		}
-		if made && (p.last < room || p.first == room || p.first == area) {
+		if made {
 			earlier = append(earlier, p.number)
 		} else if p.last >= last.last {
 			last = *p

@@ -12,11 +12,11 @@ import (
 )
 
 // TestImageOfADiskInstalledBefore: the image was read from a disk where an install has made its
-// first-boot area, and a seed perhaps. Nothing of that is on the new disk, and it keeps the root
-// from no growth.
+// first-boot area, and a seed perhaps. Nothing of that is on the new disk, whatever the size of
+// either, and it keeps the root from no growth.
 func TestImageOfADiskInstalledBefore(t *testing.T) {
 	t.Parallel()
-	const size, larger = 13 * mebibyte, 17*mebibyte + 3*gptSector
+	const smaller, size, oneMore, larger = 11 * mebibyte, 13 * mebibyte, 14 * mebibyte, 17*mebibyte + 3*gptSector
 	head := partitioned(t)[:mebibyte]
 	const rootEnd = 7*mebibyte/gptSector - 1
 	for _, c := range []struct {
@@ -31,6 +31,22 @@ func TestImageOfADiskInstalledBefore(t *testing.T) {
 		{size, false, true, true},
 		{size, true, false, true},
 		{size, true, true, true},
+		{smaller, false, false, false},
+		{smaller, false, true, false},
+		{smaller, true, false, false},
+		{smaller, true, true, false},
+		{smaller, false, false, true},
+		{smaller, false, true, true},
+		{smaller, true, false, true},
+		{smaller, true, true, true},
+		{oneMore, false, false, false},
+		{oneMore, false, true, false},
+		{oneMore, true, false, false},
+		{oneMore, true, true, false},
+		{oneMore, false, false, true},
+		{oneMore, false, true, true},
+		{oneMore, true, false, true},
+		{oneMore, true, true, true},
 		{larger, false, false, false},
 		{larger, false, true, false},
 		{larger, true, false, false},

@@ -143,7 +143,7 @@ func (l layout) apply(head []byte) (changes, error) {
 // makes no sense and may be whatever it is, there is none.
 func (l layout) fits(t *table, sector int64) (last partition, earlier []int, err error) {
 	room := uint64(l.room() / sector)
-	last, earlier, err = t.last(uint64(FirstBootOffset(l.size)/sector), room)
+	last, earlier, err = t.last(uint64(FirstBootOffset(l.size) / sector))
 	switch {
 	case err == nil && last.last >= room:
 		err = last.behind()
