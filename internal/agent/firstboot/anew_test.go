@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -12,6 +13,11 @@ import (
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 )
+
+// firstImage is what the system was installed with, and secondImage what was read from its disk.
+func firstImage() *agentv1.Image { return &agentv1.Image{Digest: "sha256:01"} }
+
+func secondImage() *agentv1.Image { return &agentv1.Image{Digest: "sha256:02"} }
 
 // installed is a system that was installed, and is done with its first boot. It has called twice
 // and is off where it is watched.
@@ -22,7 +28,7 @@ func installed(t *testing.T, watched bool) (*plane, *system) {
 	s.token.MadeAt = &timestamppb.Timestamp{Seconds: 1_000_000}
 	s.disk(t, "sdb", &agentv1.FirstBoot{
 		Token: s.token, Data: []byte("#!/bin/sh\necho first >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 FIRST", Private: []byte("first")},
-		Content: s.partitioned(t, "sdb", 2048),
+		Image: firstImage(), Content: s.partitioned(t, "sdb", 2048),
 	})
 	s.partitioned(t, "sdb", 2048)
 	ctx, powerOff := context.WithCancel(t.Context())
@@ -52,8 +58,20 @@ func (s *system) installAgain(t *testing.T, machine string, after int64) {
 	token.MadeAt.Seconds += after
 	s.disk(t, "sdb", &agentv1.FirstBoot{
 		Token: token, Data: []byte("#!/bin/sh\necho second >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 SECOND", Private: []byte("second")},
-		Content: s.partitioned(t, "sdb", 2048),
+		Image: secondImage(), Content: s.partitioned(t, "sdb", 2048),
 	})
+	s.partitioned(t, "sdb", 2048)
+}
+
+// moved has the root of the system on sdb, on which there is the later install of another machine
+// that is like what edit makes of it.
+func (s *system) moved(t *testing.T, edit func(first *agentv1.FirstBoot)) {
+	t.Helper()
+	token := proto.CloneOf(s.token)
+	token.MachineId, token.MadeAt.Seconds = "m-another", token.GetMadeAt().GetSeconds()+60
+	first := &agentv1.FirstBoot{Token: token, Image: secondImage(), Content: s.partitioned(t, "sdb", 2048)}
+	edit(first)
+	s.disk(t, "sdb", first)
 	s.partitioned(t, "sdb", 2048)
 }
 
@@ -62,10 +80,6 @@ func (s *system) installAgain(t *testing.T, machine string, after int64) {
 // data is taken over and run, and the host key is, before the system calls.
 func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
 	t.Parallel()
-	older := func(t *testing.T, s *system) {
-		t.Helper()
-		s.write(t, begunFile, "m 3 2\n")
-	}
 	left := func(files ...string) func(t *testing.T, s *system) {
 		return func(t *testing.T, s *system) {
 			t.Helper()
@@ -92,8 +106,6 @@ func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
 		"of a watched system":                  {machine: "m-another", watched: true},
 		"of one that had not been heard":       {machine: "m-another", then: left(doneFile)},
 		"of one whose program was cut short":   {machine: "m-another", then: cutShort},
-		"by an older version":                  {machine: "m-another", then: older},
-		"by an older version, and watched":     {machine: "m-another", then: older, watched: true},
 		"one that had begun to forget":         {machine: "m-another", then: left(doneFile, watchedFile), watched: true},
 		"one that had forgotten all but which": {machine: "m-another", then: left(doneFile, ranFile, dataFile)},
 	} {
@@ -133,76 +145,132 @@ func TestWhatAnotherInstallHasBroughtIsGone(t *testing.T) {
 	_, s := installed(t, false)
 	token := proto.CloneOf(s.token)
 	token.InstallGeneration, token.MadeAt.Seconds = 4, token.GetMadeAt().GetSeconds()+1
-	s.disk(t, "sdb", &agentv1.FirstBoot{Token: token})
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: token, Image: secondImage(), Content: s.partitioned(t, "sdb", 2048)})
+	s.partitioned(t, "sdb", 2048)
 	if err := s.run(t); err != nil || isThere(filepath.Join(s.root, dataFile)) || isThere(filepath.Join(s.root, dataFile+".log")) {
 		t.Errorf("the data of the install before is there: %v", err)
 	}
 }
 
 // TestASystemThatIsDoneIsLeftAlone, whatever became of its disk and came to it: each boot asks
-// nobody, and ends well.
+// nobody, and ends well. Where it finds a later install, it says why that is not used.
 func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	for name, then := range map[string]func(t *testing.T, s *system){
-		"as it was installed": func(*testing.T, *system) {},
-		"its area is gone": func(t *testing.T, s *system) {
+	for name, c := range map[string]struct {
+		then func(t *testing.T, s *system)
+		// warns is of the one warning; empty: there is none.
+		warns string
+	}{
+		"as it was installed": {then: func(*testing.T, *system) {}},
+		"its area is gone": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.disk(t, "sdb", nil)
-		},
-		"its disk cannot be read": func(t *testing.T, s *system) {
+		}},
+		"its disk cannot be read": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			if err := os.Remove(filepath.Join(s.root, "dev/sdb")); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"its root is on no disk": func(t *testing.T, s *system) {
+		}},
+		"its root is on no disk": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.write(t, "proc/self/mountinfo", "")
-		},
-		"it has moved to a disk of an earlier install": func(t *testing.T, s *system) {
+		}},
+		"it has moved to a disk of an earlier install": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", -60)
-		},
-		"nor is it of one as old": func(t *testing.T, s *system) {
+		}, warns: "is not later"},
+		"nor is it of one as old": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 0)
-		},
-		"a spare disk of a later install was added": func(t *testing.T, s *system) {
+		}, warns: "is not later"},
+		"a spare disk of a later install was added": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
 			s.disk(t, "sda", nil)
 			s.onVolume(t, "sdb/sdb2")
 			s.onVolume(t, "sda")
-		},
-		"what a later install has left lies on its disk": func(t *testing.T, s *system) {
+		}, warns: "on other disks"},
+		"what a later install has left lies on its disk": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
 			s.partitioned(t, "sdb", 6144)
-		},
-		"it was first booted by a version that did not write down of which install": func(t *testing.T, s *system) {
+		}},
+		"it was first booted by a version that did not write down of which install": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
 			s.write(t, begunFile, "")
-		},
-		"or that left nothing of having begun": func(t *testing.T, s *system) {
+		}},
+		"or that left nothing of having begun": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
 			if err := os.Remove(filepath.Join(s.root, begunFile)); err != nil {
 				t.Fatal(err)
 			}
-		},
+		}},
+		"its root has moved to the disk of a later install of the same image": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.moved(t, func(first *agentv1.FirstBoot) { first.Image = firstImage() })
+		}, warns: "of the same image"},
+		"or of one that recorded no partitions": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.moved(t, func(first *agentv1.FirstBoot) { first.Content = nil })
+		}, warns: "recorded no partitions"},
+		"or of one that did not write down of which image it is": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.moved(t, func(first *agentv1.FirstBoot) { first.Image = nil })
+		}, warns: "of which images"},
+		"it was first booted by a version that wrote down neither time nor image": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.write(t, begunFile, "m 3 2\n")
+		}, warns: "of which images"},
+		"or wrote down no image": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.write(t, begunFile, "m 3 2\n00000000000001000000\n\n")
+		}, warns: "of which images"},
+		"its root has grown over another device of a Btrfs": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.disk(t, "sda", nil)
+			s.link(t, "../../../../devices/sda", "sys/fs/btrfs/uuid/devices/sda")
+			s.link(t, "../../../../devices/sdb/sdb2", "sys/fs/btrfs/uuid/devices/sdb2")
+		}, warns: "on other disks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, s := installed(t, false)
-			then(t, s)
+			c.then(t, s)
+			var log strings.Builder
+			s.log = &log
 			if err := s.run(t); err != nil || p.calls() != 0 {
 				t.Errorf("%v, calls %v", err, p.reports)
 			}
 			if got := s.read(t, hostKeyFile) + " " + s.read(t, "runs"); got != "first first\n" || !isThere(filepath.Join(s.root, doneFile)) {
 				t.Errorf("host key and runs are %q", got)
 			}
+			if n := strings.Count(log.String(), "level="); !strings.Contains(log.String(), c.warns) || (n == 1) != (c.warns != "") || n > 1 {
+				t.Errorf("it warns of %q", log.String())
+			}
 		})
+	}
+}
+
+// TestTheNumbersOfAnotherInstall: a control plane with another database counts from the beginning.
+// The install has the numbers of the one that the system has begun with, and is of another time.
+func TestTheNumbersOfAnotherInstall(t *testing.T) {
+	t.Parallel()
+	p, s := installed(t, true)
+	s.moved(t, func(first *agentv1.FirstBoot) {
+		first.Token.MachineId, first.Token.MadeAt.Seconds = "m", s.token.GetMadeAt().GetSeconds()-60
+	})
+	if err := s.run(t); err == nil || p.calls() != 0 {
+		t.Errorf("it calls as %v, %v", p.reports, err)
+	}
+	s.write(t, begunFile, "m 3 2\n") // an older version wrote no time down
+	if err := s.run(t); err != nil || p.calls() != 1 {
+		t.Errorf("%d calls, %v", p.calls(), err)
 	}
 }
 

@@ -24,14 +24,13 @@ import (
 // the disk before, unless this system has begun with its first boot: since then it may have made
 // all its partitions anew. It may also have grown over a disk that holds the area of another
 // install. Of several areas, the one counts that it has begun with. Where no disk has that one,
-// which may be on a disk that cannot be read now, it counts only that a later install is still on
-// its disk, and that the root file system is on that disk alone, by whatever number of paths: then
-// this system came with its image. A system that does not know with which it has begun prefers an
-// area whose install is still there.
+// which may be on a disk that cannot be read now, another counts only where the system came with
+// its image, and has its root file system on that disk alone, by whatever number of paths. A system
+// that does not know with which it has begun prefers an area whose install is still there.
 func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, anew bool, err error) {
-	mark, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
-	_, before, _ := strings.Cut(string(mark), "\n")
-	most, of, paths := 0, "", 0
+	text, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
+	own := string(text)
+	most, of, paths, unused := 0, "", 0, ""
 	var problems []error
 	disks := rootDisks(options.Root)
 	for _, name := range disks {
@@ -43,37 +42,70 @@ func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, an
 		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
-		which, made := markOf(first.GetToken())
+		its := markOf(first)
 		claim := 1
 		switch {
 		case first == nil:
 			continue
-		case strings.HasPrefix(string(mark), which):
+		case own != "" && strings.HasPrefix(its, own):
 			claim = 3
-		case len(mark) > 0 && (replaced || made <= before):
+		case own != "" && replaced:
 			continue
+		case own != "":
+			if why := notCameWith(own, its, first); why != "" {
+				unused = why
+				continue
+			}
+			claim = 2
 		case !replaced:
 			claim = 2
 		}
 		if claim > most {
-			best, disk, most, of, paths = first, name, claim, which, 0
+			best, disk, most, of, paths = first, name, claim, its, 0
 		}
-		if which == of {
+		if its == of {
 			paths++
 		}
 	}
-	anew = len(mark) > 0 && most == 2
-	if best != nil && (!anew || paths == len(disks)) {
+	anew = own != "" && most == 2
+	if anew && paths < len(disks) {
+		best, unused = nil, "the root file system is on other disks, too, or one cannot be read"
+	}
+	if best != nil {
 		return best, disk, anew, nil
+	}
+	if unused != "" {
+		options.Logger.Warn("the first-boot area is of another install; it is not used", slog.String("why", unused))
 	}
 	return nil, "", false, errors.Join(problems...)
 }
 
-// markOf is what begunFile has, once the first boot of that install has begun: a line that says
-// which install it is, and one that says since when there is one, which older versions left out.
-func markOf(token *agentv1.BootToken) (which, made string) {
-	return fmt.Sprintf("%s %d %d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt()),
-		fmt.Sprintf("%020d\n", token.GetMadeAt().GetSeconds())
+// markOf is what begunFile has, once the first boot of an install has begun: a line that says which
+// install it is, one since when there is one, and one with the digest of its image, which is empty
+// where it is not known. Older versions left out all but the first, or all.
+func markOf(first *agentv1.FirstBoot) string {
+	token := first.GetToken()
+	return fmt.Sprintf("%s %d %d\n%020d\n%s\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt(),
+		token.GetMadeAt().GetSeconds(), first.GetImage().GetDigest())
+}
+
+// notCameWith says why a system with one mark did not come with the image of another install, or
+// nothing. Its root file system may have been moved to the disk of that install. An image holds no
+// mark that names the image itself: where both installs are of the same one, the system did not
+// come with it.
+func notCameWith(own, its string, first *agentv1.FirstBoot) string {
+	mine, other := strings.Split(own, "\n"), strings.Split(its, "\n")
+	switch {
+	case len(first.GetContent().GetPartitions()) == 0:
+		return "it recorded no partitions"
+	case len(mine) < 3 || mine[2] == "" || other[2] == "":
+		return "nobody wrote down of which images both are"
+	case mine[2] == other[2]:
+		return "it is of the same image"
+	case other[1] <= mine[1]:
+		return "it is not later, by the clock of the control plane"
+	}
+	return ""
 }
 
 // read returns what the first-boot area of a disk says, and whether it is of what was there before;
@@ -98,8 +130,8 @@ func read(path string) (first *agentv1.FirstBoot, replaced bool, err error) {
 	return first, replaced, nil
 }
 
-// rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID;
-// none where it is on no disk, or is one of layers (overlay) or of ZFS.
+// rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID
+// or of a Btrfs; none where it is on no disk, or is one of layers (overlay) or of ZFS.
 func rootDisks(root string) []string {
 	file, err := os.Open(filepath.Join(root, "proc/self/mountinfo"))
 	if err != nil {
@@ -120,7 +152,12 @@ func rootDisks(root string) []string {
 	if err != nil {
 		return nil
 	}
-	return below(path, 0)
+	// mountinfo names one device of a Btrfs that has several.
+	devices, _ := filepath.Glob(filepath.Join(root, "sys/fs/btrfs/*/devices", filepath.Base(path)))
+	if len(devices) == 0 {
+		return below(path, 0)
+	}
+	return belowAll(filepath.Dir(devices[0])+"/*", 0)
 }
 
 // below returns the disks that a block device, given by its directory in sysfs, is made of.
@@ -128,17 +165,23 @@ func below(dir string, depth int) []string {
 	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
 		dir = filepath.Dir(dir)
 	}
-	slaves, _ := filepath.Glob(filepath.Join(dir, "slaves/*"))
-	if len(slaves) == 0 || depth > 8 {
+	slaves := dir + "/slaves/*"
+	if found, _ := filepath.Glob(slaves); len(found) == 0 || depth > 8 {
 		return []string{filepath.Base(dir)}
 	}
+	return belowAll(slaves, depth+1)
+}
+
+// belowAll returns the same of all devices whose links in sysfs match.
+func belowAll(pattern string, depth int) []string {
+	links, _ := filepath.Glob(pattern)
 	var disks []string
-	for _, slave := range slaves {
-		path, err := filepath.EvalSymlinks(slave)
+	for _, link := range links {
+		path, err := filepath.EvalSymlinks(link)
 		if err != nil {
 			continue
 		}
-		for _, name := range below(path, depth+1) {
+		for _, name := range below(path, depth) {
 			if !slices.Contains(disks, name) {
 				disks = append(disks, name)
 			}

@@ -23,8 +23,8 @@ import (
 const (
 	stateDir = "var/lib/ironherd"
 	dataFile = stateDir + "/first-boot"
-	// begunFile is there from when the first-boot area was found, and says of which install it is.
-	// The other files are of that one. Older versions left it empty.
+	// begunFile is there from when the first-boot area was found, and has a mark of its install. The
+	// other files are of that one.
 	begunFile = stateDir + "/first-boot-begun"
 	ranFile   = stateDir + "/first-boot-ran"
 	doneFile  = stateDir + "/first-boot-done"
@@ -87,8 +87,7 @@ func Run(ctx context.Context, options Options) error {
 		}
 	}
 	// Where this fails, the system is up all the same.
-	which, made := markOf(first.GetToken())
-	if err := writeFile(begun, []byte(which+made), 0o600); err != nil {
+	if err := writeFile(begun, []byte(markOf(first)), 0o600); err != nil {
 		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
 	}
 	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {

@@ -117,6 +117,8 @@ type system struct {
 	reloads int
 	// limit is how long a program may take; 0: as ever.
 	limit time.Duration
+	// log gets what is logged as a warning or worse. Nil: nobody reads it.
+	log io.Writer
 }
 
 func newSystem(t *testing.T, p *plane, data string) *system {
@@ -196,8 +198,12 @@ func (s *system) run(t *testing.T) error {
 }
 
 func (s *system) runUntil(ctx context.Context) error {
+	logger := slog.New(slog.DiscardHandler)
+	if s.log != nil {
+		logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
 	return Run(ctx, Options{
-		Root: s.root, Version: "v1", Logger: slog.New(slog.DiscardHandler), programLimit: s.limit,
+		Root: s.root, Version: "v1", Logger: logger, programLimit: s.limit,
 		Reload: func(context.Context) error {
 			s.reloads++
 			return nil
