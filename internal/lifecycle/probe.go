@@ -38,8 +38,9 @@ import (
 // probe decides when the installed system is asked next.
 func (c judgement) probe() want {
 	policy := c.env.Policy
+	matters := c.watched() || c.awaitingBoot() && c.probed() // to a replacement by the policy, too
 	switch {
-	case c.unusable() != "" && c.bootsUntil().IsZero() && !((c.watched() || c.awaitingBoot() && c.probed()) && c.replaced()):
+	case c.unusable() != "" && c.bootsUntil().IsZero() && (!matters || !c.replaced()):
 		return notWanted("%s", c.unusable())
 	case c.awaitingBoot() && c.probed():
 		return dueAt(c.nextProbe(c.r.InstallReport.At, policy.ProbeInterval), "the installed system is asked by %s whether it is up",

@@ -34,7 +34,6 @@ func TestInUse(t *testing.T) {
 // TestDiffers: each thing that a plan was made for makes it untrue when it changes.
 func TestDiffers(t *testing.T) {
 	t.Parallel()
-	was, _ := verb.Judge(judging(fleet.VerbReboot))
 	held := func(x *verb.Case) {
 		failed("")(x)
 		x.Record.InstallReport.HeldGeneration = 7
@@ -63,7 +62,7 @@ func TestDiffers(t *testing.T) {
 			}}, "a quarantine, a maintenance or an install was begun or called off since the plan was made",
 		},
 	} {
-		was, _ = verb.Judge(judging(fleet.VerbReboot, c.before...))
+		was, _ := verb.Judge(judging(fleet.VerbReboot, c.before...))
 		now, _ := verb.Judge(judging(fleet.VerbReboot, c.now...))
 		if got := was.Differs(now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

@@ -134,10 +134,8 @@ func (s *Service) suits(ctx context.Context, id fleet.MachineID, image fleet.Ima
 		return err
 	}
 	var report agentv1.HardwareReport
-	if proto.Unmarshal(encoded, &report) != nil {
-		return nil // its agent knows
-	}
-	if has := report.GetSystem().GetArchitecture(); has != "" && has != string(image.Architecture) {
+	unreadable := proto.Unmarshal(encoded, &report) // then its agent decides
+	if has := report.GetSystem().GetArchitecture(); unreadable == nil && has != "" && has != string(image.Architecture) {
 		return fleet.Errorf(fleet.KindConflict, "the image is for %s, and machine %s is %s by its hardware report: choose an image for %s", image.Architecture, id, has, has)
 	}
 	return nil
