@@ -25,7 +25,7 @@ type Change struct {
 	answers bool
 }
 
-// record appends to the history of the machine, or of the work's subject when there is none.
+// addHistory appends to the history of the machine, or of the work's subject when there is none.
 func (c *commit) addHistory(t *transaction, machine fleet.MachineID, event fleet.Event, detail string) {
 	w, subject := c.work, c.work.Subject
 	if machine != "" {

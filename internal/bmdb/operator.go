@@ -86,7 +86,9 @@ func (t *transaction) sameInstall(ctx context.Context, r fleet.Record, request f
 	if r.Unreadable != "" { // what cannot be read may differ
 		return false, nil
 	}
-	was.Image.Architecture = request.Image.Architecture // which changes nothing of what is written
+	if lifecycle.OnDisk(r) { // what was written is the same, whatever is said since of what it is for
+		was.Image.Architecture = request.Image.Architecture
+	}
 	if was.Image != request.Image || was.RootDisk != request.RootDisk || was.SeenUp != request.SeenUp {
 		return false, nil
 	}

@@ -112,7 +112,7 @@ func (d *Daemon) loggerOf(name string) *slog.Logger {
 // initializer runs.
 func (d *Daemon) openCertificates(ctx context.Context) (*server.Certificates, error) {
 	c := d.config
-	if !c.Has(fleet.RoleAgentAPI) && (!c.Has(fleet.RoleInitializer) || c.Initializer.EndpointCA != "") {
+	if !d.needsCertificates() {
 		return nil, nil
 	}
 	if c.AgentAPI.TLS.Certificate == "" {

@@ -49,18 +49,24 @@ func keepPublic(path, public string, logger *slog.Logger) error {
 	return nil
 }
 
+// needsCertificates says whether the process proves itself to agents, or tells them whom to trust.
+func (d *Daemon) needsCertificates() bool {
+	c := d.config
+	return c.Has(fleet.RoleAgentAPI) || c.Has(fleet.RoleInitializer) && c.Initializer.EndpointCA == ""
+}
+
 // checkFiles reads the key and the configured certificates that a start reads, as far as they are
 // there. It comes before the database: a start brings an embedded one to the schema of its version,
 // and the version from before does not start on that. So a start that is refused for them leaves
 // the way back.
 func (d *Daemon) checkFiles() error {
 	c, logger := d.config, slog.New(slog.DiscardHandler)
-	if _, err := os.Stat(c.SSH.KeyFile); err == nil {
+	if _, err := os.Stat(c.SSH.KeyFile); !errors.Is(err, os.ErrNotExist) {
 		if _, err := remote.OpenKey(c.SSH.KeyFile); err != nil {
 			return err
 		}
 	}
-	if agents := c.AgentAPI.TLS; agents.Certificate != "" && c.Has(fleet.RoleAgentAPI) {
+	if agents := c.AgentAPI.TLS; agents.Certificate != "" && d.needsCertificates() {
 		if _, err := agents.Open(c.Dir, c.AgentAPI.Hosts(c.Initializer.Endpoint), c.GivenToAgents(), logger); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 //   - Nothing is replaced while recovery is stopped.
 //   - Nothing is replaced while most machines of a provider are given up together. Only a count of
 //     them tells that, so that is looked at by whoever carries it out, and not before a pass over a
-//     long list has told all of them.
+//     long list has had the time to tell all of them.
 //
 // What the policy has asked for is judged like this until the provider has heard of it, under the
 // newest policy. A person may release or replace the machine at any time.
@@ -39,7 +39,8 @@ func (c judgement) policyAsks() bool {
 }
 
 // passTells is the time within which a pass records what it has found of all machines of a
-// provider: a hundred of them in each transaction.
+// provider: a hundred of them in each transaction. It is too short where the process dies in the
+// midst of that, and the next pass comes later.
 const passTells = time.Minute
 
 const givenUpReplaced = "the provider gave the machine up, and the policy has it replaced"

@@ -58,5 +58,10 @@ var newerTests = []test{
 				w.Errorf("erased %s after it came up: %v", c.erased.Sub(at), e)
 			}
 		}
+		w.exec("UPDATE installed SET erased_at = $1 WHERE machine = $2", at.UnixMicro(), string(id))
+		w.reinstalledElsewhere(id)
+		if e := w.record(id).Installed.ErasedAt; e == nil || !e.After(at) {
+			w.Errorf("erased after it came up: %v", e)
+		}
 	}},
 }

@@ -108,6 +108,10 @@ var operatorTests = []test{
 		refused()
 		was := *w.record(a.Machine).InstallRequest
 		was.Image.Architecture = fleet.ArchitectureAMD64 // which the catalogue says since
+		b := w.ready("c2", true)
+		if g, err := w.db.RequestInstall(w.ctx, actor, b.Machine, was, false); err != nil || g != 2 {
+			w.Fatalf("where nothing was written, that is generation %d, %v", g, err)
+		}
 		// Asking for the same once more destroys nothing.
 		if g, err := w.db.RequestInstall(w.ctx, actor, a.Machine, was, false); err != nil || g != 1 {
 			w.Fatalf("the same install is generation %d, %v", g, err)

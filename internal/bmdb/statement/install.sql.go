@@ -170,7 +170,7 @@ func (q *Queries) ListInstallsPastDeadline(ctx context.Context, arg ListInstalls
 }
 
 const putErased = `-- name: PutErased :exec
-UPDATE installed SET erased_at = $1 WHERE machine = $2 AND erased_at = 0
+UPDATE installed SET erased_at = $1 WHERE machine = $2 AND erased_at <= installed.at
 `
 
 type PutErasedParams struct {
@@ -178,7 +178,8 @@ type PutErasedParams struct {
 	Machine string
 }
 
-// The provider reinstalls the machine, for a step of recovery or for somebody else.
+// The provider reinstalls the machine, for a step of recovery or for somebody else. One that was
+// begun before the system came up was left by an older version, which wrote the row anew.
 func (q *Queries) PutErased(ctx context.Context, arg PutErasedParams) error {
 	_, err := q.db.ExecContext(ctx, putErased, arg.At, arg.Machine)
 	return err

@@ -147,12 +147,7 @@ func (s *Service) hardware(ctx context.Context, r fleet.Record) (*agentv1.Hardwa
 	if r.Hardware == nil {
 		return nil, nil
 	}
-	return s.storedHardware(ctx, r.ID)
-}
-
-// storedHardware is hardware where no record was read.
-func (s *Service) storedHardware(ctx context.Context, id fleet.MachineID) (*agentv1.HardwareReport, error) {
-	encoded, err := s.db.HardwareReport(ctx, id)
+	encoded, err := s.db.HardwareReport(ctx, r.ID)
 	if err != nil {
 		if fleet.KindOf(err) == fleet.KindNotFound { // or replaced or forgotten since the record was read
 			return nil, nil
@@ -161,7 +156,7 @@ func (s *Service) storedHardware(ctx context.Context, id fleet.MachineID) (*agen
 	}
 	var report agentv1.HardwareReport
 	if err := proto.Unmarshal(encoded, &report); err != nil {
-		return nil, fmt.Errorf("read the stored hardware report of machine %s: %w", id, err)
+		return nil, fmt.Errorf("read the stored hardware report of machine %s: %w", r.ID, err)
 	}
 	return &report, nil
 }

@@ -45,9 +45,10 @@ ON CONFLICT (machine) DO UPDATE
 SET generation = excluded.generation, attempt = excluded.attempt, at = excluded.at, boot_id = excluded.boot_id,
   seen_up = excluded.seen_up, secret_hash = excluded.secret_hash, erased_at = 0;
 
--- The provider reinstalls the machine, for a step of recovery or for somebody else.
+-- The provider reinstalls the machine, for a step of recovery or for somebody else. One that was
+-- begun before the system came up was left by an older version, which wrote the row anew.
 -- name: PutErased :exec
-UPDATE installed SET erased_at = sqlc.arg(at) WHERE machine = sqlc.arg(machine) AND erased_at = 0;
+UPDATE installed SET erased_at = sqlc.arg(at) WHERE machine = sqlc.arg(machine) AND erased_at <= installed.at;
 
 -- That step is taken back, or the installed system has answered since.
 -- name: DeleteErased :exec
