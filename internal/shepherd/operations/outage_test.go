@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -105,11 +104,7 @@ func TestARestartInDoubtHasItsTimeAfterAnOutage(t *testing.T) {
 func TestARestartHasNoTimeAfterARestore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := shepherdtest.OpenEngine(t)
-		db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
-		herd := shepherdtest.NewHerd(t, db, 1)
-		handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
-		check(t, err)
+		engine, herd, handler := restorable(t)
 		id := herd.Machines()[0]
 		restarted := herd.Fake.OnRestart
 		herd.Fake.OnRestart = func(pid fleet.ProviderID) {
@@ -118,7 +113,7 @@ func TestARestartHasNoTimeAfterARestore(t *testing.T) {
 		}
 		defer herd.Start(handler)()
 		time.Sleep(5 * time.Minute)
-		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationReboot, "new firmware")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationReboot, "new firmware")
 		check(t, err)
 		time.Sleep(2 * time.Minute)
 		if a := herd.Record(id).OperationAttempt; a == nil || a.AcceptedAt == nil {
@@ -129,8 +124,8 @@ func TestARestartHasNoTimeAfterARestore(t *testing.T) {
 		if got := ended(t, herd, id); got != "not ended" {
 			t.Errorf("an hour later: %s", got)
 		}
-		check(t, db.AcceptRestore(t.Context(), "ada"))
-		_, err = db.RecomputeAgenda(t.Context(), 100)
+		check(t, herd.DB.AcceptRestore(t.Context(), "ada"))
+		_, err = herd.DB.RecomputeAgenda(t.Context(), 100)
 		check(t, err)
 		time.Sleep(time.Hour)
 		if got := ended(t, herd, id); !strings.HasPrefix(got, "operation failed") {

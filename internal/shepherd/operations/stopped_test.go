@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/bmdbtest"
+	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
@@ -101,13 +102,9 @@ func TestLooksRestoredBeforeTheCall(t *testing.T) {
 		t.Run(string(ask), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				engine := shepherdtest.OpenEngine(t)
-				db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
-				herd := shepherdtest.NewHerd(t, db, 1)
-				handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
-				check(t, err)
+				engine, herd, handler := restorable(t)
 				id := herd.Machines()[0]
-				_, err = bmdbtest.Operate(t.Context(), db, "ada", id, ask, "new firmware")
+				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, ask, "new firmware")
 				check(t, err)
 				task := claim(t, herd, handler)
 				shepherdtest.PutBack(t, engine)
@@ -122,8 +119,8 @@ func TestLooksRestoredBeforeTheCall(t *testing.T) {
 				if got := levers(herd); got != "" {
 					t.Errorf("%q was pulled in a database that looks restored", got)
 				}
-				check(t, db.AcceptRestore(t.Context(), "ada"))
-				_, err = db.RecomputeAgenda(t.Context(), 100)
+				check(t, herd.DB.AcceptRestore(t.Context(), "ada"))
+				_, err = herd.DB.RecomputeAgenda(t.Context(), 100)
 				check(t, err)
 				time.Sleep(time.Minute)
 				if levers(herd) == "" {
@@ -134,18 +131,25 @@ func TestLooksRestoredBeforeTheCall(t *testing.T) {
 	}
 }
 
+// restorable is a bench of one machine, with the engine of its database, which can be put back.
+func restorable(t *testing.T) (*sqlite.Engine, *shepherdtest.Herd, shepherd.Handler) {
+	t.Helper()
+	engine := shepherdtest.OpenEngine(t)
+	herd := shepherdtest.NewHerd(t, shepherdtest.OpenDB(t, engine, bmdb.Options{}), 1)
+	sources := []operations.Source{{Name: herd.Name, Provider: herd.Fake}}
+	handler, err := operations.New(herd.DB, sources, operations.DefaultConfig(), operations.Options{})
+	check(t, err)
+	return engine, herd, handler
+}
+
 // TestLooksRestoredAndIsSoAlready: what needs no call is no effect, and ends although the database
 // looks restored.
 func TestLooksRestoredAndIsSoAlready(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := shepherdtest.OpenEngine(t)
-		db := shepherdtest.OpenDB(t, engine, bmdb.Options{})
-		herd := shepherdtest.NewHerd(t, db, 1)
-		handler, err := operations.New(db, []operations.Source{{Name: herd.Name, Provider: herd.Fake}}, operations.DefaultConfig(), operations.Options{})
-		check(t, err)
+		engine, herd, handler := restorable(t)
 		id := herd.Machines()[0]
-		_, err = bmdbtest.Operate(t.Context(), db, "ada", id, fleet.OperationPowerOff, "new firmware")
+		_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, fleet.OperationPowerOff, "new firmware")
 		check(t, err)
 		task := claim(t, herd, handler)
 		herd.Fake.Change(herd.Host(id).ID, func(e *provider.Entry) bool { e.Status = fleet.ProviderStatusOff; return true })
