@@ -3,21 +3,19 @@ package firstboot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
+	"github.com/ironherd/ironherd/internal/agent/install"
 )
-
-// firstImage is what the system was installed with, and secondImage what was read from its disk.
-func firstImage() *agentv1.Image { return &agentv1.Image{Digest: "sha256:01"} }
-
-func secondImage() *agentv1.Image { return &agentv1.Image{Digest: "sha256:02"} }
 
 // installed is a system that was installed, and is done with its first boot. It has called twice
 // and is off where it is watched.
@@ -28,7 +26,7 @@ func installed(t *testing.T, watched bool) (*plane, *system) {
 	s.token.MadeAt = &timestamppb.Timestamp{Seconds: 1_000_000}
 	s.disk(t, "sdb", &agentv1.FirstBoot{
 		Token: s.token, Data: []byte("#!/bin/sh\necho first >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 FIRST", Private: []byte("first")},
-		Image: firstImage(), Content: s.partitioned(t, "sdb", 2048),
+		Content: s.partitioned(t, "sdb", 2048),
 	})
 	s.partitioned(t, "sdb", 2048)
 	ctx, powerOff := context.WithCancel(t.Context())
@@ -58,9 +56,22 @@ func (s *system) installAgain(t *testing.T, machine string, after int64) {
 	token.MadeAt.Seconds += after
 	s.disk(t, "sdb", &agentv1.FirstBoot{
 		Token: token, Data: []byte("#!/bin/sh\necho second >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 SECOND", Private: []byte("second")},
-		Image: secondImage(), Content: s.partitioned(t, "sdb", 2048),
+		Content: s.partitioned(t, "sdb", 2048),
 	})
 	s.partitioned(t, "sdb", 2048)
+}
+
+// take has another system begin its first boot with the install on a disk.
+func (s *system) take(t *testing.T, name string) {
+	t.Helper()
+	path := filepath.Join(s.root, "dev", name)
+	area, _, err := read(path)
+	if err == nil {
+		err = take(path, area)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // moved has the root of the system on sdb, on which there is the later install of another machine
@@ -69,7 +80,7 @@ func (s *system) moved(t *testing.T, edit func(first *agentv1.FirstBoot)) {
 	t.Helper()
 	token := proto.CloneOf(s.token)
 	token.MachineId, token.MadeAt.Seconds = "m-another", token.GetMadeAt().GetSeconds()+60
-	first := &agentv1.FirstBoot{Token: token, Image: secondImage(), Content: s.partitioned(t, "sdb", 2048)}
+	first := &agentv1.FirstBoot{Token: token, Content: s.partitioned(t, "sdb", 2048)}
 	edit(first)
 	s.disk(t, "sdb", first)
 	s.partitioned(t, "sdb", 2048)
@@ -106,6 +117,7 @@ func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
 		"of a watched system":                  {machine: "m-another", watched: true},
 		"of one that had not been heard":       {machine: "m-another", then: left(doneFile)},
 		"of one whose program was cut short":   {machine: "m-another", then: cutShort},
+		"of one that wrote down no time":       {machine: "m-another", then: func(t *testing.T, s *system) { t.Helper(); s.write(t, begunFile, "m 3 2\n") }},
 		"one that had begun to forget":         {machine: "m-another", then: left(doneFile, watchedFile), watched: true},
 		"one that had forgotten all but which": {machine: "m-another", then: left(doneFile, ranFile, dataFile)},
 	} {
@@ -139,13 +151,88 @@ func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestWhoeverBeginsTakesTheArea: what an install before has left in that place is of that one.
+func TestWhoeverBeginsTakesTheArea(t *testing.T) {
+	t.Parallel()
+	_, s := installed(t, false)
+	taken := func() bool {
+		area, _, err := read(filepath.Join(s.root, "dev/sdb"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return area.Taken
+	}
+	if !taken() {
+		t.Error("nothing on the disk says that the first boot has begun")
+	}
+	before := s.read(t, "dev/sdb")
+	s.installAgain(t, "m-another", 60)
+	// An install that was cut short before its end has left the rest of the area as it was.
+	now := []byte(s.read(t, "dev/sdb"))
+	behind := install.FirstBootOffset(diskSize) + int64(install.MaxFirstBootArea)
+	copy(now[behind:], before[behind:])
+	s.write(t, "dev/sdb", string(now))
+	if taken() {
+		t.Error("the area is taken by a system that has begun with the install before")
+	}
+	if err := s.run(t); err != nil || !taken() || s.read(t, "runs") != "first\nsecond\n" {
+		t.Errorf("%v, taken %v, runs %q", err, taken(), s.read(t, "runs"))
+	}
+}
+
+// TestASystemThatIsCutShortTakesItsArea on its next boot, where it was before it had.
+func TestASystemThatIsCutShortTakesItsArea(t *testing.T) {
+	t.Parallel()
+	_, s := installed(t, false)
+	untaken := []byte(s.read(t, "dev/sdb"))
+	clear(untaken[install.FirstBootOffset(diskSize)+int64(install.MaxFirstBootArea):])
+	s.write(t, "dev/sdb", string(untaken))
+	if err := os.Remove(filepath.Join(s.root, doneFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(t); err != nil || s.read(t, "runs") != "first\n" {
+		t.Fatalf("%v, runs %q", err, s.read(t, "runs"))
+	}
+	if area, _, err := read(filepath.Join(s.root, "dev/sdb")); err != nil || !area.Taken {
+		t.Errorf("nothing on the disk says that the first boot has begun: %v", err)
+	}
+}
+
+// TestADiskThatCannotBeWritten does not keep the system from its first boot.
+func TestADiskThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, 0)
+	s := newSystem(t, p, "data")
+	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := os.NewFile(uintptr(fd), "disk")
+	defer func() { _ = disk.Close() }()
+	if _, err := disk.WriteString(s.read(t, "dev/sdb")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(disk.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(s.root, "dev/sdb")); err != nil {
+		t.Fatal(err)
+	}
+	s.link(t, fmt.Sprintf("/proc/self/fd/%d", disk.Fd()), "dev/sdb")
+	var log strings.Builder
+	s.log = &log
+	if err := s.run(t); err != nil || p.calls() != 1 || !strings.Contains(log.String(), "cannot be recorded on the disk") {
+		t.Errorf("%d calls, %v, it warns of %q", p.calls(), err, log.String())
+	}
+}
+
 // TestWhatAnotherInstallHasBroughtIsGone: an install that brings no data leaves none.
 func TestWhatAnotherInstallHasBroughtIsGone(t *testing.T) {
 	t.Parallel()
 	_, s := installed(t, false)
 	token := proto.CloneOf(s.token)
 	token.InstallGeneration, token.MadeAt.Seconds = 4, token.GetMadeAt().GetSeconds()+1
-	s.disk(t, "sdb", &agentv1.FirstBoot{Token: token, Image: secondImage(), Content: s.partitioned(t, "sdb", 2048)})
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: token, Content: s.partitioned(t, "sdb", 2048)})
 	s.partitioned(t, "sdb", 2048)
 	if err := s.run(t); err != nil || isThere(filepath.Join(s.root, dataFile)) || isThere(filepath.Join(s.root, dataFile+".log")) {
 		t.Errorf("the data of the install before is there: %v", err)
@@ -208,28 +295,15 @@ func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"its root has moved to the disk of a later install of the same image": {then: func(t *testing.T, s *system) {
+		"its root has moved to the disk of a later install that another system has begun with": {then: func(t *testing.T, s *system) {
 			t.Helper()
-			s.moved(t, func(first *agentv1.FirstBoot) { first.Image = firstImage() })
-		}, warns: "of the same image"},
+			s.installAgain(t, "m-another", 60)
+			s.take(t, "sdb")
+		}, warns: "another system has begun with it"},
 		"or of one that recorded no partitions": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.moved(t, func(first *agentv1.FirstBoot) { first.Content = nil })
 		}, warns: "recorded no partitions"},
-		"or of one that did not write down of which image it is": {then: func(t *testing.T, s *system) {
-			t.Helper()
-			s.moved(t, func(first *agentv1.FirstBoot) { first.Image = nil })
-		}, warns: "of which images"},
-		"it was first booted by a version that wrote down neither time nor image": {then: func(t *testing.T, s *system) {
-			t.Helper()
-			s.installAgain(t, "m-another", 60)
-			s.write(t, begunFile, "m 3 2\n")
-		}, warns: "of which images"},
-		"or wrote down no image": {then: func(t *testing.T, s *system) {
-			t.Helper()
-			s.installAgain(t, "m-another", 60)
-			s.write(t, begunFile, "m 3 2\n00000000000001000000\n\n")
-		}, warns: "of which images"},
 		"its root has grown over another device of a Btrfs": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
@@ -268,9 +342,13 @@ func TestTheNumbersOfAnotherInstall(t *testing.T) {
 	if err := s.run(t); err == nil || p.calls() != 0 {
 		t.Errorf("it calls as %v, %v", p.reports, err)
 	}
-	s.write(t, begunFile, "m 3 2\n") // an older version wrote no time down
-	if err := s.run(t); err != nil || p.calls() != 1 {
-		t.Errorf("%d calls, %v", p.calls(), err)
+	// One older version wrote no time down, another one the image as well.
+	for n, mark := range []string{"m 3 2\n", fmt.Sprintf("m 3 2\n%020d\nsha256:01\n", s.token.GetMadeAt().GetSeconds()-60)} {
+		s.write(t, begunFile, mark)
+		s.write(t, watchedFile, "")
+		if err := s.run(t); err != nil || p.calls() != n+1 {
+			t.Errorf("%q: %d calls, %v", mark, p.calls(), err)
+		}
 	}
 }
 

@@ -27,17 +27,15 @@
 // asks for more calls, or the system is installed as an image.
 //
 // An image may be read from the disk of an installed system, and then has all these files. So each
-// boot looks at the area. Where it is of a later install of another image than the system has begun
-// with, whose partitions the disk has, and the root file system is on that disk alone, the system
-// forgets the install before and begins anew. That it is later, the tokens tell, both by the time
-// of the control plane. first-boot-begun has the digest of the image: none holds a file that names
-// the image itself, so a system did not come with an image that it names. This tells apart a root
-// that was moved to the disk of another machine, while both are of the same image. Where that is of
-// a later install of another image, and its partition table is whole, nothing tells it from a
-// system that came with that image, and it begins anew. Of a Btrfs, all devices count that sysfs
-// names; those that are missing it does not name. Where nothing says with which image the system
-// has begun, as with older versions, done is done. Why an install was not used is logged. No fault
-// at that makes the run of a system fail that is done.
+// boot looks at the area. The system forgets the install before and begins anew where no system has
+// begun with this one, it is later than the one before, the disk has one of its partitions, and the
+// root file system is on that disk alone. That no system has begun with it, the disk says: whoever
+// begins writes that beside the area. That it is later, the tokens tell, both by the time of the
+// control plane: a disk that is added to a volume group may be of an older install, whose image did
+// no first boot. Of a Btrfs, all devices count that sysfs names; those that are missing it does not
+// name. Where nothing says with which install the system has begun, as with older versions, done is
+// done. Why an install was not used is logged. No fault at that makes the run of a system fail that
+// is done.
 //
 // Such a system is watched: the report is repeated at the interval of the last answer (a tenth
 // earlier or later), on this boot and on every other one, as long as answers ask for that.

@@ -17,24 +17,25 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/install"
 )
 
-// find returns what the first-boot area of a disk of the root file system says, and the kernel name
-// of that disk; nil where none of them has one. anew says that it is of another install than this
-// system has begun with. No other disk is read: what lies there is of another install, and may have
-// come with a recycled disk, a USB stick or a LUN. Nor is an area believed that is of what was on
-// the disk before, unless this system has begun with its first boot: since then it may have made
-// all its partitions anew. It may also have grown over a disk that holds the area of another
-// install. Of several areas, the one counts that it has begun with. Where no disk has that one,
-// which may be on a disk that cannot be read now, another counts only where the system came with
-// its image, and has its root file system on that disk alone, by whatever number of paths. A system
-// that does not know with which it has begun prefers an area whose install is still there.
-func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, anew bool, err error) {
+// find returns the first-boot area of a disk of the root file system, and the path of that disk;
+// nil where none of them has one. anew says that it is of another install than this system has
+// begun with. No other disk is read: what lies there is of another install, and may have come with
+// a recycled disk, a USB stick or a LUN. Nor is an area believed that is of what was on the disk
+// before, unless this system has begun with its first boot: since then it may have made all its
+// partitions anew. It may also have grown over a disk that holds the area of another install. Of
+// several areas, the one counts that it has begun with. Where no disk has that one, which may be on
+// a disk that cannot be read now, another counts only where the system came with its image, and has
+// its root file system on that disk alone, by whatever number of paths. A system that does not know
+// with which it has begun prefers an area whose install is still there.
+func find(options Options, begun bool) (best *install.FirstBootArea, disk string, anew bool, err error) {
 	text, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
 	own := string(text)
 	most, of, paths, unused := 0, "", 0, ""
 	var problems []error
 	disks := rootDisks(options.Root)
 	for _, name := range disks {
-		first, replaced, err := read(filepath.Join(options.Root, "dev", strings.ReplaceAll(name, "!", "/")))
+		path := filepath.Join(options.Root, "dev", strings.ReplaceAll(name, "!", "/"))
+		area, replaced, err := read(path)
 		if replaced && !begun {
 			options.Logger.Warn("the first-boot area is of an install that the disk does not hold any more; it is not used", slog.String("disk", name))
 			continue
@@ -42,17 +43,17 @@ func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, an
 		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
-		its := markOf(first)
-		claim := 1
-		switch {
-		case first == nil:
+		if area == nil {
 			continue
-		case own != "" && strings.HasPrefix(its, own):
+		}
+		its, claim := markOf(area.FirstBoot), 1
+		switch {
+		case own != "" && (strings.HasPrefix(its, own) || strings.HasPrefix(own, its)):
 			claim = 3
 		case own != "" && replaced:
 			continue
 		case own != "":
-			if why := notCameWith(own, its, first); why != "" {
+			if why := notCameWith(own, its, area); why != "" {
 				unused = why
 				continue
 			}
@@ -61,7 +62,7 @@ func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, an
 			claim = 2
 		}
 		if claim > most {
-			best, disk, most, of, paths = first, name, claim, its, 0
+			best, disk, most, of, paths = area, path, claim, its, 0
 		}
 		if its == of {
 			paths++
@@ -81,36 +82,32 @@ func find(options Options, begun bool) (best *agentv1.FirstBoot, disk string, an
 }
 
 // markOf is what begunFile has, once the first boot of an install has begun: a line that says which
-// install it is, one since when there is one, and one with the digest of its image, which is empty
-// where it is not known. Older versions left out all but the first, or all.
+// install it is, and one since when there is one. Older versions left out the second, or both, or
+// added a third.
 func markOf(first *agentv1.FirstBoot) string {
 	token := first.GetToken()
-	return fmt.Sprintf("%s %d %d\n%020d\n%s\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt(),
-		token.GetMadeAt().GetSeconds(), first.GetImage().GetDigest())
+	return fmt.Sprintf("%s %d %d\n%020d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt(), token.GetMadeAt().GetSeconds())
 }
 
 // notCameWith says why a system with one mark did not come with the image of another install, or
-// nothing. Its root file system may have been moved to the disk of that install. An image holds no
-// mark that names the image itself: where both installs are of the same one, the system did not
-// come with it.
-func notCameWith(own, its string, first *agentv1.FirstBoot) string {
-	mine, other := strings.Split(own, "\n"), strings.Split(its, "\n")
+// nothing. Its root file system may have been moved to the disk of that install.
+func notCameWith(own, its string, area *install.FirstBootArea) string {
+	_, mine, _ := strings.Cut(own, "\n")
+	_, other, _ := strings.Cut(its, "\n")
 	switch {
-	case len(first.GetContent().GetPartitions()) == 0:
+	case area.Taken:
+		return "another system has begun with it"
+	case len(area.GetContent().GetPartitions()) == 0:
 		return "it recorded no partitions"
-	case len(mine) < 3 || mine[2] == "" || other[2] == "":
-		return "nobody wrote down of which images both are"
-	case mine[2] == other[2]:
-		return "it is of the same image"
-	case other[1] <= mine[1]:
+	case other <= mine:
 		return "it is not later, by the clock of the control plane"
 	}
 	return ""
 }
 
-// read returns what the first-boot area of a disk says, and whether it is of what was there before;
-// nil where it has none, or none that is whole.
-func read(path string) (first *agentv1.FirstBoot, replaced bool, err error) {
+// read returns the first-boot area of a disk, and whether it is of what was there before; nil where
+// the disk has none, or none that is whole.
+func read(path string) (area *install.FirstBootArea, replaced bool, err error) {
 	disk, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, false, err
@@ -120,14 +117,26 @@ func read(path string) (first *agentv1.FirstBoot, replaced bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	first, err = install.ReadFirstBoot(disk, size)
-	if err != nil || first.GetToken().GetMachineId() == "" { // whatever lies there, it is not for us
+	area, err = install.ReadFirstBoot(disk, size)
+	if err != nil || area == nil || area.GetToken().GetMachineId() == "" { // that is not for us
 		return nil, false, err
 	}
-	if replaced, err = install.Replaced(disk, size, first); err != nil {
+	if replaced, err = install.Replaced(disk, size, area.FirstBoot); err != nil {
 		return nil, false, err
 	}
-	return first, replaced, nil
+	return area, replaced, nil
+}
+
+// take records on its disk that this system has begun with an area, so that no other one does.
+func take(path string, area *install.FirstBootArea) error {
+	if area.Taken {
+		return nil
+	}
+	disk, err := os.OpenFile(path, os.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(area.Take(disk), disk.Close())
 }
 
 // rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID

@@ -86,9 +86,12 @@ func Run(ctx context.Context, options Options) error {
 			return err
 		}
 	}
-	// Where this fails, the system is up all the same.
-	if err := writeFile(begun, []byte(markOf(first)), 0o600); err != nil {
+	// Where this fails, the system is up all the same. The disk says that the area is taken once this
+	// system says that it has, which would not know its own any more.
+	if err := writeFile(begun, []byte(markOf(first.FirstBoot)), 0o600); err != nil {
 		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
+	} else if err := take(disk, first); err != nil {
+		options.Logger.Error("that the first boot has begun cannot be recorded on the disk", slog.String("disk", disk), slog.Any("err", err))
 	}
 	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
 		return err

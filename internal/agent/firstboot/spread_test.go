@@ -74,7 +74,7 @@ func TestASystemWithoutItsAreaCallsAsNoOther(t *testing.T) {
 			another := proto.CloneOf(s.token)
 			another.MachineId, another.InstallGeneration = "m-another", 7
 			another.MadeAt.Seconds += c.after
-			s.disk(t, "sda", &agentv1.FirstBoot{Token: another, Image: secondImage(), Content: s.partitioned(t, "sda", 8192)})
+			s.disk(t, "sda", &agentv1.FirstBoot{Token: another, Content: s.partitioned(t, "sda", 8192)})
 			s.partitioned(t, "sda", c.other)
 			s.onVolume(t, "sda")
 			if err := os.Remove(filepath.Join(s.root, c.loses)); err != nil {
@@ -106,7 +106,7 @@ func TestAnAreaThatIsOverwrittenIsMissed(t *testing.T) {
 			if err := s.run(t); err == nil || !strings.Contains(err.Error(), "any more ([sdb])") || p.calls() != before {
 				t.Errorf("it calls as %v, %v", p.reports[before:], err)
 			}
-			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Image: firstImage(), Content: s.partitioned(t, "sdb", 2048)})
+			s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
 			if err := s.run(t); err != nil || p.calls() != before+1 {
 				t.Errorf("when it is there again: %d calls, %v", p.calls()-before, err)
 			}
@@ -135,7 +135,7 @@ func watchedOnVolume(t *testing.T) (*plane, *system) {
 	s := newSystem(t, p, "")
 	s.token.MadeAt = &timestamppb.Timestamp{Seconds: 1_000_000}
 	s.onVolume(t, "sdb/sdb2")
-	s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Image: firstImage(), Content: s.partitioned(t, "sdb", 2048)})
+	s.disk(t, "sdb", &agentv1.FirstBoot{Token: s.token, Content: s.partitioned(t, "sdb", 2048)})
 	s.partitioned(t, "sdb", 2048)
 	ctx, powerOff := context.WithCancel(t.Context())
 	p.wanted, p.heard = 2, func(n int) {

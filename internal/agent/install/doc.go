@@ -46,6 +46,10 @@
 // an encoded agentv1.FirstBoot. The rest of the block is zeros when an install has ended well. An
 // image that reaches into the block is refused.
 //
+// The system that begins its first boot with the area writes into the last 128 KiB of the block: 16
+// bytes "IRONHERD-TAKEN1\n" and the SHA-256 from the head of the area. No other system takes it
+// then.
+//
 // A disk may be made larger later. Then nothing is at FirstBootOffset, and the block is where the
 // partition table has it (see Partition table), which stays at the beginning of the disk.
 //

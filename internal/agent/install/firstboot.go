@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,6 +29,11 @@ const (
 	MaxFirstBootArea = firstBootHeader + maxFirstBoot
 	// begunMagic starts the record of an install that has begun.
 	begunMagic = "IRONHERD-BEGUN1\n"
+	// takenMagic starts what says that a system has taken the first-boot area over; the checksum of
+	// that follows. It is takenOffset behind the beginning of the area, where the records of installs
+	// do not reach. Each install that ends well leaves zeros there.
+	takenMagic  = "IRONHERD-TAKEN1\n"
+	takenOffset = mebibyte / 8 * 7
 )
 
 // begunSlots are where such a record may be, behind the beginning of the first-boot area.
@@ -70,16 +76,33 @@ func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
 	return []int64{area, int64(last) * gptSector}, nil
 }
 
-// ReadFirstBoot returns what the first-boot area of a disk of that size says; nil where it has none
-// that is whole. Of two it is the one of what the disk holds: a disk that another one was copied on
-// may still have its own at its end. A disk that ends before the area is a regular file that was
-// never written: real ones have the size that the kernel says.
-func ReadFirstBoot(disk io.ReaderAt, size int64) (best *agentv1.FirstBoot, err error) {
+// FirstBootArea is what the first-boot area of a disk says.
+type FirstBootArea struct {
+	*agentv1.FirstBoot
+	// Taken: a system has begun its first boot with it.
+	Taken bool
+
+	taken  []byte // what says so, and where that is
+	offset int64
+}
+
+// Take records on the disk that a system begins its first boot with the area, and waits until that
+// is on stable storage.
+func (a *FirstBootArea) Take(disk *os.File) error {
+	_, err := disk.WriteAt(a.taken, a.offset)
+	return errors.Join(err, disk.Sync())
+}
+
+// ReadFirstBoot returns the first-boot area of a disk of that size; nil where it has none that is
+// whole. Of two it is the one of what the disk holds: a disk that another one was copied on may
+// still have its own at its end. A disk that ends before the area is a regular file that was never
+// written: real ones have the size that the kernel says.
+func ReadFirstBoot(disk io.ReaderAt, size int64) (best *FirstBootArea, err error) {
 	areas, err := areasOf(disk, size)
 	if err != nil {
 		return nil, err
 	}
-	data, most := make([]byte, MaxFirstBootArea), -1
+	data, most := make([]byte, mebibyte), -1
 	for _, area := range areas {
 		n, err := disk.ReadAt(data, area)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -96,7 +119,9 @@ func ReadFirstBoot(disk io.ReaderAt, size int64) (best *agentv1.FirstBoot, err e
 			}
 		}
 		if held > most {
-			best, most = first, held
+			taken := append([]byte(takenMagic), data[firstBootHeader-sha256.Size:firstBootHeader]...)
+			best = &FirstBootArea{first, n == mebibyte && bytes.HasPrefix(data[takenOffset:], taken), taken, area + takenOffset}
+			most = held
 		}
 	}
 	return best, nil

@@ -286,8 +286,8 @@ func counted(generation int64, attempt int32) bool {
 // findHeld looks for the first-boot area of a disk of that size. Boot sectors are written last, so
 // a disk without them holds no finished install.
 func findHeld(disk io.ReaderAt, size int64) (held *agentv1.FirstBoot, finished bool, err error) {
-	first, err := ReadFirstBoot(disk, size)
-	if first == nil || !counted(first.GetToken().GetInstallGeneration(), first.GetToken().GetAttempt()) {
+	area, err := ReadFirstBoot(disk, size)
+	if area == nil || !counted(area.GetToken().GetInstallGeneration(), area.GetToken().GetAttempt()) {
 		return nil, false, err
 	}
 	head := make([]byte, mebibyte)
@@ -295,5 +295,5 @@ func findHeld(disk io.ReaderAt, size int64) (held *agentv1.FirstBoot, finished b
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, err
 	}
-	return first, len(bytes.Trim(head[:n], "\x00")) > 0, nil
+	return area.FirstBoot, len(bytes.Trim(head[:n], "\x00")) > 0, nil
 }
