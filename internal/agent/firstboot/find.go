@@ -35,31 +35,27 @@ func find(options Options, begun bool) (best *install.FirstBootArea, disk string
 	disks := rootDisks(options.Root)
 	for _, name := range disks {
 		path := filepath.Join(options.Root, "dev", strings.ReplaceAll(name, "!", "/"))
-		area, replaced, err := read(path)
-		if replaced && !begun {
-			options.Logger.Warn("the first-boot area is of an install that the disk does not hold any more; it is not used", slog.String("disk", name))
-			continue
-		}
+		area, err := read(path)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("look for the first-boot area of %s: %w", name, err))
 		}
 		if area == nil {
 			continue
 		}
-		its, claim := markOf(area.FirstBoot), 1
+		its, claim, why := markOf(area.First), 2, ""
 		switch {
-		case own != "" && (strings.HasPrefix(its, own) || strings.HasPrefix(own, its)):
+		case own != "" && strings.HasPrefix(its, own):
 			claim = 3
-		case own != "" && replaced:
-			continue
 		case own != "":
-			if why := notCameWith(own, its, area); why != "" {
-				unused = why
-				continue
-			}
-			claim = 2
-		case !replaced:
-			claim = 2
+			why = notCameWith(own, its, area)
+		case area.Replaced && begun:
+			claim = 1
+		case area.Replaced:
+			why = isReplaced
+		}
+		if why != "" {
+			unused = why
+			continue
 		}
 		if claim > most {
 			best, disk, most, of, paths = area, path, claim, its, 0
@@ -82,12 +78,14 @@ func find(options Options, begun bool) (best *install.FirstBootArea, disk string
 }
 
 // markOf is what begunFile has, once the first boot of an install has begun: a line that says which
-// install it is, and one since when there is one. Older versions left out the second, or both, or
-// added a third.
+// install it is, and one since when there is one. Older versions left out the second, or both.
 func markOf(first *agentv1.FirstBoot) string {
 	token := first.GetToken()
 	return fmt.Sprintf("%s %d %d\n%020d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt(), token.GetMadeAt().GetSeconds())
 }
+
+// isReplaced says why an area is not used whose install is not on its disk any more.
+const isReplaced = "the disk does not hold it any more"
 
 // notCameWith says why a system with one mark did not come with the image of another install, or
 // nothing. Its root file system may have been moved to the disk of that install.
@@ -95,9 +93,11 @@ func notCameWith(own, its string, area *install.FirstBootArea) string {
 	_, mine, _ := strings.Cut(own, "\n")
 	_, other, _ := strings.Cut(its, "\n")
 	switch {
+	case area.Replaced:
+		return isReplaced
 	case area.Taken:
 		return "another system has begun with it"
-	case len(area.GetContent().GetPartitions()) == 0:
+	case len(area.First.GetContent().GetPartitions()) == 0:
 		return "it recorded no partitions"
 	case other <= mine:
 		return "it is not later, by the clock of the control plane"
@@ -105,38 +105,23 @@ func notCameWith(own, its string, area *install.FirstBootArea) string {
 	return ""
 }
 
-// read returns the first-boot area of a disk, and whether it is of what was there before; nil where
-// the disk has none, or none that is whole.
-func read(path string) (area *install.FirstBootArea, replaced bool, err error) {
+// read returns the first-boot area of a disk; nil where it has none that is whole, or that is for
+// us.
+func read(path string) (*install.FirstBootArea, error) {
 	disk, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer func() { _ = disk.Close() }()
 	size, err := disk.Seek(0, io.SeekEnd)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	area, err = install.ReadFirstBoot(disk, size)
-	if err != nil || area == nil || area.GetToken().GetMachineId() == "" { // that is not for us
-		return nil, false, err
+	area, err := install.ReadFirstBoot(disk, size)
+	if area == nil || area.First.GetToken().GetMachineId() == "" {
+		return nil, err
 	}
-	if replaced, err = install.Replaced(disk, size, area.FirstBoot); err != nil {
-		return nil, false, err
-	}
-	return area, replaced, nil
-}
-
-// take records on its disk that this system has begun with an area, so that no other one does.
-func take(path string, area *install.FirstBootArea) error {
-	if area.Taken {
-		return nil
-	}
-	disk, err := os.OpenFile(path, os.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(area.Take(disk), disk.Close())
+	return area, nil
 }
 
 // rootDisks are the kernel names of the disks below the root file system: one, or those of a RAID

@@ -57,7 +57,7 @@ func Run(ctx context.Context, options Options) error {
 	begun := filepath.Join(options.Root, begunFile)
 	before := isThere(done)
 	installed := before || isThere(begun)
-	first, disk, anew, err := find(options, installed)
+	area, disk, anew, err := find(options, installed)
 	if before && !anew && !isThere(watched) {
 		options.Logger.Info("the first boot was done before")
 		return nil
@@ -65,20 +65,22 @@ func Run(ctx context.Context, options Options) error {
 	if err != nil {
 		return err
 	}
-	if first == nil && installed {
-		return fmt.Errorf("the first-boot area that this system has begun with is on none of the disks of the root file system any more (%v): "+
-			"it cannot tell the control plane that it is up", rootDisks(options.Root))
-	}
-	if first == nil {
+	if area == nil {
+		disks := rootDisks(options.Root)
+		if installed {
+			return fmt.Errorf("the first-boot area that this system has begun with is on none of the disks of the root file system any more (%v): "+
+				"it cannot tell the control plane that it is up", disks)
+		}
 		// The next boot looks again: an image may be booted, to be changed, before it is installed.
 		options.Logger.Info("the disk of the root file system has no first-boot area for it: this system was not installed by a control plane",
-			slog.Any("disks", rootDisks(options.Root)))
+			slog.Any("disks", disks))
 		return nil
 	}
+	first, token := area.First, area.First.GetToken()
 	options.Logger.Info("first-boot area found", slog.String("disk", disk),
-		slog.Int64("install_generation", first.GetToken().GetInstallGeneration()), slog.Int("attempt", int(first.GetToken().GetAttempt())))
+		slog.Int64("install_generation", token.GetInstallGeneration()), slog.Int("attempt", int(token.GetAttempt())))
 	if before && !anew {
-		return goOnCalling(ctx, options, first.GetToken(), 0)
+		return goOnCalling(ctx, options, token, 0)
 	}
 	if anew {
 		options.Logger.Info("this system came with the image of a later install: its first boot begins anew")
@@ -86,12 +88,14 @@ func Run(ctx context.Context, options Options) error {
 			return err
 		}
 	}
-	// Where this fails, the system is up all the same. The disk says that the area is taken once this
-	// system says that it has, which would not know its own any more.
-	if err := writeFile(begun, []byte(markOf(first.FirstBoot)), 0o600); err != nil {
+	// Where this fails, the system is up all the same. The disk says it last: a system that has said
+	// nothing yet would not know its own area.
+	err = writeFile(begun, []byte(markOf(first)), 0o600)
+	if err == nil {
+		err = area.Take(disk)
+	}
+	if err != nil {
 		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
-	} else if err := take(disk, first); err != nil {
-		options.Logger.Error("that the first boot has begun cannot be recorded on the disk", slog.String("disk", disk), slog.Any("err", err))
 	}
 	if err := takeHostKey(ctx, options, first.GetSshHostKey()); err != nil {
 		return err
@@ -99,7 +103,7 @@ func Run(ctx context.Context, options Options) error {
 	if err := takeData(ctx, options, first.GetData()); err != nil {
 		return err
 	}
-	again, err := report(ctx, options, first.GetToken())
+	again, err := report(ctx, options, token)
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,7 @@ func Run(ctx context.Context, options Options) error {
 	if err := errors.Join(writeFile(watched, nil, 0o600), writeFile(done, nil, 0o600)); err != nil {
 		return err
 	}
-	return goOnCalling(ctx, options, first.GetToken(), again)
+	return goOnCalling(ctx, options, token, again)
 }
 
 // forget removes what another install has left here. What says that it was another one goes last.

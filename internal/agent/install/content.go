@@ -73,21 +73,6 @@ func stillHolds(recorded, now *agentv1.DiskContent) bool {
 	return len(recorded.GetPartitions()) > 0
 }
 
-// Replaced says whether a disk has none any more of the partitions that the install has recorded
-// which wrote its first-boot area: an area stays there when the disk is given to another use. One
-// of them is enough, because an installed system may make others anew on its first boot, before
-// anybody asks: KIWI's initrd does, to let the last one grow. Of an install that recorded no
-// partitions nothing is known.
-func Replaced(disk io.ReaderAt, size int64, first *agentv1.FirstBoot) (bool, error) {
-	recorded := first.GetContent().GetPartitions()
-	if len(recorded) == 0 {
-		return false, nil
-	}
-	now, err := contentOf(disk, size)
-	has := func(id []byte) bool { return hasPartition(now, id) }
-	return err == nil && !slices.ContainsFunc(recorded, has), err
-}
-
 func hasPartition(content *agentv1.DiskContent, id []byte) bool {
 	return slices.ContainsFunc(content.GetPartitions(), func(other []byte) bool { return bytes.Equal(id, other) })
 }

@@ -46,16 +46,15 @@
 // an encoded agentv1.FirstBoot. The rest of the block is zeros when an install has ended well. An
 // image that reaches into the block is refused.
 //
-// The system that begins its first boot with the area writes into the last 128 KiB of the block: 16
-// bytes "IRONHERD-TAKEN1\n" and the SHA-256 from the head of the area. No other system takes it
-// then.
+// The system that begins its first boot with the area repeats the head of it, the 52 bytes before
+// the payload, 128 KiB before the end of the block. No other system takes the area over then.
 //
 // A disk may be made larger later. Then nothing is at FirstBootOffset, and the block is where the
 // partition table has it (see Partition table), which stays at the beginning of the disk.
 //
 // The area stays there when the disk is given to another use. So it has what the disk held when the
 // install ended. A later install believes it only while the disk holds that (see stillHolds), the
-// first boot while one of the partitions is there (see Replaced).
+// first boot while one of the partitions is there (see FirstBootArea).
 //
 // # Record of an install that has begun
 //

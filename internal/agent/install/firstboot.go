@@ -29,10 +29,9 @@ const (
 	MaxFirstBootArea = firstBootHeader + maxFirstBoot
 	// begunMagic starts the record of an install that has begun.
 	begunMagic = "IRONHERD-BEGUN1\n"
-	// takenMagic starts what says that a system has taken the first-boot area over; the checksum of
-	// that follows. It is takenOffset behind the beginning of the area, where the records of installs
-	// do not reach. Each install that ends well leaves zeros there.
-	takenMagic  = "IRONHERD-TAKEN1\n"
+	// takenOffset is how far behind the beginning of the first-boot area its head is repeated, once a
+	// system has taken it over. The records of installs do not reach there, and each install that
+	// ends well leaves zeros.
 	takenOffset = mebibyte / 8 * 7
 )
 
@@ -78,19 +77,29 @@ func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
 
 // FirstBootArea is what the first-boot area of a disk says.
 type FirstBootArea struct {
-	*agentv1.FirstBoot
+	First *agentv1.FirstBoot
+	// Replaced: the disk has none any more of the partitions that the install has recorded which wrote
+	// the area, because the disk was given to another use. One of them is enough: an installed system
+	// may make others anew on its first boot, before anybody asks, as KIWI's initrd does to let the
+	// last one grow. Of an install that recorded no partitions nothing is known.
+	Replaced bool
 	// Taken: a system has begun its first boot with it.
 	Taken bool
 
-	taken  []byte // what says so, and where that is
+	head   [firstBootHeader]byte
 	offset int64
 }
 
-// Take records on the disk that a system begins its first boot with the area, and waits until that
-// is on stable storage.
-func (a *FirstBootArea) Take(disk *os.File) error {
-	_, err := disk.WriteAt(a.taken, a.offset)
-	return errors.Join(err, disk.Sync())
+// Take records on the disk, which is that device, that a system begins its first boot with the
+// area, and waits until that is on stable storage.
+func (a *FirstBootArea) Take(path string) error {
+	disk, err := os.OpenFile(path, os.O_WRONLY|os.O_SYNC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = disk.Close() }()
+	_, err = disk.WriteAt(a.head[:], a.offset+takenOffset)
+	return err
 }
 
 // ReadFirstBoot returns the first-boot area of a disk of that size; nil where it has none that is
@@ -112,16 +121,15 @@ func ReadFirstBoot(disk io.ReaderAt, size int64) (best *FirstBootArea, err error
 		if err != nil {
 			continue
 		}
-		held := 0
-		if len(areas) > 1 {
-			if held, err = heldOf(disk, size, first); err != nil {
-				return nil, err
-			}
+		held, err := heldOf(disk, size, first)
+		if err != nil {
+			return nil, err
 		}
 		if held > most {
-			taken := append([]byte(takenMagic), data[firstBootHeader-sha256.Size:firstBootHeader]...)
-			best = &FirstBootArea{first, n == mebibyte && bytes.HasPrefix(data[takenOffset:], taken), taken, area + takenOffset}
 			most = held
+			best = &FirstBootArea{First: first, head: [firstBootHeader]byte(data), offset: area}
+			best.Replaced = held == 0 && len(first.GetContent().GetPartitions()) > 0
+			best.Taken = bytes.HasPrefix(data[takenOffset:], best.head[:])
 		}
 	}
 	return best, nil

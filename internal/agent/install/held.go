@@ -287,7 +287,7 @@ func counted(generation int64, attempt int32) bool {
 // a disk without them holds no finished install.
 func findHeld(disk io.ReaderAt, size int64) (held *agentv1.FirstBoot, finished bool, err error) {
 	area, err := ReadFirstBoot(disk, size)
-	if area == nil || !counted(area.GetToken().GetInstallGeneration(), area.GetToken().GetAttempt()) {
+	if area == nil || !counted(area.First.GetToken().GetInstallGeneration(), area.First.GetToken().GetAttempt()) {
 		return nil, false, err
 	}
 	head := make([]byte, mebibyte)
@@ -295,5 +295,5 @@ func findHeld(disk io.ReaderAt, size int64) (held *agentv1.FirstBoot, finished b
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, err
 	}
-	return area.FirstBoot, len(bytes.Trim(head[:n], "\x00")) > 0, nil
+	return area.First, len(bytes.Trim(head[:n], "\x00")) > 0, nil
 }

@@ -157,9 +157,9 @@ func TestAnImageOfAnInstalledDiskGrows(t *testing.T) {
 	if said := tool(t, "", "sfdisk", "-V", m.disk); !strings.Contains(said, "No errors detected") {
 		t.Errorf("sfdisk says: %s", said)
 	}
-	area := FirstBootOffset(size) / gptSector
+	start := FirstBootOffset(size) / gptSector
 	table := tool(t, "", "sfdisk", "-d", m.disk)
-	if !strings.Contains(table, fmt.Sprintf("start=        6144, size=%12d,", area-6144)) || strings.Contains(table, "cidata") ||
+	if !strings.Contains(table, fmt.Sprintf("start=        6144, size=%12d,", start-6144)) || strings.Contains(table, "cidata") ||
 		strings.Count(table, "ironherd first boot") != 1 {
 		t.Errorf("the table:\n%s", table)
 	}
@@ -167,8 +167,8 @@ func TestAnImageOfAnInstalledDiskGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := ReadFirstBoot(bytes.NewReader(disk), size)
-	if err != nil || first.GetContent() == nil || len(first.GetContent().GetPartitions()) != 3 {
-		t.Errorf("the first-boot area: %v, %v", first, err)
+	area, err := ReadFirstBoot(bytes.NewReader(disk), size)
+	if err != nil || area == nil || len(area.First.GetContent().GetPartitions()) != 3 {
+		t.Errorf("the first-boot area: %v, %v", area, err)
 	}
 }
