@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -21,8 +22,15 @@ import (
 // and is off where it is watched.
 func installed(t *testing.T, watched bool) (*plane, *system) {
 	t.Helper()
+	return installedOn(t, watched, false)
+}
+
+// installedOn is one whose disk may have a partition for the first-boot area.
+func installedOn(t *testing.T, watched, reserved bool) (*plane, *system) {
+	t.Helper()
 	p := newPlane(t, 0)
 	s := newSystem(t, p, "")
+	s.reserved = reserved
 	s.token.MadeAt = &timestamppb.Timestamp{Seconds: 1_000_000}
 	s.disk(t, "sdb", &agentv1.FirstBoot{
 		Token: s.token, Data: []byte("#!/bin/sh\necho first >>runs\n"), SshHostKey: &agentv1.SshHostKey{Public: "ssh-ed25519 FIRST", Private: []byte("first")},
@@ -117,7 +125,6 @@ func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
 		"of a watched system":                  {machine: "m-another", watched: true},
 		"of one that had not been heard":       {machine: "m-another", then: left(doneFile)},
 		"of one whose program was cut short":   {machine: "m-another", then: cutShort},
-		"of one that wrote down no time":       {machine: "m-another", then: func(t *testing.T, s *system) { t.Helper(); s.write(t, begunFile, "m 3 2\n") }},
 		"one that had begun to forget":         {machine: "m-another", then: left(doneFile, watchedFile), watched: true},
 		"one that had forgotten all but which": {machine: "m-another", then: left(doneFile, ranFile, dataFile)},
 	} {
@@ -151,58 +158,103 @@ func TestASystemThatCameWithAnImageBeginsAnew(t *testing.T) {
 	}
 }
 
+// isTaken says whether a system has begun its first boot with the area of sdb.
+func (s *system) isTaken(t *testing.T) bool {
+	t.Helper()
+	area, err := read(filepath.Join(s.root, "dev/sdb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return area.Taken
+}
+
 // TestWhoeverBeginsTakesTheArea: what an install before has left in that place is of that one.
 func TestWhoeverBeginsTakesTheArea(t *testing.T) {
 	t.Parallel()
-	_, s := installed(t, false)
-	taken := func() bool {
-		area, err := read(filepath.Join(s.root, "dev/sdb"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return area.Taken
-	}
-	if !taken() {
+	_, s := installedOn(t, false, true)
+	if !s.isTaken(t) {
 		t.Error("nothing on the disk says that the first boot has begun")
 	}
 	before := s.read(t, "dev/sdb")
 	s.installAgain(t, "m-another", 60)
 	// An install that was cut short before its end has left the rest of the area as it was.
 	now := []byte(s.read(t, "dev/sdb"))
-	behind := install.FirstBootOffset(diskSize) + int64(install.MaxFirstBootArea)
-	copy(now[behind:], before[behind:])
+	behind, end := install.FirstBootOffset(diskSize)+int64(install.MaxFirstBootArea), install.FirstBootOffset(diskSize)+1<<20
+	copy(now[behind:end], before[behind:])
 	s.write(t, "dev/sdb", string(now))
-	if taken() {
+	if s.isTaken(t) {
 		t.Error("the area is taken by a system that has begun with the install before")
 	}
-	if err := s.run(t); err != nil || !taken() || s.read(t, "runs") != "first\nsecond\n" {
-		t.Errorf("%v, taken %v, runs %q", err, taken(), s.read(t, "runs"))
+	if err := s.run(t); err != nil || !s.isTaken(t) || s.read(t, "runs") != "first\nsecond\n" {
+		t.Errorf("%v, taken %v, runs %q", err, s.isTaken(t), s.read(t, "runs"))
 	}
 }
 
-// TestASystemThatIsCutShortTakesItsArea on its next boot, where it was before it had.
+// TestAnAreaThatIsNoPartition is not written: a file system may have grown over what is behind its
+// head.
+func TestAnAreaThatIsNoPartition(t *testing.T) {
+	t.Parallel()
+	for name, reserved := range map[string]bool{"an MBR": false, "the area is not in the table any more": true} {
+		_, s := installedOn(t, false, reserved)
+		s.installAgain(t, "m-another", 60)
+		if reserved {
+			s.reserved = false
+			s.partitioned(t, "sdb", 2048)
+			s.installAgain(t, "m-another", 60)
+		}
+		before := s.read(t, "dev/sdb")
+		if err := s.run(t); err != nil || s.read(t, "runs") != "first\nsecond\n" || s.read(t, "dev/sdb") != before {
+			t.Errorf("%s: %v, runs %q, or the disk is written", name, err, s.read(t, "runs"))
+		}
+	}
+}
+
+// TestASystemThatIsCutShortTakesItsArea on its next boot, where it was before it had, and never
+// again: it may have changed its partitions since.
 func TestASystemThatIsCutShortTakesItsArea(t *testing.T) {
 	t.Parallel()
-	_, s := installed(t, false)
+	_, s := installedOn(t, false, true)
+	again := func() {
+		t.Helper()
+		if err := errors.Join(os.Remove(filepath.Join(s.root, doneFile)), s.run(t)); err != nil || s.read(t, "runs") != "first\n" {
+			t.Fatalf("%v, runs %q", err, s.read(t, "runs"))
+		}
+	}
 	untaken := []byte(s.read(t, "dev/sdb"))
-	clear(untaken[install.FirstBootOffset(diskSize)+int64(install.MaxFirstBootArea):])
+	behind, end := install.FirstBootOffset(diskSize)+int64(install.MaxFirstBootArea), install.FirstBootOffset(diskSize)+1<<20
+	clear(untaken[behind:end])
 	s.write(t, "dev/sdb", string(untaken))
-	if err := os.Remove(filepath.Join(s.root, doneFile)); err != nil {
+	if again(); !s.isTaken(t) {
+		t.Error("nothing on the disk says that the first boot has begun")
+	}
+	path := filepath.Join(s.root, "dev/sdb")
+	was := time.Unix(1_000_000, 0)
+	if err := os.Chtimes(path, was, was); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.run(t); err != nil || s.read(t, "runs") != "first\n" {
-		t.Fatalf("%v, runs %q", err, s.read(t, "runs"))
-	}
-	if area, err := read(filepath.Join(s.root, "dev/sdb")); err != nil || !area.Taken {
-		t.Errorf("nothing on the disk says that the first boot has begun: %v", err)
+	again()
+	if info, err := os.Stat(path); err != nil || !info.ModTime().Equal(was) {
+		t.Errorf("the disk was written again: %v", err)
 	}
 }
 
-// TestADiskThatCannotBeWritten does not keep the system from its first boot.
+// TestADiskThatCannotBeWritten does not keep the system from its first boot. Nothing is written to
+// a disk before the system knows its install.
 func TestADiskThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, 0)
 	s := newSystem(t, p, "data")
+	s.reserved = true
+	s.partitioned(t, "sdb", 2048)
+	if err := os.MkdirAll(filepath.Join(s.root, begunFile, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(t); err != nil || p.calls() != 1 || s.isTaken(t) {
+		t.Errorf("%d calls, %v, taken %v", p.calls(), err, s.isTaken(t))
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(s.root, begunFile)), os.Remove(filepath.Join(s.root, doneFile))); err != nil {
+		t.Fatal(err)
+	}
 	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +273,7 @@ func TestADiskThatCannotBeWritten(t *testing.T) {
 	s.link(t, fmt.Sprintf("/proc/self/fd/%d", disk.Fd()), "dev/sdb")
 	var log strings.Builder
 	s.log = &log
-	if err := s.run(t); err != nil || p.calls() != 1 || !strings.Contains(log.String(), "cannot be recorded") {
+	if err := s.run(t); err != nil || p.calls() != 2 || !strings.Contains(log.String(), "cannot be recorded") || s.read(t, begunFile) == "" {
 		t.Errorf("%d calls, %v, it warns of %q", p.calls(), err, log.String())
 	}
 }
@@ -245,6 +297,8 @@ func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		then func(t *testing.T, s *system)
+		// reserved: the disk has a partition for the first-boot area.
+		reserved bool
 		// warns is of the one warning; empty: there is none.
 		warns string
 	}{
@@ -282,7 +336,7 @@ func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
 			s.partitioned(t, "sdb", 6144)
-		}, warns: "does not hold it any more"},
+		}, warns: "sdb: the disk does not hold that install any more"},
 		"it was first booted by a version that did not write down of which install": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
@@ -295,11 +349,16 @@ func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"its root has moved to the disk of a later install that another system has begun with": {then: func(t *testing.T, s *system) {
+		"its root has moved to the disk of a later install that another system has begun with": {reserved: true, then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.installAgain(t, "m-another", 60)
 			s.take(t, "sdb")
-		}, warns: "another system has begun with it"},
+		}, warns: "sdb: another system has begun with it"},
+		"it was first booted by a version that wrote down no time": {then: func(t *testing.T, s *system) {
+			t.Helper()
+			s.installAgain(t, "m-another", 60)
+			s.write(t, begunFile, "m 3 2\n")
+		}, warns: "is not later"},
 		"or of one that recorded no partitions": {then: func(t *testing.T, s *system) {
 			t.Helper()
 			s.moved(t, func(first *agentv1.FirstBoot) { first.Content = nil })
@@ -314,7 +373,7 @@ func TestASystemThatIsDoneIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, s := installed(t, false)
+			p, s := installedOn(t, false, c.reserved)
 			c.then(t, s)
 			var log strings.Builder
 			s.log = &log
@@ -342,9 +401,13 @@ func TestTheNumbersOfAnotherInstall(t *testing.T) {
 	if err := s.run(t); err == nil || p.calls() != 0 {
 		t.Errorf("it calls as %v, %v", p.reports, err)
 	}
-	s.write(t, begunFile, "m 3 2\n") // an older version wrote no time down
-	if err := s.run(t); err != nil || p.calls() != 1 {
-		t.Errorf("%d calls, %v", p.calls(), err)
+	// One older version wrote no time down, another one the image as well.
+	for n, mark := range []string{"m 3 2\n", fmt.Sprintf("m 3 2\n%020d\nsha256:01\n", s.token.GetMadeAt().GetSeconds()-60)} {
+		s.write(t, begunFile, mark)
+		s.write(t, watchedFile, "")
+		if err := s.run(t); err != nil || p.calls() != n+1 {
+			t.Errorf("%q: %d calls, %v", mark, p.calls(), err)
+		}
 	}
 }
 

@@ -30,12 +30,12 @@
 // boot looks at the area. The system forgets the install before and begins anew where no system has
 // begun with this one, it is later than the one before, the disk has one of its partitions, and the
 // root file system is on that disk alone. That no system has begun with it, the disk says: whoever
-// begins writes that beside the area. That it is later, the tokens tell, both by the time of the
-// control plane: a disk that is added to a volume group may be of an older install, whose image did
-// no first boot. Of a Btrfs, all devices count that sysfs names; those that are missing it does not
-// name. Where nothing says with which install the system has begun, as with older versions, done is
-// done. Why an install was not used is logged. No fault at that makes the run of a system fail that
-// is done.
+// begins writes that into the partition of the area, where it has one. That it is later, the tokens
+// tell, both by the time of the control plane: a disk that is added to a volume group may be of an
+// older install, whose image did no first boot. Of a Btrfs, all devices count that sysfs names;
+// those that are missing it does not name. Where nothing says with which install the system has
+// begun, or since when there is one, as with older versions, done is done. Why an install was not
+// used is logged. No fault at that makes the run of a system fail that is done.
 //
 // Such a system is watched: the report is repeated at the interval of the last answer (a tenth
 // earlier or later), on this boot and on every other one, as long as answers ask for that.

@@ -44,17 +44,19 @@ func find(options Options, begun bool) (best *install.FirstBootArea, disk string
 		}
 		its, claim, why := markOf(area.First), 2, ""
 		switch {
-		case own != "" && strings.HasPrefix(its, own):
+		case own != "" && (strings.HasPrefix(its, own) || strings.HasPrefix(own, its)):
 			claim = 3
-		case own != "":
-			why = notCameWith(own, its, area)
-		case area.Replaced && begun:
+		case area.Replaced && begun && own == "":
 			claim = 1
 		case area.Replaced:
-			why = isReplaced
+			why = "the disk does not hold that install any more"
+		case own != "" && area.Taken:
+			why = "another system has begun with it"
+		case own != "":
+			why = notCameWith(own, its, area.First)
 		}
 		if why != "" {
-			unused = why
+			unused = name + ": " + why
 			continue
 		}
 		if claim > most {
@@ -72,41 +74,35 @@ func find(options Options, begun bool) (best *install.FirstBootArea, disk string
 		return best, disk, anew, nil
 	}
 	if unused != "" {
-		options.Logger.Warn("the first-boot area is of another install; it is not used", slog.String("why", unused))
+		options.Logger.Warn("a first-boot area is not used", slog.String("why", unused))
 	}
 	return nil, "", false, errors.Join(problems...)
 }
 
 // markOf is what begunFile has, once the first boot of an install has begun: a line that says which
-// install it is, and one since when there is one. Older versions left out the second, or both.
+// install it is, and one since when there is one. Older versions left out the second, or both,
+// or added a third.
 func markOf(first *agentv1.FirstBoot) string {
 	token := first.GetToken()
 	return fmt.Sprintf("%s %d %d\n%020d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt(), token.GetMadeAt().GetSeconds())
 }
 
-// isReplaced says why an area is not used whose install is not on its disk any more.
-const isReplaced = "the disk does not hold it any more"
-
 // notCameWith says why a system with one mark did not come with the image of another install, or
 // nothing. Its root file system may have been moved to the disk of that install.
-func notCameWith(own, its string, area *install.FirstBootArea) string {
+func notCameWith(own, its string, first *agentv1.FirstBoot) string {
 	_, mine, _ := strings.Cut(own, "\n")
 	_, other, _ := strings.Cut(its, "\n")
 	switch {
-	case area.Replaced:
-		return isReplaced
-	case area.Taken:
-		return "another system has begun with it"
-	case len(area.First.GetContent().GetPartitions()) == 0:
+	case len(first.GetContent().GetPartitions()) == 0:
 		return "it recorded no partitions"
-	case other <= mine:
-		return "it is not later, by the clock of the control plane"
+	case mine == "" || other <= mine:
+		return "it is not later, by the clock of the control plane, as far as is known"
 	}
 	return ""
 }
 
-// read returns the first-boot area of a disk; nil where it has none that is whole, or that is for
-// us.
+// read returns the first-boot area of a disk, and what the disk says of it; nil where it has none
+// that is whole, or that is for us.
 func read(path string) (*install.FirstBootArea, error) {
 	disk, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -119,6 +115,9 @@ func read(path string) (*install.FirstBootArea, error) {
 	}
 	area, err := install.ReadFirstBoot(disk, size)
 	if area == nil || area.First.GetToken().GetMachineId() == "" {
+		return nil, err
+	}
+	if err := area.Look(disk, size); err != nil {
 		return nil, err
 	}
 	return area, nil

@@ -117,6 +117,8 @@ type system struct {
 	reloads int
 	// limit is how long a program may take; 0: as ever.
 	limit time.Duration
+	// reserved: disks have a partition for the first-boot area.
+	reserved bool
 	// log gets what is logged as a warning or worse. Nil: nobody reads it.
 	log io.Writer
 }

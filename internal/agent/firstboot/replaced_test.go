@@ -16,9 +16,13 @@ import (
 )
 
 // partitioned writes an MBR to a disk of the system, with partitions that begin at these sectors,
-// and returns what an install records of it.
+// and returns what an install records of it. Where the system has reserved areas, it is a GPT with
+// such a partition besides.
 func (s *system) partitioned(t *testing.T, name string, starts ...uint32) *agentv1.DiskContent {
 	t.Helper()
+	if s.reserved {
+		return s.partitionedGPT(t, name, starts)
+	}
 	content := &agentv1.DiskContent{Kinds: []string{"a partition table (MBR)"}}
 	sector := make([]byte, 512)
 	copy(sector[440:], "sign")
@@ -37,6 +41,32 @@ func (s *system) partitioned(t *testing.T, name string, starts ...uint32) *agent
 	defer func() { _ = file.Close() }()
 	if _, err := file.WriteAt(sector, 0); err != nil {
 		t.Fatal(err)
+	}
+	return content
+}
+
+func (s *system) partitionedGPT(t *testing.T, name string, starts []uint32) *agentv1.DiskContent {
+	t.Helper()
+	path := filepath.Join(s.root, "dev", name)
+	table := "label: gpt\n"
+	for _, start := range starts {
+		table += fmt.Sprintf("start=%d, size=2048, uuid=%08d-0000-0000-0000-000000000000\n", start, start)
+	}
+	table += fmt.Sprintf("start=%d, size=2048, type=8DA63339-0007-60C0-C436-083AC8230908, uuid=00000001-0000-0000-0000-000000000000\n",
+		install.FirstBootOffset(diskSize)/512)
+	sfdisk, err := exec.LookPath("sfdisk")
+	if err != nil {
+		sfdisk = "/usr/sbin/sfdisk"
+	}
+	cmd := exec.CommandContext(t.Context(), sfdisk, "--quiet", "--wipe=never", path)
+	cmd.Stdin = strings.NewReader(table)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	disk := s.read(t, "dev/"+name)
+	content := &agentv1.DiskContent{Kinds: []string{"a GUID partition table"}}
+	for i := range starts {
+		content.Partitions = append(content.Partitions, []byte(disk[1024+128*i:][:32])) // type and GUID
 	}
 	return content
 }
@@ -88,16 +118,8 @@ func TestADiskMayBeMadeLarger(t *testing.T) {
 			p := newPlane(t, 0)
 			s := newSystem(t, p, "")
 			path := filepath.Join(s.root, "dev/sdb")
-			sfdisk, err := exec.LookPath("sfdisk")
-			if err != nil {
-				sfdisk = "/usr/sbin/sfdisk"
-			}
-			cmd := exec.CommandContext(t.Context(), sfdisk, "--quiet", "--wipe=never", path)
-			cmd.Stdin = strings.NewReader(fmt.Sprintf("label: gpt\nstart=2048, size=2048\nstart=%d, size=2048, type=8DA63339-0007-60C0-C436-083AC8230908\n",
-				install.FirstBootOffset(diskSize)/512))
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			s.reserved = true
+			s.partitioned(t, "sdb", 2048)
 			if watched {
 				ctx, powerOff := context.WithCancel(t.Context())
 				p.wanted, p.heard = math.MaxInt, func(n int) {
@@ -112,11 +134,16 @@ func TestADiskMayBeMadeLarger(t *testing.T) {
 				p.reports, p.wanted, p.heard = nil, 0, nil
 				p.mu.Unlock()
 			}
-			if err := os.Truncate(path, diskSize+3<<20+512); err != nil {
+			const larger = diskSize + 3<<20 + 512
+			if err := os.Truncate(path, larger); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.run(t); err != nil || p.calls() != 1 || p.reports[0].GetMachineId() != "m" {
 				t.Errorf("%d calls, %v", p.calls(), err)
+			}
+			area, err := read(path)
+			if err != nil || !area.Taken || strings.Trim(s.read(t, "dev/sdb")[diskSize:], "\x00") != "" {
+				t.Errorf("the area is not taken, or what is behind it is written: %v", err)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func (b *beginning) wipe() error {
 	if err != nil {
 		return fmt.Errorf("read the disk: %w", err)
 	}
-	areas, err := areasOf(target.file, target.size)
+	areas, _, err := areasOf(target.file, target.size)
 	if err != nil {
 		return fmt.Errorf("read the disk: %w", err)
 	}

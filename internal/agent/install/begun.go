@@ -42,7 +42,7 @@ func (d *disk) begin(request *agentv1.InstallRequest, c changes) error {
 		err = d.sync()
 	}
 	if other := records[1-slot]; err == nil && other != nil && (other.GetMachineId() != ours.GetMachineId() || newer(other, ours)) {
-		err = d.makeZero(FirstBootOffset(d.size)+begunSlots[1-slot], begunSlots[1]-begunSlots[0])
+		err = d.makeZero(FirstBootOffset(d.size)+begunSlots[1-slot], takenOffset-begunSlots[1])
 		if err == nil {
 			err = d.sync()
 		}
@@ -72,7 +72,7 @@ type begunRecords [2 * len(begunSlots)]*agentv1.BegunInstall
 
 // readBegun reads the slots of a disk of that size.
 func readBegun(disk io.ReaderAt, size int64) (records begunRecords, err error) {
-	areas, err := areasOf(disk, size)
+	areas, _, err := areasOf(disk, size)
 	data := make([]byte, MaxFirstBootArea)
 	for at, area := range areas {
 		for i, slot := range begunSlots {

@@ -77,8 +77,8 @@ func hasPartition(content *agentv1.DiskContent, id []byte) bool {
 	return slices.ContainsFunc(content.GetPartitions(), func(other []byte) bool { return bytes.Equal(id, other) })
 }
 
-// heldOf returns how many in a hundred of the partitions that the install has recorded a disk has;
-// 0 where it recorded none.
+// heldOf returns how many in a hundred of the partitions that the install has recorded a disk has,
+// rounded up; 0 where it recorded none.
 func heldOf(disk io.ReaderAt, size int64, first *agentv1.FirstBoot) (held int, err error) {
 	recorded := first.GetContent().GetPartitions()
 	now, err := contentOf(disk, size)
@@ -87,7 +87,8 @@ func heldOf(disk io.ReaderAt, size int64, first *agentv1.FirstBoot) (held int, e
 			held++
 		}
 	}
-	return held * 100 / max(1, len(recorded)), err
+	all := max(1, len(recorded))
+	return (held*100 + all - 1) / all, err
 }
 
 // diskEnds are the beginning and the end of a disk: its first MiB and a little more, and its last

@@ -47,7 +47,8 @@
 // image that reaches into the block is refused.
 //
 // The system that begins its first boot with the area repeats the head of it, the 52 bytes before
-// the payload, 128 KiB before the end of the block. No other system takes the area over then.
+// the payload, 64 KiB before the end of the block, where the block is a partition of its own. Then
+// no system takes the area over that has begun with another install.
 //
 // A disk may be made larger later. Then nothing is at FirstBootOffset, and the block is where the
 // partition table has it (see Partition table), which stays at the beginning of the disk.
@@ -58,10 +59,10 @@
 //
 // # Record of an install that has begun
 //
-// In the second half of the block there are two slots of 256 KiB, in the same form with the magic
-// "IRONHERD-BEGUN1\n" and an encoded agentv1.BegunInstall. A record is written when an install
-// begins: before an older install is wiped, or as soon as a stranger is. It is removed when
-// everything else is on stable storage. While it is there,
+// In the second half of the block there are two slots, of 192 KiB at its beginning and its middle,
+// in the same form with the magic "IRONHERD-BEGUN1\n" and an encoded agentv1.BegunInstall. A record
+// is written when an install begins: before an older install is wiped, or as soon as a stranger is.
+// It is removed when everything else is on stable storage. While it is there,
 //
 //   - later attempts of the same install generation write this disk or none, whatever it is called;
 //   - what a power cut has left at both ends of the disk is known, sector by sector, so that it is

@@ -66,7 +66,7 @@ func TestADiskThatWasMadeLarger(t *testing.T) {
 		if err != nil || first.GetToken().GetInstallGeneration() != again.GetInstallGeneration() {
 			t.Errorf("the first-boot area of the new size: %v, %v", first, err)
 		}
-		if areas, err := areasOf(bytes.NewReader(disk), size); err != nil || len(areas) != 1 {
+		if areas, _, err := areasOf(bytes.NewReader(disk), size); err != nil || len(areas) != 1 {
 			t.Errorf("areas: %v, %v", areas, err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestAreasOfATable(t *testing.T) {
 		if test.older > 0 {
 			want = append(want, test.older)
 		}
-		if got, err := areasOf(bytes.NewReader(head), size); err != nil || !slices.Equal(got, want) {
+		if got, _, err := areasOf(bytes.NewReader(head), size); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
 		}
 	}

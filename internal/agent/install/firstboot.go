@@ -30,9 +30,9 @@ const (
 	// begunMagic starts the record of an install that has begun.
 	begunMagic = "IRONHERD-BEGUN1\n"
 	// takenOffset is how far behind the beginning of the first-boot area its head is repeated, once a
-	// system has taken it over. The records of installs do not reach there, and each install that
-	// ends well leaves zeros.
-	takenOffset = mebibyte / 8 * 7
+	// system has taken it over. No record of an install reaches there, and each one that ends well
+	// leaves zeros.
+	takenOffset = mebibyte / 16 * 15
 )
 
 // begunSlots are where such a record may be, behind the beginning of the first-boot area.
@@ -50,16 +50,17 @@ func FirstBootOffset(size int64) int64 {
 
 // areasOf returns where the first-boot area of a disk of that size may begin: where an install
 // writes it, and, where that was when the disk was smaller, at the partition that was made of it.
-// It is the last one of its kind: an image of an installed disk may have brought others.
-func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
+// That is reserved; 0: there is none. It is the last one of its kind: an image of an installed disk
+// may have brought others.
+func areasOf(disk io.ReaderAt, size int64) (areas []int64, reserved int64, err error) {
 	area := FirstBootOffset(size)
 	if area < 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	head := make([]byte, mebibyte)
 	n, err := disk.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, 0, err
 	}
 	last := uint64(0)
 	if t, err := readTable(head[:n], gptSector); err == nil {
@@ -69,13 +70,17 @@ func areasOf(disk io.ReaderAt, size int64) ([]int64, error) {
 			}
 		}
 	}
-	if last == 0 || last >= uint64(area/gptSector) {
-		return []int64{area}, nil
+	areas = []int64{area}
+	if last <= uint64(area/gptSector) {
+		reserved = int64(last) * gptSector
 	}
-	return []int64{area, int64(last) * gptSector}, nil
+	if reserved != 0 && reserved != area {
+		areas = append(areas, reserved)
+	}
+	return areas, reserved, nil
 }
 
-// FirstBootArea is what the first-boot area of a disk says.
+// FirstBootArea is the first-boot area of a disk.
 type FirstBootArea struct {
 	First *agentv1.FirstBoot
 	// Replaced: the disk has none any more of the partitions that the install has recorded which wrote
@@ -83,16 +88,33 @@ type FirstBootArea struct {
 	// may make others anew on its first boot, before anybody asks, as KIWI's initrd does to let the
 	// last one grow. Of an install that recorded no partitions nothing is known.
 	Replaced bool
-	// Taken: a system has begun its first boot with it.
+	// Taken: a system has begun its first boot with the area.
 	Taken bool
 
-	head   [firstBootHeader]byte
-	offset int64
+	// head begins the area, which is at offset. It is a partition of its own where it is reserved.
+	head             [firstBootHeader]byte
+	offset, reserved int64
+}
+
+// Look finds out whether the area is replaced or taken.
+func (a *FirstBootArea) Look(disk io.ReaderAt, size int64) error {
+	held, err := heldOf(disk, size, a.First)
+	if err != nil {
+		return err
+	}
+	var mark [firstBootHeader]byte
+	_, err = disk.ReadAt(mark[:], a.offset+takenOffset)
+	a.Replaced, a.Taken = held == 0 && len(a.First.GetContent().GetPartitions()) > 0, mark == a.head
+	return err
 }
 
 // Take records on the disk, which is that device, that a system begins its first boot with the
-// area, and waits until that is on stable storage.
+// area, and waits until that is on stable storage. It leaves a disk alone where the area is no
+// partition of its own: a file system may have grown over what is behind the head.
 func (a *FirstBootArea) Take(path string) error {
+	if a.Taken || a.offset != a.reserved {
+		return nil
+	}
 	disk, err := os.OpenFile(path, os.O_WRONLY|os.O_SYNC, 0)
 	if err != nil {
 		return err
@@ -107,11 +129,11 @@ func (a *FirstBootArea) Take(path string) error {
 // still have its own at its end. A disk that ends before the area is a regular file that was never
 // written: real ones have the size that the kernel says.
 func ReadFirstBoot(disk io.ReaderAt, size int64) (best *FirstBootArea, err error) {
-	areas, err := areasOf(disk, size)
+	areas, reserved, err := areasOf(disk, size)
 	if err != nil {
 		return nil, err
 	}
-	data, most := make([]byte, mebibyte), -1
+	data, most := make([]byte, MaxFirstBootArea), -1
 	for _, area := range areas {
 		n, err := disk.ReadAt(data, area)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -121,15 +143,14 @@ func ReadFirstBoot(disk io.ReaderAt, size int64) (best *FirstBootArea, err error
 		if err != nil {
 			continue
 		}
-		held, err := heldOf(disk, size, first)
-		if err != nil {
-			return nil, err
+		held := 0
+		if len(areas) > 1 {
+			if held, err = heldOf(disk, size, first); err != nil {
+				return nil, err
+			}
 		}
 		if held > most {
-			most = held
-			best = &FirstBootArea{First: first, head: [firstBootHeader]byte(data), offset: area}
-			best.Replaced = held == 0 && len(first.GetContent().GetPartitions()) > 0
-			best.Taken = bytes.HasPrefix(data[takenOffset:], best.head[:])
+			best, most = &FirstBootArea{First: first, head: [firstBootHeader]byte(data), offset: area, reserved: reserved}, held
 		}
 	}
 	return best, nil

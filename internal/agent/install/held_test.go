@@ -142,6 +142,10 @@ func TestADiskThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 	if held, finished, err := findHeld(bytes.NewReader(content), diskSize); held == nil || !finished || err != nil {
 		t.Errorf("without a fault: %v, %v", held, err)
 	}
+	behind := brokenDisk{Reader: bytes.NewReader(content), from: offset + int64(MaxFirstBootArea), to: diskSize}
+	if held, finished, err := findHeld(behind, diskSize); held == nil || !finished || err != nil {
+		t.Errorf("a fault behind the area: %v, %v", held, err)
+	}
 	if held, _, err := findHeld(bytes.NewReader(nil), diskSize); held != nil || err != nil {
 		t.Errorf("a file that was never written: %v, %v", held, err)
 	}
@@ -226,4 +230,18 @@ func TestDiskThatHangs(t *testing.T) {
 			t.Errorf("found %v, late %v after %s", found, late, time.Since(began))
 		}
 	})
+}
+
+// TestOneOfManyPartitionsIsLeft: the area is not replaced.
+func TestOneOfManyPartitionsIsLeft(t *testing.T) {
+	t.Parallel()
+	disk := partitioned(t)
+	first := &agentv1.FirstBoot{Content: &agentv1.DiskContent{Partitions: partitionsOf(disk[:mebibyte])[:1]}}
+	for n := range maxPartitions - 1 {
+		first.Content.Partitions = append(first.Content.Partitions, []byte{byte(n)})
+	}
+	area := &FirstBootArea{First: first}
+	if err := area.Look(bytes.NewReader(disk), int64(len(disk))); err != nil || area.Replaced {
+		t.Errorf("it is replaced: %v, %v", area.Replaced, err)
+	}
 }
