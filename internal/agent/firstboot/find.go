@@ -17,20 +17,39 @@ import (
 	"github.com/ironherd/ironherd/internal/agent/install"
 )
 
-// find returns the first-boot area of a disk of the root file system, and the path of that disk;
-// nil where none of them has one. anew says that it is of another install than this system has
-// begun with. No other disk is read: what lies there is of another install, and may have come with
-// a recycled disk, a USB stick or a LUN. Nor is an area believed that is of what was on the disk
-// before, unless this system has begun with its first boot: since then it may have made all its
-// partitions anew. It may also have grown over a disk that holds the area of another install. Of
-// several areas, the one counts that it has begun with. Where no disk has that one, which may be on
-// a disk that cannot be read now, another counts only where the system came with its image, and has
-// its root file system on that disk alone, by whatever number of paths. A system that does not know
-// with which it has begun prefers an area whose install is still there.
-func find(options Options, begun bool) (best *install.FirstBootArea, disk string, anew bool, err error) {
+// candidate is the first-boot area of a disk of the root file system.
+type candidate struct {
+	*install.FirstBootArea
+	disk  string // its path
+	mark  string // what begunFile has of its install
+	claim claim
+}
+
+// claim is how well an area fits the system. Higher ones go before.
+type claim int
+
+const (
+	// noClaim: the system does not use it.
+	noClaim claim = iota
+	// claimReplaced: the disk does not hold its install any more. But the system has begun with some
+	// install, nobody knows which, and may have made all its partitions anew since.
+	claimReplaced
+	// claimFits: nothing says that it is not of the install that the system came with.
+	claimFits
+	// claimBegun: the system has begun with it.
+	claimBegun
+)
+
+// find returns the first-boot area on the disks of the root file system that this system is to use;
+// nil where there is none. anew says that it is of another install than this system has begun with.
+// No other disk is read: what lies there is of another install, and may have come with a recycled
+// disk, a USB stick or a LUN. The root file system may also have grown over a disk that holds the
+// area of another install. So an install that the system has not begun with counts only where the
+// root file system is on its disk alone, by whatever number of paths: else its own may be on a disk
+// that cannot be read now.
+func find(options Options, begun bool) (best *candidate, anew bool, err error) {
 	text, _ := os.ReadFile(filepath.Join(options.Root, begunFile))
-	own := string(text)
-	most, of, paths, unused := 0, "", 0, ""
+	own, unused, paths := string(text), "", 0
 	var problems []error
 	disks := rootDisks(options.Root)
 	for _, name := range disks {
@@ -42,63 +61,63 @@ func find(options Options, begun bool) (best *install.FirstBootArea, disk string
 		if area == nil {
 			continue
 		}
-		its, claim, why := markOf(area.First), 2, ""
-		switch {
-		case own != "" && (strings.HasPrefix(its, own) || strings.HasPrefix(own, its)):
-			claim = 3
-		case area.Replaced && begun && own == "":
-			claim = 1
-		case area.Replaced:
-			why = "the disk does not hold that install any more"
-		case own != "" && area.Taken:
-			why = "another system has begun with it"
-		case own != "":
-			why = notCameWith(own, its, area.First)
-		}
-		if why != "" {
+		next := &candidate{FirstBootArea: area, disk: path, mark: markOf(area.First)}
+		var why string
+		if next.claim, why = next.judge(own, begun); next.claim == noClaim {
 			unused = name + ": " + why
 			continue
 		}
-		if claim > most {
-			best, disk, most, of, paths = area, path, claim, its, 0
+		if best == nil || next.claim > best.claim {
+			best, paths = next, 0
 		}
-		if its == of {
+		if next.mark == best.mark {
 			paths++
 		}
 	}
-	anew = own != "" && most == 2
+	anew = best != nil && own != "" && best.claim == claimFits
 	if anew && paths < len(disks) {
 		best, unused = nil, "the root file system is on other disks, too, or one cannot be read"
 	}
 	if best != nil {
-		return best, disk, anew, nil
+		return best, anew, nil
 	}
 	if unused != "" {
 		options.Logger.Warn("a first-boot area is not used", slog.String("why", unused))
 	}
-	return nil, "", false, errors.Join(problems...)
+	return nil, false, errors.Join(problems...)
 }
 
 // markOf is what begunFile has, once the first boot of an install has begun: a line that says which
-// install it is, and one since when there is one. Older versions left out the second, or both,
-// or added a third.
+// install it is, and one since when there is one. Older versions left out the second, or both, or
+// added a third.
 func markOf(first *agentv1.FirstBoot) string {
 	token := first.GetToken()
 	return fmt.Sprintf("%s %d %d\n%020d\n", token.GetMachineId(), token.GetInstallGeneration(), token.GetAttempt(), token.GetMadeAt().GetSeconds())
 }
 
-// notCameWith says why a system with one mark did not come with the image of another install, or
-// nothing. Its root file system may have been moved to the disk of that install.
-func notCameWith(own, its string, first *agentv1.FirstBoot) string {
-	_, mine, _ := strings.Cut(own, "\n")
-	_, other, _ := strings.Cut(its, "\n")
+// judge returns the claim of the area on a system that has begun with its first boot, or has not,
+// with that mark, which may be unknown; and why it has none. A system that has begun with another
+// install came with the image of this one, or its root file system was moved to this disk.
+func (c *candidate) judge(own string, begun bool) (claim, string) {
+	_, since, _ := strings.Cut(c.mark, "\n")
+	_, ownSince, _ := strings.Cut(own, "\n")
 	switch {
-	case len(first.GetContent().GetPartitions()) == 0:
-		return "it recorded no partitions"
-	case mine == "" || other <= mine:
-		return "it is not later, by the clock of the control plane, as far as is known"
+	case own != "" && (strings.HasPrefix(c.mark, own) || strings.HasPrefix(own, c.mark)):
+		return claimBegun, ""
+	case c.Replaced && begun && own == "":
+		return claimReplaced, ""
+	case c.Replaced:
+		return noClaim, "the disk does not hold that install any more"
+	case own == "":
+		return claimFits, ""
+	case c.Taken:
+		return noClaim, "another system has begun with it"
+	case len(c.First.GetContent().GetPartitions()) == 0:
+		return noClaim, "it recorded no partitions"
+	case ownSince == "" || since <= ownSince:
+		return noClaim, "it is not later, by the clock of the control plane, as far as is known"
 	}
-	return ""
+	return claimFits, ""
 }
 
 // read returns the first-boot area of a disk, and what the disk says of it; nil where it has none

@@ -57,7 +57,7 @@ func Run(ctx context.Context, options Options) error {
 	begun := filepath.Join(options.Root, begunFile)
 	before := isThere(done)
 	installed := before || isThere(begun)
-	area, disk, anew, err := find(options, installed)
+	area, anew, err := find(options, installed)
 	if before && !anew && !isThere(watched) {
 		options.Logger.Info("the first boot was done before")
 		return nil
@@ -77,7 +77,7 @@ func Run(ctx context.Context, options Options) error {
 		return nil
 	}
 	first, token := area.First, area.First.GetToken()
-	options.Logger.Info("first-boot area found", slog.String("disk", disk),
+	options.Logger.Info("first-boot area found", slog.String("disk", area.disk),
 		slog.Int64("install_generation", token.GetInstallGeneration()), slog.Int("attempt", int(token.GetAttempt())))
 	if before && !anew {
 		return goOnCalling(ctx, options, token, 0)
@@ -90,9 +90,9 @@ func Run(ctx context.Context, options Options) error {
 	}
 	// Where this fails, the system is up all the same. The disk says it last: a system that has said
 	// nothing yet would not know its own area.
-	err = writeFile(begun, []byte(markOf(first)), 0o600)
+	err = writeFile(begun, []byte(area.mark), 0o600)
 	if err == nil {
-		err = area.Take(disk)
+		err = area.Take(area.disk)
 	}
 	if err != nil {
 		options.Logger.Error("that the first boot has begun cannot be recorded", slog.Any("err", err))
