@@ -7,12 +7,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
+	"github.com/ironherd/ironherd/internal/server/fleetapi"
 	"github.com/ironherd/ironherd/internal/service"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
@@ -28,16 +28,8 @@ import (
 type components struct {
 	all    []service.Component
 	agents *agentapi.Server
-	// pacing says how calls to a provider are paced.
-	pacing func(fleet.ProviderName) string
-	// certificates are those that this process proves itself with.
-	certificates []*server.Certificates
-	// writable says why the database takes no changes; nil when it does.
-	writable func(context.Context) error
-	// findings are the janitor's; nil where there is none.
-	findings func() []bmdb.Finding
-	// failing are the duties of the janitor that fail; nil where there is none.
-	failing func(before time.Time) (duties []string, since time.Time, cause string)
+	// operators is what they are told of the other parts.
+	operators fleetapi.Options
 }
 
 func (c *components) add(name string, stage service.Stage, serve func(context.Context) error) {
@@ -59,7 +51,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		return parts, err
 	}
 	d.providers = providers
-	parts.pacing = func(name fleet.ProviderName) string { return pacingOf(providers, name) }
+	parts.operators.Pacing = func(name fleet.ProviderName) string { return pacingOf(providers, name) }
 	certificates, err := d.openCertificates(ctx)
 	if err != nil {
 		return parts, err
@@ -69,7 +61,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 	}
 	health := newDatabaseHealth(d.db)
 	parts.all = append(parts.all, health.component())
-	parts.writable = health.writable
+	parts.operators.Writable = health.writable
 	d.metrics.Writable(func() bool { return health.writable(context.WithoutCancel(ctx)) == nil })
 	if d.config.Has(fleet.RoleJanitor) {
 		process := d.loopOptions()
@@ -83,7 +75,7 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 			return parts, err
 		}
 		parts.add("janitor", service.State, j.Run)
-		parts.findings, parts.failing = j.Findings, j.Failing
+		parts.operators.Findings, parts.operators.Failing = j.Findings, j.Failing
 		d.metrics.DatabaseFaults(func() int { return len(j.Findings()) })
 		if !d.config.Has(fleet.RoleOperatorAPI) {
 			d.loggerOf("janitor").Warn("what the checks of the database find, and what the janitor fails at, is in this log alone, and neither in /metrics nor in `ironherd status`: " +
@@ -94,10 +86,11 @@ func (d *Daemon) build(ctx context.Context) (components, error) {
 		parts.agents = agentapi.New(d.db, d.config.AgentAPI, agentapi.Options{
 			Logger: d.loggerOf("agent-api"), Certificates: certificates, Observer: d.metrics.AgentAPI(),
 		})
+		parts.operators.Progress = parts.agents.Progress
 		d.metrics.ConnectedAgents(parts.agents.Agents)
 		parts.add("agent-api", service.Listeners, serveOn(d.agents, parts.agents.Serve))
 		parts.add("certificates", service.State, certificates.Serve)
-		parts.certificates = append(parts.certificates, certificates)
+		parts.operators.Certificates = append(parts.operators.Certificates, certificates)
 		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon, certificates.Trouble)
 	}
 	return parts, nil

@@ -41,22 +41,17 @@ func (d *Daemon) buildOperators(parts *components) error {
 		if certificates, err = d.openOperatorCertificates(); err != nil {
 			return fmt.Errorf("operator API: %w", err)
 		}
-		parts.certificates = append(parts.certificates, certificates)
+		parts.operators.Certificates = append(parts.operators.Certificates, certificates)
 		d.metrics.Certificate(certificates.Listener(), certificates.Expires, certificates.ExpiresSoon, certificates.Trouble)
 	}
-	options := fleetapi.Options{
-		Logger: d.loggerOf("operator-api"), Version: d.options.Version, Database: d.database, Schema: d.schema,
-		Images: d.config.Catalogue(), Pacing: parts.pacing, Findings: parts.findings, Failing: parts.failing, Certificates: parts.certificates,
-		Writable: parts.writable,
-	}
+	options := parts.operators
+	options.Logger, options.Version, options.Database, options.Schema = d.loggerOf("operator-api"), d.options.Version, d.database, d.schema
+	options.Images = d.config.Catalogue()
 	if d.operators != nil {
 		options.Tokens, options.Exposed = tokens, exposed
 	}
 	if exposed {
 		d.metrics.Tokens(tokens.RunsOut)
-	}
-	if parts.agents != nil {
-		options.Progress = parts.agents.Progress
 	}
 	if d.config.Has(fleet.RoleAgentAPI) || d.config.Has(fleet.RoleInitializer) {
 		options.Endpoint = d.config.Initializer.Endpoint
