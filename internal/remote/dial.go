@@ -117,11 +117,11 @@ func (h *Host) tryCommand(ctx context.Context, limit time.Duration) error {
 }
 
 func (d *Dialer) connect(ctx context.Context, target Target) (net.Conn, error) {
-	connecting, cancel := context.WithTimeout(ctx, d.options.ConnectTimeout)
-	defer cancel()
 	if target.Via != nil {
 		return d.through(ctx, target)
 	}
+	connecting, cancel := context.WithTimeout(ctx, d.options.ConnectTimeout)
+	defer cancel()
 	connection, err := d.options.Dial(connecting, "tcp", target.Address.String())
 	switch {
 	case err == nil:

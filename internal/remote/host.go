@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -149,15 +150,13 @@ func settled(event <-chan struct{}) bool {
 }
 
 func classify(what string, err error) error {
-	var exit *ExitError
-	var classified *fleet.Error
+	_, exited := errors.AsType[*ExitError](err)
+	_, classified := errors.AsType[*fleet.Error](err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &classified):
-		return fleet.Errorf(classified.Kind, "%s: %w", what, err)
-	case errors.As(err, &exit):
-		return fleet.Errorf(fleet.KindUnknown, "%s: %w", what, err)
+	case exited, classified:
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return fleet.Errorf(fleet.KindTemporary, "%s: %w", what, said{err})
 }

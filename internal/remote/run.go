@@ -63,12 +63,7 @@ func (h *Host) Run(ctx context.Context, command Command) ([]byte, error) {
 	}
 	what := "run " + shown(command.Args[0])
 	// The shell gives its place to the command, so that a signal which ends the command is told.
-	output, err := h.line(ctx, what, "exec "+shellLine(command.Args), command)
-	var exit *ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return nil, err
-	}
-	return output, err
+	return h.line(ctx, what, "exec "+shellLine(command.Args), command)
 }
 
 // line runs one shell line within the time that the command has.
