@@ -67,19 +67,19 @@ func (h *Holder) Trusted() bool { return h.session.Trusted() }
 // When it fails nothing is held: what the claim had taken is handed back with the next extension.
 func (h *Holder) Claim(ctx context.Context, limit int) ([]*Task, time.Time, error) {
 	l := h.loop
-	all, busy, failing := l.scope.Providers, l.busy(), limit-l.kept(limit)
+	all, busy, forFailing := l.scope.Providers, l.busy(), l.forFailing(limit)
 	var tasks []*Task
 	claim := func(providers []fleet.ProviderName, n int) (bmdb.Claim, error) {
 		start := time.Now()
 		claim, err := h.session.Claim(ctx, bmdb.ClaimRequest{
-			Process: l.scope.Process, Providers: providers, Limit: n, Kept: n - min(n, max(failing, 0)),
+			Process: l.scope.Process, Providers: providers, Limit: n, Kept: n - min(n, max(forFailing, 0)),
 		})
 		l.observer.Claimed(l.scope.Process, len(claim.Works), time.Since(start), err)
 		for _, work := range claim.Works {
 			tasks = append(tasks, &Task{Work: work, holder: h})
 			busy[work.Record.Machine.Provider]++
 			if work.Failing() {
-				failing--
+				forFailing--
 			}
 		}
 		return claim, err

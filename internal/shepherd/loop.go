@@ -72,15 +72,15 @@ func New(db *bmdb.DB, handler Handler, config Config, options Options) (*Loop, e
 	}, nil
 }
 
-// kept is how many of the free slots are kept for machines that have not failed lately. The others
-// may have every second slot, and so cannot take all for as long as they hang.
-func (l *Loop) kept(free int) int {
+// forFailing is how many of the free slots machines may have that have failed lately. They may have
+// every second slot, and so cannot take all for as long as they hang.
+func (l *Loop) forFailing(free int) int {
 	if l.scope.Process.OfProvider() {
-		return 0
+		return free
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return free - min(max(l.half()-l.failing, 0), free)
+	return min(max(l.half()-l.failing, 0), free)
 }
 
 // half is how many slots are half of them.
