@@ -113,7 +113,7 @@ func TestFailuresAreToldInOneSentence(t *testing.T) {
 		{"machine list --timeout -1s", 2, "--timeout must not be negative, not -1s"},
 		{"machine reboot x --reason r --timeout -1s", 2, "--timeout must not be negative, not -1s"},
 		{"machine list -o xml", 2, `invalid argument "xml" for "-o, --output" flag: use table, json or yaml (see ironherd machine list --help)`},
-		{"machine list --state asleep", 2, `no state is named "asleep": use creating,`},
+		{"machine list --state asleep", 2, `no state is named "asleep": use one of creating,`},
 		{"machine history x --limit 0", 2, "--limit must be from 1 to 1000, not 0"},
 		{"machine retry x --process sleep", 2, `no process of a machine is named "sleep": use one of agent-start, install, operation, recovery`},
 		{"machine retry x --process provision", 2, `no process of a machine is named "provision": use one of agent-start,`},

@@ -25,14 +25,13 @@ machine explain tells that.`,
 		Args:              oneOrMore("MACHINE"),
 		ValidArgsFunction: a.completeMachines,
 	}
-	cmd.Flags().StringVar(&process, "process", "", "only this process ("+strings.Join(processNames(), ", ")+"); empty: all")
-	_ = cmd.RegisterFlagCompletionFunc("process", cobra.FixedCompletions(processNames(), cobra.ShellCompDirectiveNoFileComp))
+	processes := fleet.Names(fleet.MachineProcesses())
+	cmd.Flags().StringVar(&process, "process", "", "only this process ("+processes+"); empty: all")
+	_ = cmd.RegisterFlagCompletionFunc("process", cobra.FixedCompletions(fleet.Strings(fleet.MachineProcesses()), cobra.ShellCompDirectiveNoFileComp))
 	timeout, output := timeoutFlag(cmd, defaultTimeout, timeoutUsage), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if process != "" {
-			if !slices.Contains(processNames(), process) {
-				return fleet.Errorf(fleet.KindInvalid, "no process of a machine is named %q: use one of %s", process, strings.Join(processNames(), ", "))
-			}
+		if process != "" && !slices.Contains(fleet.MachineProcesses(), fleet.Process(process)) {
+			return fleet.Errorf(fleet.KindInvalid, "no process of a machine is named %q: use one of %s", process, processes)
 		}
 		return a.ask(cmd, *timeout, func(ctx context.Context, client fleetClient) error {
 			var done retried
@@ -70,12 +69,4 @@ func endedBackoffs(processes []string) string {
 		return "nothing was waiting in backoff"
 	}
 	return strings.Join(processes, ", ") + " does not wait in backoff any more"
-}
-
-func processNames() []string {
-	var all []string
-	for _, p := range fleet.MachineProcesses() {
-		all = append(all, string(p))
-	}
-	return all
 }

@@ -64,11 +64,11 @@ func (a *app) showRecovery(w *screen, s *fleetv1.GetSummaryResponse) {
 func (a *app) showWaiting(w *screen, concerns []*fleetv1.Concern) {
 	runs := true
 	for _, c := range concerns {
-		switch kind := c.GetKind(); {
-		case kind == "database", kind == "restored", kind == "role" && c.GetSubject() == string(fleet.RoleRecoverer):
+		switch kind := fleet.ConcernKind(c.GetKind()); {
+		case kind == fleet.ConcernDatabase, kind == fleet.ConcernRestored, kind == fleet.ConcernRole && c.GetSubject() == string(fleet.RoleRecoverer):
 			w.line("Recovery waits: %s.", a.asked(c.GetText()))
 			runs = false
-		case kind == "listener":
+		case kind == fleet.ConcernListener:
 			w.line("No silence of an agent counts: %s.", a.asked(c.GetText()))
 		}
 	}

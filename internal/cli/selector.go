@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +38,7 @@ func (a *app) selectorFlags(cmd *cobra.Command, s *selector, those string) {
 	flags.IntVar(&s.limit, "limit", 0, "only this many of the machines that are selected, the first in the order of their IDs")
 	s.flags = flags
 	flags.StringVar(&s.after, "after", "", "of the machines that are selected, only those behind the one of this ID, in the order of their IDs")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(fleet.Strings(fleet.States()), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
 	_ = cmd.RegisterFlagCompletionFunc("location", a.completeFrom(func(m *fleetv1.Machine) []string { return []string{m.GetLocation()} }))
@@ -167,17 +166,9 @@ func (a *app) completeFrom(wordsOf func(*fleetv1.Machine) []string) cobra.Comple
 
 func checkStates(states []string) error {
 	for _, s := range states {
-		if !slices.Contains(fleet.States(), fleet.State(s)) {
-			return fleet.Errorf(fleet.KindInvalid, "no state is named %q: use %s", s, strings.Join(stateNames(), ", "))
+		if _, err := fleet.ParseState(s); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func stateNames() []string {
-	all := make([]string, 0, len(fleet.States()))
-	for _, s := range fleet.States() {
-		all = append(all, string(s))
-	}
-	return all
 }

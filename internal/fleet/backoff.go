@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -16,6 +17,19 @@ type Backoff struct {
 	Exponent float64
 	// Maximum bounds the interval. Zero: the initial one where the interval is constant, else an hour.
 	Maximum time.Duration
+}
+
+// Fault says what is wrong with a backoff, and begins with the field; "" where nothing is.
+func (b Backoff) Fault() string {
+	switch {
+	case b.Initial <= 0:
+		return fmt.Sprintf("initial must be positive, not %s", b.Initial)
+	case b.Exponent != 0 && !(b.Exponent >= 1 && b.Exponent <= math.MaxFloat64): // NaN, too
+		return fmt.Sprintf("exponent must be a finite number of at least 1, not %g", b.Exponent)
+	case b.Maximum != 0 && b.Maximum < b.Initial:
+		return fmt.Sprintf("maximum must not be below initial (%s), not %s", b.Initial, b.Maximum)
+	}
+	return ""
 }
 
 // Next returns the interval that follows previous; zero means that there was none.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,5 +179,17 @@ func TestPolicyNamesEveryFault(t *testing.T) {
 	joined, ok := bad.Validate().(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 5 {
 		t.Errorf("five faults, got: %v", bad.Validate())
+	}
+}
+
+// TestPolicyChecksItsBackoff as all others are checked.
+func TestPolicyChecksItsBackoff(t *testing.T) {
+	t.Parallel()
+	for _, b := range []fleet.Backoff{{}, {Initial: time.Minute, Exponent: 0.5}, {Initial: time.Minute, Exponent: math.NaN()}, {Initial: time.Minute, Maximum: time.Second}} {
+		bad := fleet.DefaultPolicy()
+		bad.InstallRetry = b
+		if err := bad.Validate(); fleet.KindOf(err) != fleet.KindInvalid || !strings.Contains(err.Error(), "policy.install_retry.") {
+			t.Errorf("%+v: %v", b, err)
+		}
 	}
 }

@@ -158,7 +158,9 @@ func (p Policy) Validate() error {
 	positive("policy.never_spoke_after", p.NeverSpokeAfter)
 	positive("policy.silent_after", p.SilentAfter)
 	positive("policy.install_timeout", p.InstallTimeout)
-	positive("policy.install_retry.initial", p.InstallRetry.Initial)
+	if fault := p.InstallRetry.Fault(); fault != "" {
+		faults = append(faults, Errorf(KindInvalid, "policy.install_retry.%s", fault))
+	}
 	positive("policy.boot_timeout", p.BootTimeout)
 	positive("policy.probe_interval", p.ProbeInterval)
 	positive("policy.watch_interval", p.WatchInterval)
@@ -242,31 +244,32 @@ type Environment struct {
 	// WatchedBefore are the longer ones of the call intervals of earlier policies: units may follow
 	// them still.
 	WatchedBefore []WatchedBefore
-	// UnderRecovery is how many machines of the same provider are under recovery. It is set only where
-	// a machine is explained, and changes no decision, only its reason.
-	UnderRecovery int
-	// UnderRecoveryThere is how many of those are in the location of that machine; 0 when nobody knows
-	// where it is.
-	UnderRecoveryThere int
-	// Missing are the roles that no live control plane has. It is set only where a machine is
-	// explained, and changes no decision, only its reason.
-	Missing []Role
-	// Unserved are the roles that live control planes have, but none of them for the provider of that
-	// machine. Abandoned: nobody has any role for it. They are set as Missing is.
-	Unserved  []Role
-	Abandoned bool
-	// Paused says why nothing is created at the provider of a machine that is to be created. It is set
-	// only where a machine is explained, and changes no decision, only its reason.
-	Paused *Pause
-	// Discrepancies counts those that stop creation at that provider, and PassFailed is how its newest
-	// pass failed; nil: it did not. They are set as Paused is.
-	Discrepancies int
-	PassFailed    *BackoffState
+	// Explained is set only where a machine is.
+	Explained
 	// RecoveryHold stops recovery, but for the start of agents; nil: nothing does.
 	RecoveryHold *RecoveryHold
 	// Restored is the evidence that the database is a restored or copied one. It is empty when there
 	// is none, or when an operator has accepted it. Until then installs wait.
 	Restored string
+}
+
+// Explained is what is said besides where a machine is explained. It changes no decision, only its
+// reason, and who acts next.
+type Explained struct {
+	// UnderRecovery is how many machines of the same provider are under recovery, and
+	// UnderRecoveryThere how many of those are in the location of the machine; 0 when nobody knows
+	// where it is.
+	UnderRecovery, UnderRecoveryThere int
+	// Missing are the roles that no live control plane has. Unserved are those that live ones have,
+	// but none of them for the provider of the machine. Abandoned: nobody has any role for it.
+	Missing, Unserved []Role
+	Abandoned         bool
+	// Paused says why nothing is created at the provider of a machine that is to be created.
+	// Discrepancies counts those that stop creation there, and PassFailed is how its newest pass
+	// failed; nil: it did not.
+	Paused        *Pause
+	Discrepancies int
+	PassFailed    *BackoffState
 }
 
 // ProviderRecord is what the BMDB knows of one provider instance. Package lifecycle decides the

@@ -1,9 +1,6 @@
 package fleet
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Process is a kind of work.
 type Process string
@@ -45,16 +42,7 @@ func ParseProcess(s string) (Process, error) {
 			return p, nil
 		}
 	}
-	return "", Errorf(KindInvalid, "no process is named %q: use one of %s", s, list(Processes()))
-}
-
-// list joins names for a sentence.
-func list[T ~string](names []T) string {
-	all := make([]string, len(names))
-	for i, n := range names {
-		all[i] = string(n)
-	}
-	return strings.Join(all, ", ")
+	return "", Errorf(KindInvalid, "no process is named %q: use one of %s", s, Names(Processes()))
 }
 
 // Role returns the role whose control planes do the process. An install is handed out by the agent

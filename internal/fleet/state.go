@@ -1,5 +1,7 @@
 package fleet
 
+import "slices"
+
 // State is what people are shown and filter by. It is computed from the facts by package lifecycle;
 // nobody sets it.
 type State string
@@ -93,6 +95,14 @@ func States() []State {
 		StateInstalled, StateReturning, StateUnreachable, StateSilent, StateFailed, StateMissing, StateUnreadable, StateRefused, StateOff,
 		StateReleasing, StateMaintenance, StateQuarantined,
 	}
+}
+
+// ParseState returns the state of that name, or an error of kind Invalid that lists the names.
+func ParseState(s string) (State, error) {
+	if state := State(s); slices.Contains(States(), state) {
+		return state, nil
+	}
+	return "", Errorf(KindInvalid, "no state is named %q: use one of %s", s, Names(States()))
 }
 
 // Words returns what a machine in the state is, as in "it is silent".

@@ -47,7 +47,7 @@ func ParseVerb(s string) (Verb, error) {
 	if v := Verb(s); slices.Contains(Verbs(), v) {
 		return v, nil
 	}
-	return "", Errorf(KindInvalid, "no verb is named %q: use one of %s", s, list(Verbs()))
+	return "", Errorf(KindInvalid, "no verb is named %q: use one of %s", s, Names(Verbs()))
 }
 
 // Operation returns the operation that the verb asks for; false where it asks for none.

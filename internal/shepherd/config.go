@@ -2,9 +2,7 @@ package shepherd
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -69,18 +67,10 @@ func RequireNotNegative(key string, d time.Duration) error {
 
 // RequireBackoff returns an error of kind Invalid, naming the key, when b is not a backoff.
 func RequireBackoff(key string, b fleet.Backoff) error {
-	var fault string
-	switch {
-	case b.Initial <= 0:
-		fault = fmt.Sprintf("initial must be positive, not %s", b.Initial)
-	case b.Exponent != 0 && !(b.Exponent >= 1 && b.Exponent <= math.MaxFloat64): // NaN, too
-		fault = fmt.Sprintf("exponent must be a finite number of at least 1, not %g", b.Exponent)
-	case b.Maximum != 0 && b.Maximum < b.Initial:
-		fault = fmt.Sprintf("maximum must not be below initial (%s), not %s", b.Initial, b.Maximum)
-	default:
-		return nil
+	if fault := b.Fault(); fault != "" {
+		return fleet.Errorf(fleet.KindInvalid, "%s.%s", key, fault)
 	}
-	return fleet.Errorf(fleet.KindInvalid, "%s.%s", key, fault)
+	return nil
 }
 
 // Options is what a loop is built with besides its configuration.

@@ -67,7 +67,7 @@ func TestAnAuthorityThatExpiresIsAConcern(t *testing.T) {
 		s := New(nil, Options{Certificates: []*server.Certificates{c}})
 		all := s.certificates(time.Now())
 		const want = `the authority "CN=Lab CA", which the certificate of the agent API leads to, expires in 10 days (2000-01-11 00:00:00 UTC), and nobody has renewed it`
-		if len(all) != 1 || all[0].GetKind() != string(concernCertificate) || all[0].GetText() != want {
+		if len(all) != 1 || all[0].GetKind() != string(fleet.ConcernCertificate) || all[0].GetText() != want {
 			t.Errorf("concerns: %v", all)
 		}
 		const check = `its certificate: the authority "CN=Lab CA", which it leads to, expires at 2000-01-11 00:00:00 UTC`

@@ -25,34 +25,6 @@ const (
 	failingAfter = 15 * time.Minute
 )
 
-// The kinds of concern.
-const (
-	concernDatabase    = "database"
-	concernState       = "state"
-	concernLate        = "late"
-	concernDiscrepancy = "discrepancy"
-	concernProvider    = "provider"
-	concernOverdue     = "overdue"
-	concernHostKey     = "host-key"
-	concernRefusal     = "refusal"
-	concernUnasked     = "unasked"
-	concernListener    = "listener"
-	concernRestored    = "restored"
-	concernFinding     = "finding"
-	concernDuty        = "duty"
-	concernRole        = "role"
-	concernCertificate = "certificate"
-	concernToken       = "token"
-)
-
-// ConcernKinds lists them.
-func ConcernKinds() []string {
-	return []string{
-		concernDatabase, concernState, concernLate, concernDiscrepancy, concernProvider, concernOverdue, concernHostKey, concernRefusal, concernUnasked, concernListener, concernRestored,
-		concernFinding, concernDuty, concernRole, concernCertificate, concernToken,
-	}
-}
-
 // concerns lists what somebody should look at. All is well exactly if it is empty, so that nobody
 // has to decide that again.
 func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers []bmdb.ProviderRow) (all []*fleetv1.Concern, err error) {
@@ -69,20 +41,20 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 		switch n := summary.States[state]; {
 		case n == 0:
 		case state.Trouble():
-			all = append(all, concern(concernState, string(state), n, "%d %s", n, state)...)
+			all = append(all, concern(fleet.ConcernState, string(state), n, "%d %s", n, state)...)
 		case state.Moving():
 			late, since, err := s.db.CountLate(ctx, state, summary.At.Add(-lateAfter))
 			if err != nil {
 				return nil, err
 			}
 			if late > 0 {
-				all = append(all, concern(concernLate, string(state), late,
+				all = append(all, concern(fleet.ConcernLate, string(state), late,
 					"%d %s for more than %s, the oldest for %s", late, state, words(lateAfter), words(summary.At.Sub(since)))...)
 			}
 		}
 	}
 	if n := summary.Discrepancies; n > 0 {
-		all = append(all, concern(concernDiscrepancy, "", n, "%s", countedUp(n, "discrepancy", "discrepancies"))...)
+		all = append(all, concern(fleet.ConcernDiscrepancy, "", n, "%s", countedUp(n, "discrepancy", "discrepancies"))...)
 	}
 	for _, p := range summary.Processes {
 		if slices.Contains(summary.Missing, p.Process.Role()) {
@@ -92,7 +64,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 			continue
 		}
 		if age := summary.At.Sub(s.dueSince(p, summary.At)); p.Startable() > 0 && age > overdueAfter {
-			all = append(all, concern(concernOverdue, string(p.Process), p.Startable(),
+			all = append(all, concern(fleet.ConcernOverdue, string(p.Process), p.Startable(),
 				"%s is overdue for %s, %s: no loop does it, or it is busy", p.Process, words(age), countedUp(p.Startable(), "is waiting", "are waiting"))...)
 		}
 	}
@@ -100,13 +72,13 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 }
 
 // concern returns the one that is about so many things, in a list of its own.
-func concern(kind, subject string, count int, format string, args ...any) []*fleetv1.Concern {
-	return []*fleetv1.Concern{{Kind: kind, Subject: subject, Count: int64(count), Text: fmt.Sprintf(format, args...)}}
+func concern(kind fleet.ConcernKind, subject string, count int, format string, args ...any) []*fleetv1.Concern {
+	return []*fleetv1.Concern{{Kind: string(kind), Subject: subject, Count: int64(count), Text: fmt.Sprintf(format, args...)}}
 }
 
 // ofMachines returns a concern about so many machines, in a sentence about one or many of them, and
 // what to do about the first; none where there is none.
-func ofMachines(kind string, machines bmdb.Counted, one, many, advice string) []*fleetv1.Concern {
+func ofMachines(kind fleet.ConcernKind, machines bmdb.Counted, one, many, advice string) []*fleetv1.Concern {
 	if machines.N == 0 {
 		return nil
 	}
@@ -124,7 +96,7 @@ func (s *Service) readOnly(ctx context.Context) []*fleetv1.Concern {
 	if err == nil {
 		return nil
 	}
-	return concern(concernDatabase, "", 1, "%s: this control plane does nothing, and what is told of missing roles and listeners may come of that", err)
+	return concern(fleet.ConcernDatabase, "", 1, "%s: this control plane does nothing, and what is told of missing roles and listeners may come of that", err)
 }
 
 // writable says why the database takes no changes; nil where it does, or where nobody knows.
@@ -140,7 +112,7 @@ func restored(env fleet.Environment) []*fleetv1.Concern {
 	if env.Restored == "" {
 		return nil
 	}
-	return concern(concernRestored, "", 1,
+	return concern(fleet.ConcernRestored, "", 1,
 		"the database looks restored or copied (%s): whatever destroys or restarts machines waits for `ironherd db accept-restore`; %s", env.Restored, toAccept)
 }
 
@@ -154,7 +126,7 @@ func (s *Service) violated() []*fleetv1.Concern {
 		return nil
 	}
 	first := found[0]
-	return concern(concernFinding, "", len(found), "the check of the database has found %s, which the log has; the first one is of %s at %s: %s",
+	return concern(fleet.ConcernFinding, "", len(found), "the check of the database has found %s, which the log has; the first one is of %s at %s: %s",
 		counted(len(found), "fault", "faults"), first.Invariant, first.Subject, first.Detail)
 }
 
@@ -172,7 +144,7 @@ func (s *Service) undone(now time.Time) []*fleetv1.Concern {
 	if len(duties) > 1 {
 		others = " (and at " + strings.Join(duties[1:], ", ") + ")"
 	}
-	return concern(concernDuty, duties[0], len(duties), "the janitor of this control plane has failed at %s for %s%s: %s", duties[0], words(now.Sub(since)), others, cause)
+	return concern(fleet.ConcernDuty, duties[0], len(duties), "the janitor of this control plane has failed at %s for %s%s: %s", duties[0], words(now.Sub(since)), others, cause)
 }
 
 // deaf returns a concern while no agent listener is up, so that nothing is heard of any machine.
@@ -190,7 +162,7 @@ func deaf(env fleet.Environment, summary bmdb.Summary) []*fleetv1.Concern {
 	if agents == 0 {
 		return nil
 	}
-	return concern(concernListener, "", agents, "no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines"))
+	return concern(fleet.ConcernListener, "", agents, "no agent listener is up: nothing is heard of %s", counted(agents, "machine", "machines"))
 }
 
 // crowded returns a concern while agents do not get through to an agent listener, or did not until
@@ -200,7 +172,7 @@ func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
 	if !now.Before(env.ListenerFullUntil) {
 		return nil
 	}
-	return concern(concernListener, "room", 1, "%s: "+
+	return concern(fleet.ConcernListener, "room", 1, "%s: "+
 		"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
 		"max_connections_per_address (a fleet behind one address) or max_unadmitted, or policy.watch_interval (many systems that are watched by their unit), "+
 		"or keep out the strangers that its log names",
@@ -220,7 +192,7 @@ func missing(summary bmdb.Summary) (all []*fleetv1.Concern) {
 		if p := summary.OfRole(role); p.Due > 0 {
 			count, effect = p.Due, fmt.Sprintf(": %s is due %s", p.Process, countedUp(p.Due, "time", "times"))
 		}
-		all = append(all, concern(concernRole, string(role), count, "%s", nobodyHas(role, effect))...)
+		all = append(all, concern(fleet.ConcernRole, string(role), count, "%s", nobodyHas(role, effect))...)
 	}
 	return all
 }
@@ -233,7 +205,7 @@ func nobodyHas(role fleet.Role, effect string) string {
 // refusedHostKeys returns a concern while hosts show keys that are not the known ones: the states
 // of their machines do not show it until they are late.
 func refusedHostKeys(summary bmdb.Summary) []*fleetv1.Concern {
-	return ofMachines(concernHostKey, summary.HostKeyRefused,
+	return ofMachines(fleet.ConcernHostKey, summary.HostKeyRefused,
 		"a machine shows a host key that is not the known one, so no agent is started on it",
 		"machines show host keys that are not the known ones, so no agent is started on them", "`ironherd machine explain %s` tells what accepts it")
 }
@@ -242,7 +214,7 @@ func refusedHostKeys(summary bmdb.Summary) []*fleetv1.Concern {
 // into their authorized_keys. The states of their machines do not show it until they are late,
 // either.
 func refusingHosts(summary bmdb.Summary) []*fleetv1.Concern {
-	return ofMachines(concernRefusal, summary.LoginRefused,
+	return ofMachines(fleet.ConcernRefusal, summary.LoginRefused,
 		"a host does not let the control plane in, so no agent is started on it",
 		"hosts do not let the control plane in, so no agent is started on them", "`ironherd machine explain %s` tells what it says")
 }
@@ -251,7 +223,7 @@ func refusingHosts(summary bmdb.Summary) []*fleetv1.Concern {
 // That says nothing of them, so their states stay as they were found.
 func unaskedSystems(summary bmdb.Summary) []*fleetv1.Concern {
 	since := " since " + clock(summary.UnaskedSince, summary.At)
-	return ofMachines(concernUnasked, summary.Unasked,
+	return ofMachines(fleet.ConcernUnasked, summary.Unasked,
 		"an installed system cannot be asked whether it is up"+since,
 		"installed systems cannot be asked whether they are up, the first"+since, "what is shown was found before; `ironherd machine explain %s` says why")
 }
@@ -265,7 +237,7 @@ func (s *Service) certificates(now time.Time) (all []*fleetv1.Concern) {
 			text = expiring(c.Ends(now), fmt.Sprintf("the certificate of the %s", api(c)), now)
 		}
 		if text != "" {
-			all = append(all, concern(concernCertificate, c.Listener(), 1, "%s", text)...)
+			all = append(all, concern(fleet.ConcernCertificate, c.Listener(), 1, "%s", text)...)
 		}
 	}
 	return all
@@ -279,9 +251,9 @@ func expiring(end server.End, certificate string, now time.Time) string {
 		which = fmt.Sprintf("%s, which %s leads to,", end.Of, certificate)
 	}
 	if !end.At.After(now) {
-		return fmt.Sprintf("%s has expired at %s", which, clock(end.At, time.Time{}))
+		return fmt.Sprintf("%s has expired at %s", which, fleet.Instant(end.At))
 	}
-	return fmt.Sprintf("%s expires in %s (%s), and nobody has renewed it", which, words(end.At.Sub(now)), clock(end.At, time.Time{}))
+	return fmt.Sprintf("%s expires in %s (%s), and nobody has renewed it", which, words(end.At.Sub(now)), fleet.Instant(end.At))
 }
 
 // tokens returns a concern while the file of tokens cannot be read, and where nobody can call from
@@ -298,9 +270,9 @@ func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
 		return nil
 	case ok:
 		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one on this control plane's host with `ironherd token create NAME --role ROLE`", last.Name,
-			words(last.Expires.Sub(now)), clock(last.Expires, time.Time{}))
+			words(last.Expires.Sub(now)), fleet.Instant(last.Expires))
 	}
-	return concern(concernToken, "", 1, "%s", text)
+	return concern(fleet.ConcernToken, "", 1, "%s", text)
 }
 
 // api names the server of a certificate in a sentence.
@@ -346,14 +318,14 @@ func unservedProvider(p bmdb.ProviderRow) []*fleetv1.Concern {
 		text += fmt.Sprintf("; where it is given up for good, `%s` removes its machines here, and then %s the rest",
 			bmdb.ForgetCommand(p.Name, p.Machines), remove)
 	}
-	return concern(concernProvider, string(p.Name), 1, "%s", text)
+	return concern(fleet.ConcernProvider, string(p.Name), 1, "%s", text)
 }
 
 // failingProvider returns a concern for a provider whose calls fail, until one succeeds.
 func failingProvider(p bmdb.ProviderRow) []*fleetv1.Concern {
 	for _, d := range p.Decisions {
 		if b := p.Failing(d.Process); b.Failures > 0 {
-			return concern(concernProvider, string(p.Name), 1, "provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause)
+			return concern(fleet.ConcernProvider, string(p.Name), 1, "provider %s fails, %s so far: %s", p.Name, counted(b.Failures, "time", "times"), b.Cause)
 		}
 	}
 	return nil
@@ -370,13 +342,13 @@ func unusableEntries(p bmdb.ProviderRow) []*fleetv1.Concern {
 	case 0:
 		return nil
 	case 1:
-		return concern(concernProvider, string(p.Name), n, "provider %s: 1 entry of its list is left alone until somebody puts it right%s: %s", p.Name, asOf, entries[0])
+		return concern(fleet.ConcernProvider, string(p.Name), n, "provider %s: 1 entry of its list is left alone until somebody puts it right%s: %s", p.Name, asOf, entries[0])
 	default:
 		which := fmt.Sprint(n)
 		if n > bmdb.UnusableNamed {
 			which = fmt.Sprintf("more than %d", bmdb.UnusableNamed)
 		}
-		return concern(concernProvider, string(p.Name), n, "provider %s: %s entries of its list are left alone until somebody puts them right%s, the first one because of: %s; "+
+		return concern(fleet.ConcernProvider, string(p.Name), n, "provider %s: %s entries of its list are left alone until somebody puts them right%s, the first one because of: %s; "+
 			"`ironherd provider show %s` tells more", p.Name, which, asOf, entries[0], p.Name)
 	}
 }
@@ -388,9 +360,9 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// countedUp is counted for what is counted up to bmdb.CountedAtMost.
+// countedUp is counted for what is counted up to fleet.CountedAtMost.
 func countedUp(n int, one, many string) string {
-	if n < bmdb.CountedAtMost {
+	if n < fleet.CountedAtMost {
 		return counted(n, one, many)
 	}
 	return fmt.Sprintf("%d or more %s", n, many)
@@ -406,5 +378,5 @@ func words(d time.Duration) string {
 	case d == time.Hour:
 		return "an hour"
 	}
-	return fmt.Sprintf("%d minutes", int(d.Minutes()))
+	return counted(int(d.Minutes()), "minute", "minutes")
 }

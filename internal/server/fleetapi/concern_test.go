@@ -93,7 +93,7 @@ func TestConcerns(t *testing.T) {
 	}
 	told, err := full.concerns(t.Context(), summary, nil)
 	must(err)
-	if len(told) == 0 || told[0].GetKind() != concernDatabase || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: this control plane does nothing, ") {
+	if len(told) == 0 || told[0].GetKind() != string(fleet.ConcernDatabase) || !strings.HasPrefix(told[0].GetText(), "the database takes no changes: the disk is full: this control plane does nothing, ") {
 		t.Errorf("a full disk: %v", told)
 	}
 	deaf := func(state fleet.State) string {
@@ -154,7 +154,7 @@ func TestAProviderThatIsTriedAgain(t *testing.T) {
 			must(err)
 			got, want := "", ""
 			for _, c := range all {
-				if c.GetKind() != concernRole { // nobody else is here
+				if c.GetKind() != string(fleet.ConcernRole) { // nobody else is here
 					got += c.GetText()
 				}
 			}

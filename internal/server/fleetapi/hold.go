@@ -100,7 +100,7 @@ func (s *Service) RetryProvider(ctx context.Context, req *fleetv1.RetryProviderR
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.RetryProviderResponse{Processes: each(retried, processName), Penalties: int64(ended), Kept: int64(kept)}, nil
+		return &fleetv1.RetryProviderResponse{Processes: fleet.Strings(retried), Penalties: int64(ended), Kept: int64(kept)}, nil
 	})
 }
 
@@ -212,7 +212,7 @@ func (s *Service) suspects(env fleet.Environment, now time.Time) (all []string) 
 			if !end.At.After(here) {
 				expires = "has expired"
 			}
-			all = append(all, fmt.Sprintf("its certificate: %s %s at %s", which, expires, clock(end.At, time.Time{})))
+			all = append(all, fmt.Sprintf("its certificate: %s %s at %s", which, expires, fleet.Instant(end.At)))
 		}
 	}
 	return append(all, fmt.Sprintf("the clocks: it is %s here, and %s by the database", fleet.Instant(here), fleet.Instant(now)))

@@ -59,7 +59,7 @@ func TestLateMachinesAreCountedHoweverManyThereAre(t *testing.T) {
 			must(err)
 			got := ""
 			for _, c := range all {
-				if c.GetKind() == concernLate {
+				if c.GetKind() == string(fleet.ConcernLate) {
 					got += fmt.Sprintf("%s %d: %s", c.GetSubject(), c.GetCount(), c.GetText())
 				}
 			}

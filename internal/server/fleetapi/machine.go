@@ -210,7 +210,7 @@ func (j judged) unasked() string {
 func clock(t, now time.Time) string {
 	t = t.UTC()
 	if t.Format(time.DateOnly) != now.UTC().Format(time.DateOnly) {
-		return t.Format("2006-01-02 15:04:05 UTC")
+		return fleet.Instant(t)
 	}
 	return t.Format("15:04:05 UTC")
 }

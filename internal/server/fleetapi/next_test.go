@@ -462,7 +462,7 @@ func TestAPausedProviderIsAPersonsTurn(t *testing.T) {
 		if asked {
 			r.Intent.Calls = 1
 		}
-		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Paused: &fleet.Pause{At: time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC), Actor: "ada", Reason: "the bill"}}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Explained: fleet.Explained{Paused: &fleet.Pause{At: time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC), Actor: "ada", Reason: "the bill"}}}
 		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
 		n := j.nextStep()
 		told := strings.Contains(j.plan.Reason, "paused by ada since 2026-11-21 03:00:00 UTC: the bill")

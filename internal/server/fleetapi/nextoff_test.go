@@ -35,7 +35,7 @@ func TestSwitchedOffIsNobodysTurn(t *testing.T) {
 		}
 	}
 	// Where nobody would switch it on, a person has to see to that, as status says, too.
-	env := fleet.Environment{Policy: fleet.DefaultPolicy(), Unserved: []fleet.Role{fleet.RoleOperations}}
+	env := fleet.Environment{Policy: fleet.DefaultPolicy(), Explained: fleet.Explained{Unserved: []fleet.Role{fleet.RoleOperations}}}
 	j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
 	if n := j.nextStep(); n.GetWho() != whoOperator || !strings.Contains(j.summary(n), "your turn: no live control plane") {
 		t.Errorf("nobody serves its provider: %v: %s", n, j.summary(n))

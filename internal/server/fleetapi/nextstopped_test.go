@@ -25,7 +25,7 @@ func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
 				Machine: "m1", Capacity: "c1", PlannedAt: now.Add(-time.Minute), Calls: calls.calls, Rejected: calls.rejected,
 			},
 		}
-		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Discrepancies: 1}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), Explained: fleet.Explained{Discrepancies: 1}}
 		j := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}
 		want := before + "creation at metal is stopped by discrepancies (1): `ironherd discrepancy list` says what ends each"
 		if n := j.nextStep(); j.plan.Reason != want || n.GetCommand() != "ironherd discrepancy list" {
@@ -37,7 +37,7 @@ func TestDiscrepanciesAreAPersonsTurn(t *testing.T) {
 				t.Error(p.Reason)
 			}
 		}
-		env = fleet.Environment{Policy: fleet.DefaultPolicy(), PassFailed: &fleet.BackoffState{Cause: "list devices: 401", NotBefore: now.Add(time.Minute)}}
+		env = fleet.Environment{Policy: fleet.DefaultPolicy(), Explained: fleet.Explained{PassFailed: &fleet.BackoffState{Cause: "list devices: 401", NotBefore: now.Add(time.Minute)}}}
 		if p := lifecycle.Decide(r, env, now); p.Reason != before+"nothing is created at metal while its passes fail: list devices: 401" {
 			t.Error(p.Reason)
 		}

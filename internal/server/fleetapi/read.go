@@ -116,10 +116,11 @@ func filterOf(req *fleetv1.ListMachinesRequest) (bmdb.MachineFilter, error) {
 		}
 	}
 	for _, name := range req.GetStates() {
-		if !slices.Contains(fleet.States(), fleet.State(name)) {
-			return f, fleet.Errorf(fleet.KindInvalid, "no state is named %q: use one of %s", name, join(fleet.States()))
+		state, err := fleet.ParseState(name)
+		if err != nil {
+			return f, err
 		}
-		f.States = append(f.States, fleet.State(name))
+		f.States = append(f.States, state)
 	}
 	if f.Locations = req.GetLocations(); len(f.Locations) > maxLocations || slices.Contains(f.Locations, "") {
 		return f, fleet.Errorf(fleet.KindInvalid, "locations must be at most %d, and each must be named", maxLocations)
@@ -307,10 +308,6 @@ func limit(field string, n, byDefault int32) (int, error) {
 		n = byDefault
 	}
 	return int(n), nil
-}
-
-func join[T ~string](names []T) string {
-	return strings.Join(each(names, func(n T) string { return string(n) }), ", ")
 }
 
 func each[A, B any](all []A, convert func(A) B) []B {

@@ -23,7 +23,7 @@ func TestSystemsThatCannotBeAsked(t *testing.T) {
 	} {
 		got := ""
 		for _, c := range unaskedSystems(bmdb.Summary{At: now, Unasked: bmdb.Counted{N: n, First: "m1"}, UnaskedSince: now.Add(-time.Hour)}) {
-			if got += c.GetText(); c.GetKind() != concernUnasked || c.GetSubject() != "m1" || c.GetCount() != int64(n) {
+			if got += c.GetText(); c.GetKind() != string(fleet.ConcernUnasked) || c.GetSubject() != "m1" || c.GetCount() != int64(n) {
 				t.Errorf("%v", c)
 			}
 		}

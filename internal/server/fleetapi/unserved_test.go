@@ -120,7 +120,7 @@ func TestAMachineOfAnUnservedProvider(t *testing.T) {
 		if c.change != nil {
 			c.change(&r)
 		}
-		env := fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: now.Add(-time.Hour), Unserved: c.unserved}
+		env := fleet.Environment{Policy: fleet.DefaultPolicy(), ListenerUpSince: now.Add(-time.Hour), Explained: fleet.Explained{Unserved: c.unserved}}
 		n := judged{record: r, env: env, plan: lifecycle.Decide(r, env, now), now: now}.nextStep()
 		if got := n.GetWho() + ": " + n.GetWhat(); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %s", name, got)

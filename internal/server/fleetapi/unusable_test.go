@@ -28,7 +28,7 @@ func TestEntriesThatAreLeftAloneAreAConcern(t *testing.T) {
 		all, err := s.concerns(t.Context(), summary, providersOf(t, db))
 		must(err)
 		for _, c := range all {
-			if c.GetKind() == concernProvider && c.GetSubject() == "rack" {
+			if c.GetKind() == string(fleet.ConcernProvider) && c.GetSubject() == "rack" {
 				got += c.GetText()
 			}
 		}

@@ -47,7 +47,7 @@ func (s *Service) RetryMachine(ctx context.Context, req *fleetv1.RetryMachineReq
 				return nil, err
 			}
 			if process.OfProvider() {
-				return nil, fleet.Errorf(fleet.KindInvalid, "%s is not a process of a machine: use one of %s", process, join(fleet.MachineProcesses()))
+				return nil, fleet.Errorf(fleet.KindInvalid, "%s is not a process of a machine: use one of %s", process, fleet.Names(fleet.MachineProcesses()))
 			}
 		}
 		id, err := s.resolve(ctx, req.GetMachine())
@@ -58,11 +58,9 @@ func (s *Service) RetryMachine(ctx context.Context, req *fleetv1.RetryMachineReq
 		if err != nil {
 			return nil, err
 		}
-		return &fleetv1.RetryMachineResponse{Processes: each(forgotten, processName)}, nil
+		return &fleetv1.RetryMachineResponse{Processes: fleet.Strings(forgotten)}, nil
 	})
 }
-
-func processName(p fleet.Process) string { return string(p) }
 
 var compressions = map[agentv1.Compression]fleet.Compression{
 	agentv1.Compression_COMPRESSION_UNSPECIFIED: "",

@@ -27,7 +27,7 @@ func (v machineView) unknown() problem {
 		Title: "No machine is known as “" + v.ref + "”",
 		Text:  "A machine can be named by:",
 		Hints: []string{
-			"its ID, or at least the first 4 characters of it that no other machine has",
+			"its ID, or at least the first 8 characters of it that no other machine has",
 			"its host name",
 			"its provider and the provider's ID for it, as in metal/6d3a2f61",
 		},

@@ -116,18 +116,18 @@ func (o overview) concerns() []concern {
 	var all []concern
 	for _, c := range o.summary.GetConcerns() {
 		link := ""
-		switch c.GetKind() {
-		case "state", "discrepancy":
+		switch fleet.ConcernKind(c.GetKind()) {
+		case fleet.ConcernState, fleet.ConcernDiscrepancy:
 			continue
-		case "late":
+		case fleet.ConcernLate:
 			link = stateURL(c.GetSubject())
-		case "host-key", "refusal", "unasked":
+		case fleet.ConcernHostKey, fleet.ConcernRefusal, fleet.ConcernUnasked:
 			link = machineURL(c.GetSubject())
-		case "provider":
+		case fleet.ConcernProvider:
 			link = "#providers"
-		case "role":
+		case fleet.ConcernRole:
 			link = "#sessions"
-		case "listener", "database", "restored", "finding", "duty", "certificate", "token":
+		case fleet.ConcernListener, fleet.ConcernDatabase, fleet.ConcernRestored, fleet.ConcernFinding, fleet.ConcernDuty, fleet.ConcernCertificate, fleet.ConcernToken:
 			// Nothing of the page says more.
 		default:
 			link = "#processes"
@@ -155,7 +155,7 @@ func (o overview) attention() int64 {
 		n += s.machines
 	}
 	for _, c := range o.summary.GetConcerns() {
-		if c.GetKind() != "state" && c.GetKind() != "discrepancy" {
+		if kind := fleet.ConcernKind(c.GetKind()); kind != fleet.ConcernState && kind != fleet.ConcernDiscrepancy {
 			n += c.GetCount()
 		}
 	}
@@ -165,7 +165,7 @@ func (o overview) attention() int64 {
 // bounded says whether a part of attention was counted no further than the control plane counts.
 func (o overview) bounded() bool {
 	return o.disagreements() == fleet.CountedAtMost || slices.ContainsFunc(o.summary.GetConcerns(), func(c *fleetv1.Concern) bool {
-		return c.GetKind() != "state" && c.GetCount() == fleet.CountedAtMost
+		return fleet.ConcernKind(c.GetKind()) != fleet.ConcernState && c.GetCount() == fleet.CountedAtMost
 	})
 }
 
