@@ -102,6 +102,9 @@ func (o Operation) Switches() bool { return o == OperationPowerOn || o == Operat
 // GivesBack reports whether the machine is not ours any more afterwards.
 func (o Operation) GivesBack() bool { return o == OperationRelease || o == OperationReplace }
 
+// Command is the command of `ironherd machine` that asks for it, as in "power on".
+func (o Operation) Command() string { return strings.ReplaceAll(string(o), "-", " ") }
+
 // Lever is something that a provider can do to a machine from outside.
 type Lever string
 

@@ -297,25 +297,25 @@ func Repairing(r fleet.Record, env fleet.Environment, now time.Time) bool {
 
 // byHand says how a person restarts the machine.
 func (c judgement) byHand() string {
-	if verb := RestartVerb(c.r); verb != "" {
-		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s %s --reason WHY`)", verb, c.r.ID)
+	if restart := RestartOperation(c.r); restart != "" {
+		return fmt.Sprintf("a person can restart the machine (`ironherd machine %s %s --reason WHY`)", restart.Command(), c.r.ID)
 	}
 	return fmt.Sprintf("%s cannot restart it: restart it yourself", c.r.Provider)
 }
 
-// RestartVerb is the command that restarts the machine through its provider, "reboot" or "power
-// cycle", or "power on" where it is off; "" where the provider can do none of them.
-func RestartVerb(r fleet.Record) string {
+// RestartOperation is what restarts the machine through its provider: a reboot or a power cycle, or
+// power on where it is off; "" where the provider can do none of them.
+func RestartOperation(r fleet.Record) fleet.Operation {
 	off := r.Provided != nil && r.Provided.Status.Down()
 	switch {
 	case off && slices.Contains(r.Levers, fleet.LeverPower):
-		return "power on"
+		return fleet.OperationPowerOn
 	case off:
 		return ""
 	case slices.Contains(r.Levers, fleet.LeverReboot):
-		return "reboot"
+		return fleet.OperationReboot
 	case slices.Contains(r.Levers, fleet.LeverPower):
-		return "power cycle"
+		return fleet.OperationPowerCycle
 	}
 	return ""
 }

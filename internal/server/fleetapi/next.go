@@ -22,9 +22,9 @@ const (
 
 // nextStep says who acts next on the machine, by when, and what a person would type.
 func (j judged) nextStep() *fleetv1.NextStep {
-	command, what := j.operators()
-	if role := j.unserved(command, what); role != "" {
-		what = lifecycle.NobodyServes(j.record.Provider, role)
+	next := j.operators()
+	if role := j.unserved(next); role != "" {
+		what := lifecycle.NobodyServes(j.record.Provider, role)
 		if j.env.Abandoned {
 			what = lifecycle.NobodyServes(j.record.Provider)
 		}
@@ -37,8 +37,8 @@ func (j judged) nextStep() *fleetv1.NextStep {
 	if j.keptOff() {
 		return &fleetv1.NextStep{Who: whoNobody, What: fmt.Sprintf("it stays off until `%s`", j.command("power on"))}
 	}
-	if what != "" {
-		return &fleetv1.NextStep{Who: whoOperator, What: what, Command: command}
+	if next.what != "" {
+		return &fleetv1.NextStep{Who: whoOperator, What: next.what, Command: next.command}
 	}
 	r := j.record
 	if j.plan.State == fleet.StateMaintenance && r.Maintenance.Until != nil {
@@ -86,28 +86,19 @@ func (j judged) keptOff() bool {
 
 // unserved returns the role without which the machine does not get on, and that nobody has for its
 // provider; "" where there is none, or where a person comes first, as operators tells.
-func (j judged) unserved(command, what string) fleet.Role {
+func (j judged) unserved(next errand) fleet.Role {
 	d, wanted := j.plan.Next()
 	role := j.needed(d)
 	switch {
-	case j.plan.State == fleet.StateMaintenance && j.record.Maintenance.Until != nil, asksForOperation(command):
+	case j.plan.State == fleet.StateMaintenance && j.record.Maintenance.Until != nil, next.operation != "":
 		role = fleet.RoleOperations
-	case what != "" || !wanted:
+	case next.what != "" || !wanted:
 		return ""
 	}
 	if !slices.Contains(j.env.Unserved, role) {
 		return ""
 	}
 	return role
-}
-
-// asksForOperation reports whether a command asks for an operation of a machine, which somebody who
-// has the role operations carries out.
-func asksForOperation(command string) bool {
-	return slices.ContainsFunc(fleet.Verbs(), func(v fleet.Verb) bool {
-		_, is := v.Operation()
-		return is && strings.HasPrefix(command, "ironherd machine "+strings.ReplaceAll(string(v), "-", " ")+" ")
-	})
 }
 
 // needed is the role without which the process does not get on: where it waits for news of the
@@ -135,35 +126,48 @@ func (j judged) waitedFor(d lifecycle.Decision) string {
 	return whoWe
 }
 
-// operators returns what a person has to do, where only a person gets the machine on, and the
-// command for it; both empty where nobody has to. The first of these that says something counts:
+// errand is what a person has to do, where only a person gets a machine on; zero: nobody has to.
+type errand struct {
+	what string
+	// command is for it; "": there is none.
+	command string
+	// operation is what the command asks for, which somebody with the role operations carries out.
+	operation fleet.Operation
+}
+
+// ask is the errand to ask for an operation of the machine.
+func (j judged) ask(operation fleet.Operation, what string) errand {
+	return errand{what, j.command(operation.Command()), operation}
+}
+
+// operators returns what a person has to do. The first of these that says something counts:
 //
 //  1. A host shows a key that is not the known one. No work gets past that in any state, and no
 //     restart changes it.
 //  2. The state of the machine asks for a person.
 //  3. The database looks restored. What the state asks for can be asked for before; this then says
 //     what it waits for.
-func (j judged) operators() (command, what string) {
-	if command, what = j.acceptHostKey(); what != "" {
-		return command, what
+func (j judged) operators() errand {
+	if key := j.acceptHostKey(); key.what != "" {
+		return key
 	}
-	if command, what = j.inState(); what != "" {
-		return command, what
+	if state := j.inState(); state.what != "" {
+		return state
 	}
 	return j.acceptRestore()
 }
 
 // acceptHostKey is operators for a machine whose host has shown a key that is not the known one.
-func (j judged) acceptHostKey() (command, what string) {
+func (j judged) acceptHostKey() errand {
 	then, shown := map[fleet.Process]string{
 		fleet.ProcessAgentStart: "an agent is started",
 		fleet.ProcessProbe:      "the installed system is asked again",
 		fleet.ProcessOperation:  "the host is given back",
 	}[j.refusedHostKey()]
 	if !shown {
-		return "", ""
+		return errand{}
 	}
-	return j.command("host-key accept", j.hostKey), "that host key is accepted, if it is the right one, and " + then
+	return errand{command: j.command("host-key accept", j.hostKey), what: "that host key is accepted, if it is the right one, and " + then}
 }
 
 // refusedHostKey returns the process that would get on if the host had not shown a key that is not
@@ -187,7 +191,7 @@ func (j judged) refusedHostKey() fleet.Process {
 
 // inState is operators by the state of the machine. An operation that was asked for comes first in
 // the states after the case asked; those before it are told all the same, or look at it themselves.
-func (j judged) inState() (command, what string) {
+func (j judged) inState() errand {
 	r := j.record
 	asked := r.OpenOperation() != nil
 	switch state := j.plan.State; {
@@ -198,93 +202,95 @@ func (j judged) inState() (command, what string) {
 	case state == fleet.StateProvided && lifecycle.RefusesUs(r, j.env, j.now):
 		return j.letUsIn()
 	case state == fleet.StateUnreadable:
-		return "ironherd db check", "nothing that is asked for begins before what is recorded can be read: a newer version may have written it"
+		return errand{command: "ironherd db check", what: "nothing that is asked for begins before what is recorded can be read: a newer version may have written it"}
 	case state == fleet.StateFailed:
 		return j.whenFailed()
 	case state == fleet.StateSilent:
 		return j.whenSilent(asked)
 	case state == fleet.StateMaintenance && r.Maintenance.Until == nil:
-		return j.command("maintenance end"), "the maintenance ends"
+		return errand{command: j.command("maintenance end"), what: "the maintenance ends"}
 	case state == fleet.StateRefused && (!asked || !lifecycle.NotUnderstood(r)):
 		return j.whenRefused()
 	case asked:
-		return "", ""
+		return errand{}
 	case state == fleet.StateQuarantined || state == fleet.StateMissing:
 		return j.setAside()
 	case state == fleet.StateUnreachable:
 		return j.whenUnreachable()
 	case state == fleet.StateOff: // where a person has switched it off, nobody has to: see keptOff
-		return j.command("power on"), "the machine is switched on"
+		return j.ask(fleet.OperationPowerOn, "the machine is switched on")
 	}
-	return "", ""
+	return errand{}
 }
 
 // whenCreating is operators for a machine that is to be created.
-func (j judged) whenCreating() (command, what string) {
+func (j judged) whenCreating() errand {
 	r := j.record
 	switch p := j.env.Paused; {
 	case r.Intent == nil:
 	case p != nil:
-		return fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
-			fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason)
+		return errand{
+			command: fmt.Sprintf("ironherd provider resume %s --reason WHY", r.Provider),
+			what:    fmt.Sprintf("machines are created at %s again, which %s paused: %s", r.Provider, p.Actor, p.Reason),
+		}
 	case j.env.Discrepancies > 0:
-		return "ironherd discrepancy list", fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)
+		return errand{command: "ironherd discrepancy list", what: fmt.Sprintf("it says what ends each; then machines are created at %s again", r.Provider)}
 	}
-	return "", ""
+	return errand{}
 }
 
 // whenProvisioning is operators for a machine that its provider makes ready, and that stays off.
-func (j judged) whenProvisioning() (command, what string) {
-	switch restart := lifecycle.RestartVerb(j.record); {
+func (j judged) whenProvisioning() errand {
+	switch restart := lifecycle.RestartOperation(j.record); {
 	case !lifecycle.StaysOff(j.record, j.env, j.now):
-		return "", ""
+		return errand{}
 	case restart != "":
-		return j.command(restart), "the machine is switched on"
+		return j.ask(restart, "the machine is switched on")
 	}
-	return "", fmt.Sprintf("%s cannot switch it on: switch it on yourself", j.record.Provider)
+	return errand{what: fmt.Sprintf("%s cannot switch it on: switch it on yourself", j.record.Provider)}
 }
 
 // letUsIn is operators for a machine whose host refuses us.
-func (j judged) letUsIn() (command, what string) {
-	return "ironherd machine retry " + string(j.record.ID), "once the host lets the control plane in, an agent is started; why it does not is told at agent-start"
+func (j judged) letUsIn() errand {
+	return errand{command: "ironherd machine retry " + string(j.record.ID), what: "once the host lets the control plane in, an agent is started; why it does not is told at agent-start"}
 }
 
 // whenFailed is operators for a machine that its provider has given up.
-func (j judged) whenFailed() (command, what string) {
+func (j judged) whenFailed() errand {
 	r, d := j.record, j.plan.For(fleet.ProcessOperation)
 	hold := j.env.RecoveryHold
 	switch released := slices.Contains(r.Levers, fleet.LeverRelease); {
 	case lifecycle.HeardGivenUp(r, j.env, j.now) != "":
-		return j.command("replace"), fmt.Sprintf("%s gave it up, and it is heard, so a person decides: the machine is given back, and another one may be created", r.Provider)
+		return j.ask(fleet.OperationReplace, fmt.Sprintf("%s gave it up, and it is heard, so a person decides: the machine is given back, and another one may be created", r.Provider))
 	case d.Verdict == lifecycle.Waiting && j.env.Restored == "" && hold != nil && hold.Until == nil && r.OpenOperation() == nil:
-		return "ironherd recovery resume", fmt.Sprintf("the policy has the machine replaced when recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
+		return errand{command: "ironherd recovery resume", what: fmt.Sprintf("the policy has the machine replaced when recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)}
 	case d.Verdict != lifecycle.NotWanted:
-		return "", ""
+		return errand{}
 	case released && r.InMaintenance():
-		return j.command("maintenance end"), fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))
+		return errand{command: j.command("maintenance end"), what: fmt.Sprintf("the maintenance ends; then `%s` gives the machine back", j.command("replace"))}
 	case released:
-		return j.command("replace"), "the machine is given back, and another one may be created"
+		return j.ask(fleet.OperationReplace, "the machine is given back, and another one may be created")
 	}
-	return "", fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)
+	return errand{what: fmt.Sprintf("%s cannot be asked to take the machine back: remove it there", r.Provider)}
 }
 
 // whenSilent is operators for a silent machine. Recovery gets it on, unless nothing but starting an
 // agent is tried, or somebody has stopped recovery.
-func (j judged) whenSilent(asked bool) (command, what string) {
+func (j judged) whenSilent(asked bool) errand {
 	refuses := lifecycle.RefusesUs(j.record, j.env, j.now)
-	restart := lifecycle.RestartVerb(j.record)
+	restart := lifecycle.RestartOperation(j.record)
 	switch starts := lifecycle.OnlyStarts(j.record, j.env, j.now); {
 	case starts && refuses:
 		return j.letUsIn()
 	case starts && !asked && restart != "":
-		return j.command(restart), "the machine is restarted; an agent is started as soon as it answers"
+		return j.ask(restart, "the machine is restarted; an agent is started as soon as it answers")
 	case starts && !asked:
-		return "", fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", j.record.Provider)
+		return errand{what: fmt.Sprintf("%s cannot restart it: restart it yourself; an agent is started as soon as it answers", j.record.Provider)}
 	case j.stopped():
 		hold := j.env.RecoveryHold
-		return "ironherd recovery resume", fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)
+		return errand{command: "ironherd recovery resume", what: fmt.Sprintf("recovery goes on, which %s stopped: %s", fleet.ShownActor(hold.Actor), hold.Reason)}
 	}
-	return "", ""
+	return errand{}
 }
 
 // stopped reports whether recovery would take its next step on the machine in time, had nobody
@@ -299,18 +305,18 @@ func (j judged) stopped() bool {
 }
 
 // whenRefused is operators for a machine whose agent has refused an install.
-func (j judged) whenRefused() (command, what string) {
+func (j judged) whenRefused() errand {
 	r := j.record
-	switch restart := lifecycle.RestartVerb(r); {
+	switch restart := lifecycle.RestartOperation(r); {
 	case !lifecycle.NotUnderstood(r):
-		return lifecycle.Overwrite(r), "the disk is overwritten" + untilThen(r)
+		return errand{command: lifecycle.Overwrite(r), what: "the disk is overwritten" + untilThen(r)}
 	case lifecycle.MayNotBoot(r):
-		return lifecycle.Overwrite(r), "the agent writes the disk if that asks for nothing new; nothing may boot from it, and then no agent is started after a restart" +
-			untilThen(r)
+		return errand{command: lifecycle.Overwrite(r), what: "the agent writes the disk if that asks for nothing new; nothing may boot from it, and then no agent is started after a restart" +
+			untilThen(r)}
 	case restart != "":
-		return j.command(restart), "the machine is restarted, and another agent is started on it" + untilThen(r)
+		return j.ask(restart, "the machine is restarted, and another agent is started on it"+untilThen(r))
 	}
-	return "", fmt.Sprintf("%s cannot restart it: restart it yourself, and another agent is started on it", r.Provider) + untilThen(r)
+	return errand{what: fmt.Sprintf("%s cannot restart it: restart it yourself, and another agent is started on it", r.Provider) + untilThen(r)}
 }
 
 // untilThen says what runs on a machine whose agent has refused an install; "" where that is not
@@ -327,15 +333,15 @@ func untilThen(r fleet.Record) string {
 
 // setAside is operators for a machine that is in quarantine, or that its provider does not have any
 // more.
-func (j judged) setAside() (command, what string) {
+func (j judged) setAside() errand {
 	switch missing := j.plan.State == fleet.StateMissing; {
 	case missing && lifecycle.Listed(j.record):
-		return "ironherd discrepancy list", fmt.Sprintf("it says what ends that; only where the host is given up, or is to be installed anew, "+
-			"`%s` removes the machine here", j.command("forget"))
+		return errand{command: "ironherd discrepancy list", what: fmt.Sprintf("it says what ends that; only where the host is given up, or is to be installed anew, "+
+			"`%s` removes the machine here", j.command("forget"))}
 	case missing:
-		return j.command("forget"), "the machine is removed here"
+		return errand{command: j.command("forget"), what: "the machine is removed here"}
 	}
-	return j.command("unquarantine"), j.unquarantined()
+	return errand{command: j.command("unquarantine"), what: j.unquarantined()}
 }
 
 // unquarantined says what comes of the end of the quarantine. Where recovery has given the machine
@@ -350,33 +356,33 @@ func (j judged) unquarantined() string {
 	if taken := lifecycle.StepsTaken(r.Repair.Steps); taken != "" {
 		what += ": " + taken
 	}
-	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartVerb(r) != "" && !r.InMaintenance() {
+	if slices.Contains(r.Levers, fleet.LeverRelease) && lifecycle.RestartOperation(r) != "" && !r.InMaintenance() {
 		what += fmt.Sprintf("; if its hardware is broken, `%s` gives it back instead, and another one may be created", j.command("replace"))
 	}
 	return what
 }
 
 // whenUnreachable is operators for an installed system that does not answer.
-func (j judged) whenUnreachable() (command, what string) {
-	switch restart := lifecycle.RestartVerb(j.record); {
+func (j judged) whenUnreachable() errand {
+	switch restart := lifecycle.RestartOperation(j.record); {
 	case lifecycle.ReinstalledElsewhere(j.record):
-		return j.command("mark-installed"), "what runs there now is left alone; " +
-			fmt.Sprintf("`ironherd machine install %s --image IMAGE --reinstall --erase --reason WHY` destroys it", j.record.ID)
-	case restart == "power on":
-		return j.command(restart), "the machine is switched on; nothing is done to it otherwise"
+		return errand{command: j.command("mark-installed"), what: "what runs there now is left alone; " +
+			fmt.Sprintf("`ironherd machine install %s --image IMAGE --reinstall --erase --reason WHY` destroys it", j.record.ID)}
+	case restart == fleet.OperationPowerOn:
+		return j.ask(restart, "the machine is switched on; nothing is done to it otherwise")
 	case restart != "":
-		return j.command(restart), "the machine is restarted; nothing is done to it otherwise"
+		return j.ask(restart, "the machine is restarted; nothing is done to it otherwise")
 	}
-	return "", fmt.Sprintf("%s cannot restart it: restart it yourself", j.record.Provider)
+	return errand{what: fmt.Sprintf("%s cannot restart it: restart it yourself", j.record.Provider)}
 }
 
 // acceptRestore is operators for a machine on which nothing is done because the database looks
 // restored or copied. Nothing is to be done on an installed one of which nothing was asked.
-func (j judged) acceptRestore() (command, what string) {
+func (j judged) acceptRestore() errand {
 	if j.env.Restored == "" || j.plan.State == fleet.StateInstalled && !j.operationWaits() {
-		return "", ""
+		return errand{}
 	}
-	return "", "what is to be done waits because the database looks restored or copied: " + toAccept
+	return errand{what: "what is to be done waits because the database looks restored or copied: " + toAccept}
 }
 
 // operationWaits reports whether what was asked for has not been accepted by the provider yet, and
