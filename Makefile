@@ -19,7 +19,9 @@ DEB_NOW = $(DEB_TAG)$(if $(shell git describe --tags --exact-match 2>/dev/null),
 RACE    := -race -gcflags=all=-dwarf=false $(foreach p,modernc.org/... github.com/klauspost/compress/... github.com/ulikunitz/xz/...,"-gcflags=$(p)=-race=false -dwarf=false")
 # Tests without it: those that read the source, those that drive programs and virtual machines, and
 # those that do one thing after the other with what other tests do at once.
-UNRACED := ./internal/arch ./internal/bmdb/bmdbtest/calls ./internal/bmdb/bmdbtest/model ./test ./test/leases ./test/machine ./test/mutants
+UNRACED := ./internal/bmdb/bmdbtest/calls ./internal/bmdb/bmdbtest/model ./test/leases
+# And those whose tests run the go command: what it reads, the cache of test results does not see.
+GO_RUN  := ./internal/arch ./test ./test/machine ./test/mutants
 # What needs no race detector is compiled as the binaries are, so that most of it is compiled already.
 PLAIN   := CGO_ENABLED=0 GOFLAGS="$${GOFLAGS-} -trimpath" go
 # A rehearsal holds a few MiB at a time: at the usual rate a quarter of its time is garbage collection.
@@ -78,8 +80,10 @@ test: setup build ## Run every test; with the race detector where races can be (
 # come first, and the seeds have what time of the processors is left.
 .PHONY: test-raced test-unraced test-bench test-seeds
 test-raced:
-	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED))))
+	@GORACE=atexit_sleep_ms=0 go test $(RACE) -vet=off -p 3 -timeout 25m $(or $(PKG),$$(go list ./... | grep -vxFf <(go list $(UNRACED) $(GO_RUN))))
 test-unraced:
+	@$(PLAIN) test -vet=off -count=1 -p 3 -timeout 25m $(GO_RUN)
+	@$(PLAIN) test -vet=off -count=1 -run 'TestSize|TestResidentMemory' ./internal/agent
 	@$(PLAIN) test -vet=off -p 3 -timeout 25m $(UNRACED)
 test-bench: # what make bench-bmdb runs, which is a module of its own
 	@$(PLAIN) test -C test/bench -vet=off .
