@@ -134,6 +134,72 @@ func TestRunKeepsASession(t *testing.T) {
 	})
 }
 
+// trying is an engine whose extensions may fail, or hang, before they are made.
+type trying struct {
+	bmdb.Engine
+	attempt func(ctx context.Context) error
+	// extended is when one was made last.
+	extended time.Time
+}
+
+func (e *trying) Extend(ctx context.Context, fn func(ctx context.Context, tx bmdb.Tx) error) error {
+	if err := e.attempt(ctx); err != nil {
+		return err
+	}
+	e.extended = time.Now()
+	return e.Engine.Extend(ctx, fn)
+}
+
+// TestAnotherAttemptKeepsASession: an attempt that hangs is given up, and one that failed is
+// repeated, while there is time for another.
+func TestAnotherAttemptKeepsASession(t *testing.T) {
+	t.Parallel()
+	const lease = 5 * time.Second
+	engine := &trying{}
+	once := false
+	for name, attempt := range map[string]func(context.Context) error{
+		"one hangs": func(ctx context.Context) error {
+			if once {
+				return nil
+			}
+			once = true
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"they fail for 0.7 of the lease": func(context.Context) error {
+			if time.Since(engine.extended) < lease*7/10 {
+				return errBroken
+			}
+			return nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			engine.Engine, engine.attempt = open(t, filepath.Join(t.TempDir(), "bmdb")), func(context.Context) error { return nil }
+			db, err := bmdb.Open(t.Context(), engine, bmdb.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closed(t, db)
+			s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: "a", Lease: lease})
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine.attempt = attempt
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- s.Run(ctx) }()
+			time.Sleep(10 * lease)
+			if !s.Trusted() {
+				t.Errorf("%s: the session is lost", name)
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Errorf("%s: ended with %v", name, err)
+			}
+		})
+	}
+}
+
 // landing is an engine whose transactions may be committed long after they were given up.
 type landing struct {
 	bmdb.Engine

@@ -1,13 +1,22 @@
 package election
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
+	"github.com/ironherd/ironherd/internal/trust"
 	"github.com/ironherd/ironherd/reconciler/etcd"
 )
 
@@ -70,4 +79,82 @@ func renewedTwice(t *testing.T, client *clientv3.Client, ttl, delay time.Duratio
 		last = left
 	}
 	return true
+}
+
+// etcdOnDemand is as much of etcd as a lease needs.
+type etcdOnDemand struct {
+	pb.UnimplementedLeaseServer
+	// renew is asked before a renewal is answered.
+	renew func(ctx context.Context) error
+}
+
+func (e *etcdOnDemand) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	request, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if err := e.renew(stream.Context()); err != nil {
+		return err
+	}
+	return stream.Send(&pb.LeaseKeepAliveResponse{ID: request.GetID(), TTL: 1})
+}
+
+// TestAnotherAttemptKeepsALease: an attempt to renew that hangs is given up, and one that failed is
+// repeated soon.
+func TestAnotherAttemptKeepsALease(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	for name, c := range map[string]struct {
+		fails  func(ctx context.Context) error
+		within time.Duration
+	}{
+		"one hangs": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, ttl * 6 / 10},
+		"one fails": {func(context.Context) error { return errors.New("not now") }, ttl * 4 / 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				renewed, failed := make(chan struct{}), false
+				server, listener := grpc.NewServer(), bufconn.Listen(64<<10)
+				pb.RegisterLeaseServer(server, &etcdOnDemand{renew: func(ctx context.Context) error {
+					if !failed {
+						failed = true
+						return c.fails(ctx)
+					}
+					select {
+					case <-renewed:
+					default:
+						close(renewed)
+					}
+					return nil
+				}})
+				go func() { _ = server.Serve(listener) }()
+				defer server.Stop()
+				client, err := clientv3.New(clientv3.Config{
+					Context: t.Context(), Endpoints: []string{"passthrough:etcd"}, Logger: zap.NewNop(),
+					DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = client.Close() }()
+				clock := trust.NewClock()
+				l := &lease{client: client, id: 1, ttl: ttl, logger: slog.New(slog.DiscardHandler), clock: clock}
+				l.window = trust.NewWindow(t.Context(), clock, clock.Elapsed(), trust.Options{Interval: ttl, Expired: ErrExpired})
+				begun := time.Now()
+				l.running.Go(func() { l.keep(l.window.Context()) })
+				defer func() {
+					l.window.Close(ErrResigned)
+					l.running.Wait()
+				}()
+				select {
+				case <-renewed:
+				case <-l.window.Done():
+				}
+				if took := time.Since(begun); took > c.within {
+					t.Errorf("the lease was renewed or lost after %s, want a renewal within %s", took, c.within)
+				}
+			})
+		})
+	}
 }
