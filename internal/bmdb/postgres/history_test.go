@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,5 +102,46 @@ func TestOldHistoryOfACopyIsPruned(t *testing.T) {
 	}))
 	if left := query[int](t, url, "SELECT count(*) FROM history_default"); left != 19_800 {
 		t.Errorf("%d rows are left", left)
+	}
+}
+
+const day = 24 * time.Hour
+
+// today is the server's day.
+func today(t *testing.T, url string) time.Time {
+	t.Helper()
+	return query[time.Time](t, url, "SELECT clock_timestamp()").UTC().Truncate(day)
+}
+
+// days are the partitions of days.
+func days(t *testing.T, url string) []string {
+	t.Helper()
+	return query[[]string](t, url, `SELECT coalesce(array_agg(CAST(relname AS TEXT)), CAST(ARRAY[] AS TEXT[])) FROM pg_class
+		WHERE relname LIKE 'history_p%' AND relkind = 'r'`)
+}
+
+// wantDays wants the partitions of seven days, without the first ones, and the default one. The day
+// on which the test began may have ended since: then that of a day more may be there already.
+func wantDays(t *testing.T, url string, began time.Time, first int) {
+	t.Helper()
+	now, have := today(t, url), days(t, url)
+	name := func(n int) string { return "history_p" + began.Add(time.Duration(n)*day).Format("20060102") }
+	passed := int(now.Sub(began) / day)
+	for n := first + passed; n < 7; n++ {
+		if !slices.Contains(have, name(n)) {
+			t.Errorf("there is no %s among %q", name(n), have)
+		}
+	}
+	for _, is := range have {
+		known := false
+		for n := first; n < 7+passed; n++ {
+			known = known || is == name(n)
+		}
+		if !known {
+			t.Errorf("%s is among %q", is, have)
+		}
+	}
+	if n := query[int](t, url, "SELECT count(*) FROM pg_inherits WHERE inhparent = CAST('history' AS REGCLASS)"); n != len(have)+1 {
+		t.Errorf("%d partitions, want %d days and the default", n, len(have))
 	}
 }

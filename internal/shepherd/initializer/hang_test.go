@@ -100,7 +100,13 @@ func started(t *testing.T, prefix string, hanging, good int) (took time.Duration
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	failed = make(map[fleet.MachineID]string)
-	for done := 0; done < good; <-tick.C {
+	late := time.After(2 * time.Minute)
+	for done := 0; done < good; {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%d of %d machines have their agents after two minutes", done, good)
+		}
 		done = 0
 		for _, id := range ids {
 			record, err := db.Machine(t.Context(), id)
