@@ -2,6 +2,7 @@ package bmdb_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -44,13 +45,19 @@ func newEnders(t *testing.T) *enders {
 
 func observed(t *testing.T, observer bmdb.Observer) *enders {
 	t.Helper()
+	return endersOf(t, 5, observer)
+}
+
+// endersOf are enders with so many works.
+func endersOf(t *testing.T, works int, observer bmdb.Observer) *enders {
+	t.Helper()
 	c := &enders{T: t, engine: &gated{Engine: open(t, filepath.Join(t.TempDir(), "bmdb")), gate: make(chan struct{})}}
 	db, err := bmdb.Open(t.Context(), c.engine, bmdb.Options{Observer: observer})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.db = db
-	ids := make([]fleet.MachineID, 5)
+	ids := make([]fleet.MachineID, works)
 	for i := range ids {
 		ids[i] = fleet.NewMachineID()
 	}
@@ -131,6 +138,23 @@ func TestEndsTogetherNameTheirEpochs(t *testing.T) {
 		}
 		if err := again.Note(t.Context(), bmdb.RecordHistory("mine", "")); err != nil {
 			t.Fatalf("the lease that was taken again: %v", err)
+		}
+	})
+}
+
+// TestEndsTogetherAreBounded is rule 12: however many ends wait, one transaction has 200 of them.
+func TestEndsTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := endersOf(t, 300, nil)
+		defer closed(t, c.db)
+		bounds := &bmdbtest.Bounds{Engine: c.engine.Engine}
+		c.engine.Engine = bounds
+		if errs := c.finish(c.works, func() {}); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		if most := bounds.Most("LockMachines"); most < 2 || most > 200 {
+			t.Errorf("one transaction ended %d works", most)
 		}
 	})
 }

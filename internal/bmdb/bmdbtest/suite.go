@@ -77,6 +77,7 @@ var groups = []struct {
 	{"silence", slices.Concat(silenceTests, unservedTests, listenerTests, suspectTests)},
 	{"turn", turnTests},
 	{"role", roleTests},
+	{"bound", boundTests},
 }
 
 // Names returns what Run runs, without the random tests: GROUP/TEST, as `go test -run` has them.

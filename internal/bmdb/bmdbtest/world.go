@@ -27,6 +27,7 @@ type world struct {
 	open   func() bmdb.Engine
 	shift  *Shift
 	faults *Faults
+	bounds *Bounds
 	db     *bmdb.DB
 	// transactions are told here by their kind, where somebody listens.
 	transactions chan string
@@ -105,7 +106,8 @@ const (
 func newWorld(t tb, open func() bmdb.Engine) *world {
 	t.Helper()
 	w := &world{tb: t, ctx: t.Context(), open: open, transactions: make(chan string)}
-	w.faults = &Faults{Engine: open()}
+	w.bounds = &Bounds{Engine: open()}
+	w.faults = &Faults{Engine: w.bounds}
 	w.shift = &Shift{Engine: w.faults}
 	if err := w.shift.Migrate(w.ctx); err != nil {
 		t.Fatal(err)

@@ -186,7 +186,8 @@ func TestADeadSessionIsCollected(t *testing.T) {
 func TestANewPolicyReachesEveryMachine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db, _ := open(t)
+		bounds := &bmdbtest.Bounds{Engine: shepherdtest.OpenEngine(t)}
+		db := shepherdtest.OpenDB(t, bounds, bmdb.Options{})
 		shepherdtest.Seed(t, db, source, shepherdtest.NewFakeProvider(25), 25)
 		config := janitor.DefaultConfig()
 		config.Batch = 4
@@ -204,6 +205,11 @@ func TestANewPolicyReachesEveryMachine(t *testing.T) {
 		synctest.Wait()
 		if got := seen.rows[janitor.DutyRecompute] - before; got != 25 {
 			t.Errorf("%d machines were judged again", got)
+		}
+		for _, statement := range []string{"ListOlderPolicy", "ListMachineIDsAfter"} {
+			if most := bounds.Most(statement); most != config.Batch {
+				t.Errorf("%s was limited to %d rows", statement, most)
+			}
 		}
 	})
 }
