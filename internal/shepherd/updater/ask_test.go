@@ -78,3 +78,59 @@ func TestAProviderThatHangsWhenAsked(t *testing.T) {
 		}
 	})
 }
+
+// TestAProviderThatFailsForOneMachine is asked for the others in the same pass.
+func TestAProviderThatFailsForOneMachine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 6)
+		for range 4 {
+			b.pass()
+		}
+		for _, lost := range b.fake.Devices()[:2] {
+			b.fake.Change(lost.ID, func(*provider.Entry) bool { return false })
+		}
+		asked := 0
+		b.fake.Hook = func(point shepherdtest.Point, _ fleet.CapacityID) error {
+			if point != shepherdtest.Asking {
+				return nil
+			}
+			if asked++; asked == 1 {
+				return fleet.Errorf(fleet.KindTemporary, "out of order")
+			}
+			return nil
+		}
+		b.pass()
+		gone := 0
+		for i := range 2 {
+			if b.provided(i).Status == fleet.ProviderStatusGone {
+				gone++
+			}
+		}
+		if asked != 2 || gone != 1 {
+			t.Errorf("asked for %d, and %d are gone", asked, gone)
+		}
+	})
+}
+
+// TestAnInvalidEntryIsLeftAlone, and the others of the same list are followed.
+func TestAnInvalidEntryIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		for range 3 {
+			b.pass()
+		}
+		before := b.provided(0)
+		for i, invalid := range []string{"it has two addresses", ""} {
+			b.fake.Change(b.device(i).ID, func(e *provider.Entry) bool { e.Location, e.Invalid = "there", invalid; return true })
+		}
+		b.pass()
+		if p := b.provided(0); !provider.SameFact(p, before) {
+			t.Errorf("of an invalid entry came %+v, before %+v", p, before)
+		}
+		if p := b.provided(1); p.Location != "there" {
+			t.Errorf("the other one is at %q", p.Location)
+		}
+	})
+}

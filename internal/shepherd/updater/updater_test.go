@@ -24,17 +24,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const source fleet.ProviderName = "metal"
 
 type bench struct {
-	t    *testing.T
-	db   *bmdb.DB
-	fake *shepherdtest.FakeProvider
-	ids  []fleet.MachineID
-	loop *shepherd.Loop
+	t  *testing.T
+	db *bmdb.DB
+	// engine notes how much is written at once.
+	engine *bmdbtest.Bounds
+	fake   *shepherdtest.FakeProvider
+	ids    []fleet.MachineID
+	loop   *shepherd.Loop
 }
 
 func newBench(t *testing.T, machines int) *bench {
 	t.Helper()
-	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(machines)}
-	b.db = shepherdtest.OpenDB(t, shepherdtest.OpenEngine(t), bmdb.Options{})
+	b := &bench{t: t, fake: shepherdtest.NewFakeProvider(machines), engine: &bmdbtest.Bounds{Engine: shepherdtest.OpenEngine(t)}}
+	b.db = shepherdtest.OpenDB(t, b.engine, bmdb.Options{})
 	b.fake.Provisioning = 90 * time.Second
 	b.ids = shepherdtest.Seed(t, b.db, source, b.fake, machines)
 	handler, err := updater.New(b.db, []updater.Source{{Name: source, Provider: b.fake, Config: updater.DefaultConfig()}}, updater.Options{})
@@ -98,7 +100,11 @@ func TestFollowsWhatChanges(t *testing.T) {
 			t.Fatalf("later: %+v", p)
 		}
 		settled := time.Now()
+		b.engine.Reset()
 		b.pass() // everything is settled: seldom
+		if locked := b.engine.Most("LockMachines"); locked != 0 {
+			t.Errorf("%d machines were locked, and none has changed", locked)
+		}
 		if since := time.Since(settled); since < 20*time.Minute {
 			t.Errorf("the settled were looked at after %s", since)
 		}
@@ -470,7 +476,11 @@ func TestALargeFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 250)
 		time.Sleep(2 * time.Minute)
+		b.engine.Reset()
 		b.pass()
+		if most := b.engine.Most("LockMachines"); most == 0 || most > 100 {
+			t.Errorf("one transaction wrote %d machines", most)
+		}
 		rows, err := b.db.ListMachines(context.WithoutCancel(t.Context()), bmdb.MachineFilter{States: []fleet.State{fleet.StateProvided}, Limit: 1000})
 		if err != nil || len(rows) != 250 {
 			t.Errorf("%d machines are provided, %v", len(rows), err)
