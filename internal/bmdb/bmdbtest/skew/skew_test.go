@@ -15,6 +15,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -164,16 +165,20 @@ func must(t *testing.T, err error) {
 // elapsedOnly are the places that read the host's clock: to know how long something took or how far
 // away an instant is, or to start a Clock, and for nothing else.
 var elapsedOnly = map[string][]string{
-	"../../../trust/clock.go": {"newClock", "fakeTime"},
+	"../../../trust/clock.go": {"newClock", "fakeTime", "Elapsed"},
 	"../../transaction.go":    {"transact"},
 	"../../turn.go":           {"readTurnClock"},
 }
+
+// hostTime is SQL that reads a clock: that of the host, in an engine that is part of the process.
+// Statements get the database's time from the transaction.
+var hostTime = regexp.MustCompile(`(?i)\b(now|(clock|statement|transaction)_timestamp|julianday|unixepoch|strftime|datetime)\(|\b(current_(timestamp|time|date)|localtime(stamp)?)\b`)
 
 // TestHostClockIsNotRead: a reading of the host's clock that is stored or compared would be wrong
 // by as much as that clock is.
 func TestHostClockIsNotRead(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"../..", "../../postgres", "../../statement", "../../../trust"} {
+	for _, dir := range []string{"../..", "../../agenda", "../../batch", "../../postgres", "../../statement", "../../../lifecycle", "../../../trust"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		must(t, err)
 		if len(paths) == 0 {
@@ -186,14 +191,22 @@ func TestHostClockIsNotRead(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 			must(t, err)
 			for _, d := range file.Decls {
-				f, ok := d.(*ast.FuncDecl)
-				if !ok || slices.Contains(elapsedOnly[filepath.ToSlash(path)], f.Name.Name) {
+				name := "a declaration"
+				if f, ok := d.(*ast.FuncDecl); ok {
+					name = f.Name.Name
+				}
+				if slices.Contains(elapsedOnly[filepath.ToSlash(path)], name) {
 					continue
 				}
-				ast.Inspect(f, func(n ast.Node) bool {
-					if sel, ok := n.(*ast.SelectorExpr); ok {
-						if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "time" && sel.Sel.Name == "Now" {
-							t.Errorf("%s: %s reads the host's clock", path, f.Name.Name)
+				ast.Inspect(d, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.SelectorExpr:
+						if pkg, ok := n.X.(*ast.Ident); ok && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until"}, n.Sel.Name) {
+							t.Errorf("%s: %s reads the host's clock by time.%s", path, name, n.Sel.Name)
+						}
+					case *ast.BasicLit: // a server has a clock of its own
+						if n.Kind == token.STRING && !strings.Contains(path, "postgres") && hostTime.MatchString(n.Value) {
+							t.Errorf("%s: %s has SQL that reads a clock: %s", path, name, n.Value)
 						}
 					}
 					return true
