@@ -32,7 +32,7 @@ func Write(path string, data []byte, replace bool) (err error) {
 	if replace {
 		give = func(file *os.File) error { return giveAs(file, path) }
 	}
-	err = errors.Join(err, give(file), file.Sync(), file.Close())
+	err = errors.Join(err, give(file), syncFile(file), file.Close())
 	if err != nil {
 		return err
 	}
@@ -119,12 +119,15 @@ func giveAs(file *os.File, replaced string) error {
 	}
 }
 
+// syncFile is (*os.File).Sync; a test watches when it is called.
+var syncFile = (*os.File).Sync
+
 func syncDirectory(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(syncFile(dir), dir.Close())
 }
 
 // Lock waits for the lock on a directory, which it makes if need be. Whoever changes files there in

@@ -273,6 +273,9 @@ func keepFile(path string, data []byte, mode os.FileMode) error {
 	return writeFile(path, data, mode)
 }
 
+// syncFile is (*os.File).Sync; a test watches when it is called.
+var syncFile = (*os.File).Sync
+
 // writeFile replaces a file as a whole, and durably.
 func writeFile(path string, data []byte, mode os.FileMode) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // others may look, and see nothing
@@ -287,7 +290,7 @@ func writeFile(path string, data []byte, mode os.FileMode) (err error) {
 		return err
 	}
 	_, err = file.Write(data)
-	if err := errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
+	if err := errors.Join(err, file.Chmod(mode), syncFile(file), file.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(next, path); err != nil {
@@ -297,7 +300,7 @@ func writeFile(path string, data []byte, mode os.FileMode) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(syncFile(dir), dir.Close())
 }
 
 // hostKeys are the public SSH host keys of the system, which make it known from then on.

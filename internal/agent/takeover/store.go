@@ -232,6 +232,9 @@ func (s *Store) write(state *agentv1.AgentState) error {
 	return nil
 }
 
+// syncFile is (*os.File).Sync; a test watches when it is called.
+var syncFile = (*os.File).Sync
+
 func (s *Store) writeFile(data []byte) error {
 	temporary := s.path() + ".new"
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -240,7 +243,7 @@ func (s *Store) writeFile(data []byte) error {
 	}
 	_, err = file.Write(data)
 	if err == nil && s.sync {
-		err = file.Sync()
+		err = syncFile(file)
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
@@ -255,5 +258,5 @@ func (s *Store) writeFile(data []byte) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(syncFile(dir), dir.Close())
 }

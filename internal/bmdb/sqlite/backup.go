@@ -154,7 +154,7 @@ func duplicate(ctx context.Context, from, to string, mark func(context.Context, 
 	if err := withFile(ctx, partial.Name(), func(db *sql.DB) error { return mark(ctx, db) }); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	if err := partial.Sync(); err != nil {
+	if err := syncFile(partial); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
 	if err := moveTo(partial.Name(), to); errors.Is(err, fs.ErrExist) {
@@ -279,11 +279,14 @@ func withFile(ctx context.Context, path string, fn func(db *sql.DB) error) (err 
 	return fn(db)
 }
 
+// syncFile is (*os.File).Sync; a test watches when it is called.
+var syncFile = (*os.File).Sync
+
 // syncDir makes the names in a directory survive a power cut.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(syncFile(dir), dir.Close())
 }

@@ -244,7 +244,7 @@ func writeFile(path, text string, synced bool) error {
 	}
 	_, err = f.WriteString(text)
 	if err == nil && synced {
-		err = f.Sync()
+		err = syncFile(f)
 	}
 	return errors.Join(err, f.Close())
 }
