@@ -222,7 +222,8 @@ func TestConformanceOnTheSimulatedAPI(t *testing.T) {
 				defer s.mu.Unlock()
 				s.loseReply = true
 			},
-			Stall: func() { s.set(equinixapi.Disturbance{Delay: time.Hour}) },
+			// Not for ever: a handler that has not read its body does not notice that its caller left.
+			Stall: func() { s.set(equinixapi.Disturbance{Delay: 3 * time.Second}) },
 			Break: map[fleet.Kind]func(){
 				fleet.KindUnauthenticated: func() {
 					if err := os.WriteFile(s.provider.config.TokenFile, []byte("revoked"), 0o600); err != nil {

@@ -323,22 +323,38 @@ func testFindByToken(t *testing.T, h Harness) {
 	refused(t, "find at capacity that does not exist", entry, err, fleet.KindNotFound, fleet.KindForbidden)
 }
 
-// everyCall calls each method once.
-func everyCall(ctx context.Context, h Harness) map[string]error {
+// everyCall calls each method once, each with a context of its own that ends after that time, or
+// with that of the test; zero: it does not end.
+func everyCall(ctx context.Context, within time.Duration, h Harness) map[string]error {
 	failures := make(map[string]error)
-	entries, err := h.Provider.List(ctx)
-	if failures["list"] = err; err != nil && entries != nil {
-		failures["list"] = errors.Join(err, errors.New("and a list came with it"))
+	call := func(name string, do func(ctx context.Context) error) {
+		own := ctx
+		if within > 0 {
+			timed, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			own = timed
+		}
+		failures[name] = do(own)
 	}
-	machines, err := h.Provider.ListMachines(ctx)
-	if failures["list machines"] = err; err != nil && machines != nil {
-		failures["list machines"] = errors.Join(err, errors.New("and a list came with it"))
+	listing := func(list func(context.Context) ([]provider.Entry, error)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			entries, err := list(ctx)
+			if err != nil && entries != nil {
+				err = errors.Join(err, errors.New("and a list came with it"))
+			}
+			return err
+		}
 	}
-	_, failures["get"] = h.Provider.Get(ctx, h.Absent)
-	_, failures["find"] = h.Provider.FindByToken(ctx, h.Free[0], fleet.NewToken())
-	_, failures["create"] = h.Provider.Create(ctx, request(h.Free[0]))
-	for name, call := range actions(h.Provider) {
-		failures[name] = call(ctx, h.Absent)
+	call("list", listing(h.Provider.List))
+	call("list machines", listing(h.Provider.ListMachines))
+	call("get", func(ctx context.Context) error { _, err := h.Provider.Get(ctx, h.Absent); return err })
+	call("find", func(ctx context.Context) error {
+		_, err := h.Provider.FindByToken(ctx, h.Free[0], fleet.NewToken())
+		return err
+	})
+	call("create", func(ctx context.Context) error { _, err := h.Provider.Create(ctx, request(h.Free[0])); return err })
+	for name, act := range actions(h.Provider) {
+		call(name, func(ctx context.Context) error { return act(ctx, h.Absent) })
 	}
 	return failures
 }
@@ -349,7 +365,7 @@ func testCancelled(t *testing.T, h Harness) {
 	cause := errors.New("people said so")
 	cancel(cause)
 	start := time.Now()
-	for call, err := range everyCall(ctx, h) {
+	for call, err := range everyCall(ctx, 0, h) {
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
 			t.Errorf("%s with a cancelled context gives %v", call, err)
 		}
@@ -365,16 +381,15 @@ func testStalled(t *testing.T, h Harness) {
 		t.Skip("nothing can hang here")
 	}
 	h.Stall()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
+	const within = 200 * time.Millisecond
 	start := time.Now()
-	for call, err := range everyCall(ctx, h) {
+	for call, err := range everyCall(t.Context(), within, h) {
 		if fleet.KindOf(err) != fleet.KindTimeout {
 			t.Errorf("%s at a provider that hangs gives %v (%s)", call, err, fleet.KindOf(err))
 		}
 	}
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("the calls took %s, with a deadline of 200 ms", took)
+		t.Errorf("the calls took %s, each with a deadline of %s", took, within)
 	}
 }
 
@@ -417,7 +432,7 @@ func testErrors(t *testing.T, open func(*testing.T) Harness) {
 			t.Parallel()
 			h := open(t)
 			h.Break[kind]()
-			for call, err := range everyCall(t.Context(), h) {
+			for call, err := range everyCall(t.Context(), 0, h) {
 				if fleet.KindOf(err) != kind {
 					t.Errorf("%s gives %v (%s), want %s", call, err, fleet.KindOf(err), kind)
 				}
