@@ -24,6 +24,7 @@ type instance struct {
 	config   config.Provider
 	name     fleet.ProviderName
 	provider provider.Provider
+	source   string // what its machines belong to
 	install  *fleet.InstallRequest
 	readAt   time.Time // database time when the configuration had just been read
 }
@@ -80,6 +81,7 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 	if err != nil {
 		return i, err
 	}
+	i.source = kind.Section(c.Sections).Identity()
 	i.provider, err = kind.Open(c.Sections, publicKey, provider.Options{
 		Logger: d.logger.With(slog.String("provider", c.Name)), Observer: d.metrics.Provider(i.name), Turns: d.db,
 	})
@@ -98,7 +100,7 @@ func (d *Daemon) openProvider(ctx context.Context, c config.Provider, publicKey 
 		if i.readAt, err = d.db.Now(ctx); err != nil {
 			return err
 		}
-		return d.db.CheckProviderKind(ctx, i.name, c.Kind)
+		return d.db.CheckProvider(ctx, i.name, c.Kind, i.source)
 	})
 	return i, err
 }
@@ -116,6 +118,9 @@ func (d *Daemon) registerProviders(ctx context.Context) error {
 	for _, i := range d.providers {
 		err := d.retryAtStart(ctx, func() error {
 			if err := d.db.RegisterProvider(ctx, i.name, i.config.Kind, i.config.Provisioner.MaxMachines); err != nil {
+				return err
+			}
+			if err := d.db.SetSource(ctx, i.name, i.source); err != nil {
 				return err
 			}
 			return d.db.SetLevers(ctx, i.name, provider.Levers(i.provider))

@@ -50,7 +50,7 @@ var groups = []struct {
 	name  string
 	tests []test
 }{
-	{"engine", engineTests},
+	{"engine", slices.Concat(engineTests, sourceTests)},
 	{"session", sessionTests},
 	{"claim", claimTests},
 	{"slot", slotTests},

@@ -502,6 +502,7 @@ type Provider struct {
 	PausedBy     string
 	PausedWhy    string
 	ComparedAt   int64
+	Source       string
 }
 
 type ProviderLane struct {

@@ -390,7 +390,7 @@ func (q *Queries) GetIntentByCapacity(ctx context.Context, arg GetIntentByCapaci
 }
 
 const getProvider = `-- name: GetProvider :one
-SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why, compared_at FROM provider WHERE name = $1
+SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why, compared_at, source FROM provider WHERE name = $1
 `
 
 func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error) {
@@ -410,6 +410,7 @@ func (q *Queries) GetProvider(ctx context.Context, name string) (Provider, error
 		&i.PausedBy,
 		&i.PausedWhy,
 		&i.ComparedAt,
+		&i.Source,
 	)
 	return i, err
 }
@@ -967,7 +968,7 @@ func (q *Queries) ListProviderNames(ctx context.Context) ([]string, error) {
 }
 
 const listProviders = `-- name: ListProviders :many
-SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why, compared_at FROM provider ORDER BY name
+SELECT name, kind, max_machines, created_at, last_pass_at, last_update_at, pass_result, machines, levers, paused_at, paused_by, paused_why, compared_at, source FROM provider ORDER BY name
 `
 
 func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
@@ -993,6 +994,7 @@ func (q *Queries) ListProviders(ctx context.Context) ([]Provider, error) {
 			&i.PausedBy,
 			&i.PausedWhy,
 			&i.ComparedAt,
+			&i.Source,
 		); err != nil {
 			return nil, err
 		}
@@ -1283,6 +1285,20 @@ type SetPassResultParams struct {
 
 func (q *Queries) SetPassResult(ctx context.Context, arg SetPassResultParams) error {
 	_, err := q.db.ExecContext(ctx, setPassResult, arg.Result, arg.Name)
+	return err
+}
+
+const setSource = `-- name: SetSource :exec
+UPDATE provider SET source = $1 WHERE name = $2
+`
+
+type SetSourceParams struct {
+	Source string
+	Name   string
+}
+
+func (q *Queries) SetSource(ctx context.Context, arg SetSourceParams) error {
+	_, err := q.db.ExecContext(ctx, setSource, arg.Source, arg.Name)
 	return err
 }
 

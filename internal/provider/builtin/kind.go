@@ -89,6 +89,10 @@ type Section interface {
 	// API), and the key that names it, relative to the section: two providers with one source would
 	// both manage every machine of it. Both are empty where none is named.
 	Source() (key, source string)
+	// Identity returns what the machines of a provider belong to, whatever it is reached by: the UUID
+	// of a project. It is recorded, and must stay the same for the same machines. Empty: nothing
+	// tells.
+	Identity() string
 	// Elsewhere names something that shows that machines of this provider are not on this host: where
 	// its API is, or one of its hosts. Empty: nothing does, as far as can be told without asking
 	// anybody.

@@ -133,6 +133,16 @@ func (c Config) Source() (key, source string) {
 	return "project", host + strings.TrimRight(u.Path, "/") + " " + project.String()
 }
 
+// Identity returns the UUID of the project in its canonical form: the API may move, and the token
+// be another one.
+func (c Config) Identity() string {
+	project, known := parseUUID(c.Project)
+	if !known {
+		return ""
+	}
+	return project.String()
+}
+
 func set(value string) bool { return strings.TrimSpace(value) != "" && !placeholder(value) }
 
 // placeholder reports whether a value was left as an example has it.

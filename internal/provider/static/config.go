@@ -92,6 +92,9 @@ func (c Config) Source() (key, source string) {
 	return "", ""
 }
 
+// Identity is empty: a list that moves is another file, and has the same hosts.
+func (Config) Identity() string { return "" }
+
 // Elsewhere names a host of the list that is not this one, or where the list is. Empty: all of them
 // are this one, or it cannot be told.
 func (c Config) Elsewhere() string {

@@ -7,6 +7,9 @@ ON CONFLICT (name) DO NOTHING;
 -- name: SetLevers :exec
 UPDATE provider SET levers = sqlc.arg(levers) WHERE name = sqlc.arg(name);
 
+-- name: SetSource :exec
+UPDATE provider SET source = sqlc.arg(source) WHERE name = sqlc.arg(name);
+
 -- name: PauseProvider :exec
 UPDATE provider SET paused_at = sqlc.arg(at), paused_by = sqlc.arg(actor), paused_why = sqlc.arg(reason) WHERE name = sqlc.arg(name);
 
