@@ -12,6 +12,7 @@ var (
 	errOfCapacity = errors.New("about one piece of capacity")
 	errUnsent     = errors.New("nothing was sent")
 	errQueued     = errors.New("waited for its turn")
+	errMoved      = errors.New("is there, and not ours")
 )
 
 // marked is an error with marks.
@@ -48,6 +49,13 @@ func Queued(err error) error { return mark(err, errQueued) }
 
 // WasQueued reports whether an error has the mark of Queued.
 func WasQueued(err error) bool { return errors.Is(err, errQueued) }
+
+// Moved marks an error of kind NotFound about a machine that the provider has elsewhere, out of our
+// hands: it was not given back. Nil stays nil.
+func Moved(err error) error { return mark(err, errMoved) }
+
+// WasMoved reports whether an error has the mark of Moved.
+func WasMoved(err error) bool { return errors.Is(err, errMoved) }
 
 // OfCapacity marks an error of Create as one about the piece of capacity that was asked for: with
 // another one, Create may succeed. Nil stays nil.

@@ -16,8 +16,10 @@ func KindOfStatus(status int) fleet.Kind {
 		return fleet.KindUnauthenticated
 	case http.StatusForbidden:
 		return fleet.KindForbidden
-	case http.StatusNotFound, http.StatusGone:
+	case http.StatusNotFound:
 		return fleet.KindNotFound
+	case http.StatusGone: // of an API that was retired, which says nothing of what was asked for
+		return fleet.KindUnknown
 	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusLocked:
 		return fleet.KindConflict
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
@@ -36,18 +38,31 @@ func KindOfStatus(status int) fleet.Kind {
 	return fleet.KindUnknown
 }
 
-// maximumRetryAfter is the longest pause that a provider can ask for.
-const maximumRetryAfter = time.Hour
+const (
+	// maximumRetryAfter is the longest pause that a provider can ask for with 429.
+	maximumRetryAfter = time.Hour
+	// maximumOutage is the longest with another status: a page of any proxy must not stop all calls.
+	maximumOutage = time.Minute
+)
 
 // RetryAfter returns how long a pause an answer asks for: Retry-After in seconds or as a date (RFC
 // 9110, section 10.2.3), with status 429 and from 500 on. A date counts from the time of the answer
 // by the provider's own clock, where it says that (Date): ours may be another. It is an hour at
-// most, and zero when the answer asks for none or makes no sense.
+// most with 429, else a minute, and zero when the answer asks for none or makes no sense. A 429
+// without Retry-After asks for a pause until X-RateLimit-Reset, in seconds of Unix, which is a
+// minute at most.
 func RetryAfter(status int, header http.Header) time.Duration {
 	if status != http.StatusTooManyRequests && status < 500 {
 		return 0
 	}
-	return min(retryAfterHeader(header.Get("Retry-After"), header.Get("Date")), maximumRetryAfter)
+	value, date := header.Get("Retry-After"), header.Get("Date")
+	if status != http.StatusTooManyRequests {
+		return min(retryAfterHeader(value, date), maximumOutage)
+	}
+	if reset, err := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64); value == "" && err == nil {
+		return min(until(time.Unix(reset, 0), date), maximumOutage)
+	}
+	return min(retryAfterHeader(value, date), maximumRetryAfter)
 }
 
 func retryAfterHeader(value, date string) time.Duration {
@@ -58,6 +73,11 @@ func retryAfterHeader(value, date string) time.Duration {
 	if err != nil {
 		return 0
 	}
+	return until(at, date)
+}
+
+// until is how far an instant is from the provider's time, where it says that, else from ours.
+func until(at time.Time, date string) time.Duration {
 	now, err := http.ParseTime(date)
 	if err != nil {
 		now = time.Now()

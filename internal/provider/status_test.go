@@ -3,6 +3,7 @@ package provider
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ func TestRetryAfterForms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		at := func(later time.Duration) string { return time.Now().Add(later).UTC().Format(http.TimeFormat) }
+		unix := func(later time.Duration) string { return strconv.FormatInt(time.Now().Add(later).Unix(), 10) }
 		for _, test := range []struct {
 			status int
 			header []string
@@ -29,6 +31,17 @@ func TestRetryAfterForms(t *testing.T) {
 			{429, []string{"Retry-After", "-5"}, 0},
 			{429, []string{"Retry-After", "99999999999999"}, time.Hour},
 			{429, []string{"Retry-After", "soon"}, 0},
+			{503, []string{"Retry-After", "3600"}, time.Minute},
+			{500, []string{"Retry-After", at(time.Hour), "Date", at(0)}, time.Minute},
+			{429, []string{"X-RateLimit-Reset", unix(9 * time.Second), "Date", at(0)}, 9 * time.Second},
+			{429, []string{"X-RateLimit-Reset", unix(20*time.Minute + 2*time.Second), "Date", at(20 * time.Minute)}, 2 * time.Second},
+			{429, []string{"X-RateLimit-Reset", unix(9 * time.Second)}, 9 * time.Second},
+			{429, []string{"X-RateLimit-Reset", unix(time.Hour), "Date", at(0)}, time.Minute},
+			{429, []string{"X-RateLimit-Reset", unix(-time.Second), "Date", at(0)}, 0},
+			{429, []string{"X-RateLimit-Reset", "9", "Date", at(0)}, 0},
+			{429, []string{"X-RateLimit-Reset", "soon"}, 0},
+			{429, []string{"X-RateLimit-Reset", unix(9 * time.Second), "Retry-After", "7"}, 7 * time.Second},
+			{503, []string{"X-RateLimit-Reset", unix(9 * time.Second), "Date", at(0)}, 0},
 			{200, []string{"Retry-After", "7"}, 0},
 			{404, []string{"Retry-After", "7"}, 0},
 		} {

@@ -3,11 +3,14 @@ package equinix
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/packethost/packngo"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
@@ -161,6 +164,9 @@ func (m *absentMemo) has(id string, asked time.Time) bool {
 // project's devices, made with the same token after the refusal, and not before anybody asked,
 // tells which. Without such a list, the refusal stays one.
 func (p *Provider) judge(ctx context.Context, id string, failure error) error {
+	if doubt := p.believed(ctx, failure); fleet.KindOf(doubt) != fleet.KindOf(failure) {
+		return doubt
+	}
 	id = strings.ToLower(id)
 	answer, is := errors.AsType[*answerError](failure)
 	if !is || !answer.fromAPI || answer.status != http.StatusForbidden {
@@ -183,6 +189,46 @@ func (p *Provider) judge(ctx context.Context, id string, failure error) error {
 		}
 	}
 	return fleet.Errorf(fleet.KindNotFound, "project %s does not have device %s: the list of its devices lacks it, and %w", p.config.Project, id, failure)
+}
+
+// projectAnswerTells is how long an answer about the project shows that the API is there.
+const projectAnswerTells = time.Minute
+
+// answers notes that the API has told something of the project.
+func (p *Provider) answers() {
+	now := time.Now()
+	p.answered.Store(&now)
+}
+
+// believed returns a failure that says that a device is not there, where the API answers about the
+// project: one that was retired, or that api_url misses, has no device at all. Else the failure
+// says nothing of the device.
+func (p *Provider) believed(ctx context.Context, failure error) error {
+	if last := p.answered.Load(); fleet.KindOf(failure) != fleet.KindNotFound || provider.WasMoved(failure) ||
+		last != nil && time.Since(*last) < projectAnswerTells {
+		return failure
+	}
+	what := "get project " + p.config.Project
+	client, err := p.client(ctx, what)
+	if err != nil {
+		return err
+	}
+	found := new(packngo.Project)
+	response, err := client.DoRequest(http.MethodGet, "projects/"+p.config.Project, nil, found)
+	err = classify(what, response, err)
+	if theirs, named := parseUUID(found.ID); err == nil && named && theirs.String() == p.config.Identity() {
+		p.answers()
+		return failure
+	}
+	kind := fleet.KindUnknown
+	switch passing := fleet.KindOf(err); passing {
+	case fleet.KindThrottled, fleet.KindTimeout, fleet.KindTemporary, fleet.KindUnauthenticated:
+		kind = passing
+	}
+	return &fleet.Error{
+		Kind: kind, RetryAfter: fleet.RetryAfter(err), Err: err,
+		Message: fmt.Sprintf("%s, which is not believed while the API does not show project %s: see whether api_url is the provider's", failure, p.config.Project),
+	}
 }
 
 // projectHas returns the IDs of the project's devices; nil when not all of them can be told. A list

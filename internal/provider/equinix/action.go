@@ -159,7 +159,12 @@ func (p *Provider) ask(
 		return err
 	}
 	response, err := call(client.Devices)
-	return stateError(classify(what, response, err))
+	err = classify(what, response, err)
+	if doubt := p.believed(provider.WithBeforeSend(ctx, func(context.Context) error { return nil }), err); fleet.KindOf(doubt) != fleet.KindOf(err) {
+		// Without the cause: that nothing of the question was sent says nothing of the call.
+		return &fleet.Error{Kind: fleet.KindOf(doubt), Message: doubt.Error(), RetryAfter: fleet.RetryAfter(doubt)}
+	}
+	return stateError(err)
 }
 
 // Release deletes a device. One that is gone already, or is being deleted, was released: the API
@@ -189,6 +194,8 @@ func (p *Provider) notDeleted(ctx context.Context, id string, refusal error) err
 	device, err := p.getDevice(ctx, id)
 	err = p.judge(ctx, id, err)
 	switch {
+	case provider.WasMoved(err):
+		return err
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		return nil
 	case err == nil && leaving(device):

@@ -33,6 +33,7 @@ func inBubble(t *testing.T, test func(t *testing.T, p *Provider, api *scriptedAP
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		api := &scriptedAPI{t: t, answers: make(map[string][]answer), bodies: make(map[string]string)}
+		api.on(getProject, answer{body: `{"id":"` + projectID + `"}`})
 		p, err := New(testConfig(t, "https://api.test/metal/v1"), provider.Options{HTTP: direct{api}})
 		if err != nil {
 			t.Fatal(err)

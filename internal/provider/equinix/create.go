@@ -31,7 +31,7 @@ func (p *Provider) Create(ctx context.Context, request provider.CreateRequest) (
 		return provider.Entry{}, ofReservation(err)
 	}
 	if device != nil {
-		return ownOrLost(request, device)
+		return p.ownOrLost(request, device)
 	}
 	if !found.free() {
 		return provider.Entry{}, provider.OfCapacity(
@@ -80,9 +80,9 @@ func ofReservation(err error) error {
 
 // ownOrLost returns the device that occupies a reservation when it is ours, and RaceLost otherwise.
 // One that leaves is Conflict: the reservation is free in a moment, and nobody has taken it.
-func ownOrLost(request provider.CreateRequest, device *packngo.Device) (provider.Entry, error) {
+func (p *Provider) ownOrLost(request provider.CreateRequest, device *packngo.Device) (provider.Entry, error) {
 	if slices.Contains(device.Tags, string(request.Token)) {
-		return deviceEntry(device), nil
+		return p.deviceEntry(device), nil
 	}
 	if leaving(device) {
 		return provider.Entry{}, provider.OfCapacity(fleet.Errorf(fleet.KindConflict, "reservation %s is still held by device %s, which is %s",
@@ -125,7 +125,7 @@ func (p *Provider) post(
 			what, device.ID)
 	}
 	device.HardwareReservation = &packngo.HardwareReservation{ID: string(request.Capacity)}
-	return deviceEntry(device), nil
+	return p.deviceEntry(device), nil
 }
 
 // postAgain makes the call that was refused once more, where the project has our key under another
@@ -166,7 +166,7 @@ func (p *Provider) explainRefusal(ctx context.Context, request provider.CreateRe
 	case err != nil:
 		return provider.Entry{}, refusal // it says more than err does
 	case device != nil:
-		entry, err := ownOrLost(request, device)
+		entry, err := p.ownOrLost(request, device)
 		if err != nil {
 			return provider.Entry{}, fleet.Errorf(fleet.KindOf(err), "%w: %w", err, refusal)
 		}

@@ -59,7 +59,7 @@ func entrySize(e provider.Entry) int {
 	return size
 }
 
-func parseDevice(raw jsontext.Value) deviceRow {
+func (p *Provider) parseDevice(raw jsontext.Value) deviceRow {
 	device := new(packngo.Device)
 	if err := jsonv2.Unmarshal(raw, device, lenient); err != nil {
 		id := rowID(raw)
@@ -67,7 +67,7 @@ func parseDevice(raw jsontext.Value) deviceRow {
 			Availability: fleet.AvailabilityKnownUsed, ID: fleet.ProviderID(id), Invalid: fmt.Sprintf("the device cannot be read: %v", decodeProblem(err)),
 		}}
 	}
-	return deviceRow{id: device.ID, entry: deviceEntry(device)}
+	return deviceRow{id: device.ID, entry: p.deviceEntry(device)}
 }
 
 func parseReservation(raw jsontext.Value) reservationRow {
@@ -121,7 +121,7 @@ func freeEntry(r *reservation) provider.Entry {
 }
 
 // deviceEntry is a device as the contract has it.
-func deviceEntry(device *packngo.Device) provider.Entry {
+func (p *Provider) deviceEntry(device *packngo.Device) provider.Entry {
 	entry := provider.Entry{
 		Availability: fleet.AvailabilityKnownUsed,
 		ID:           fleet.ProviderID(device.ID),
@@ -136,7 +136,7 @@ func deviceEntry(device *packngo.Device) provider.Entry {
 		entry.Capacity = fleet.CapacityID(referenceID(device.HardwareReservation.ID, device.HardwareReservation.Href))
 	}
 	status, known := statuses[device.State]
-	address, addressProblem := address(device.Network)
+	address, addressProblem := address(device.Network, p.here)
 	entry.Status, entry.Address = status, address
 	if err := checkID("device", device.ID); err != nil {
 		entry.Invalid = err.Error()
@@ -187,8 +187,9 @@ func detail(device *packngo.Device) string {
 
 // address returns the public IPv4 address, else the public IPv6 address. The API marks a device's
 // own addresses as management. Others were attached later, and the host may not know them; they
-// count only where none is marked.
-func address(assigned []*packngo.IPAddressAssignment) (netip.Addr, string) {
+// count only where none is marked. None leads to this host or its link, unless the API is here,
+// too: whoever answers as the API must not aim our SSH at what only this host reaches.
+func address(assigned []*packngo.IPAddressAssignment, here bool) (netip.Addr, string) {
 	for _, want := range []struct {
 		management bool
 		family     int
@@ -200,6 +201,9 @@ func address(assigned []*packngo.IPAddressAssignment) (netip.Addr, string) {
 			parsed, err := netip.ParseAddr(ip.Address)
 			if err != nil || parsed.Is4() != (want.family == 4) || parsed.IsUnspecified() {
 				return netip.Addr{}, fmt.Sprintf("its public IPv%d address %.64q makes no sense", want.family, ip.Address)
+			}
+			if near := parsed.Unmap(); !here && (near.IsLoopback() || near.IsLinkLocalUnicast() || near.IsMulticast()) {
+				return netip.Addr{}, fmt.Sprintf("its public IPv%d address %s would lead to this host or its link", want.family, parsed)
 			}
 			return parsed, ""
 		}

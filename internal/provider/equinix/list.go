@@ -30,12 +30,36 @@ const (
 
 // page is one page of any list.
 type page struct {
-	Devices      []jsontext.Value `json:"devices"`
-	Reservations []jsontext.Value `json:"hardware_reservations"`
+	Devices      pageRows `json:"devices"`
+	Reservations pageRows `json:"hardware_reservations"`
 	Meta         *struct {
 		Total *int `json:"total"`
 		Last  int  `json:"last_page"`
 	} `json:"meta"`
+}
+
+// pageRows are the rows of a page as they stand, and of more than maximumRows one more than that.
+type pageRows []jsontext.Value
+
+// UnmarshalJSONFrom keeps no more rows than tell that there are too many.
+func (r *pageRows) UnmarshalJSONFrom(decoder *jsontext.Decoder) error {
+	if decoder.PeekKind() != '[' {
+		return jsonv2.UnmarshalDecode(decoder, (*[]jsontext.Value)(r))
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return err
+	}
+	for decoder.PeekKind() != ']' {
+		row, err := decoder.ReadValue()
+		if err != nil {
+			return err
+		}
+		if len(*r) <= maximumRows {
+			*r = append(*r, row.Clone())
+		}
+	}
+	_, err := decoder.ReadToken()
+	return err
 }
 
 // listDevices returns a row for each device of the project that passes the filter, and from how
@@ -44,7 +68,7 @@ func (p *Provider) listDevices(ctx context.Context, filter map[string]string) (r
 	return listWhole(ctx, p, "devices", packngo.ListOptions{
 		// Nothing here reads them, and they are most of the bytes.
 		Excludes: []string{"plan", "operating_system", "provisioning_events", "network_ports", "created_by"}, QueryParams: filter,
-	}, func(p page) []jsontext.Value { return p.Devices }, parseDevice)
+	}, func(p page) []jsontext.Value { return p.Devices }, p.parseDevice)
 }
 
 // listReservations returns a row for each reservation of the project.
@@ -235,6 +259,7 @@ func (p *Provider) readPage(ctx context.Context, what, path string) (page, error
 	if err := jsonv2.Unmarshal(answer.Bytes(), &result, lenient); err != nil {
 		return page{}, unreadable(what, err)
 	}
+	p.answers()
 	return result, nil
 }
 

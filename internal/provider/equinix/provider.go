@@ -11,7 +11,8 @@
 //     counts as there, too. A row that it does not understand becomes an entry that says so; the
 //     others are not affected.
 //   - It believes that a thing does not exist only when the API itself says so, not when a proxy
-//     does.
+//     does, and while the API answers about the project: one that was retired, or that api_url
+//     misses, has nothing at all.
 //   - A create names a concrete reservation and carries the caller's token as a tag. Before it, the
 //     provider asks the reservation who occupies it, because the API's lists lag. An earlier create
 //     whose reply was lost shows there as our own device. The provider makes one call, and never
@@ -31,7 +32,8 @@
 //     longer than the question answers a later try.
 //   - The token of a user shows a device that was moved to another project of the user. It is not
 //     there any more, as far as the provider is asked: where the answer names another project, it
-//     counts as one that the project does not have (NotFound).
+//     counts as one that the project does not have (NotFound), and that was moved
+//     (provider.WasMoved): a release of it fails.
 //   - Calls with one token count against one limit, whatever provider instance of whichever process
 //     makes them.
 //
@@ -47,6 +49,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,6 +71,10 @@ type Provider struct {
 	key       keyMemo
 	limit     limitMemo
 	absent    absentMemo
+	// here: the API is on this host, and so may its machines be.
+	here bool
+	// answered is when the API last told something of the project.
+	answered atomic.Pointer[time.Time]
 	// sunsets has the calls that the API says are going away, with when.
 	sunsets sync.Map
 }
@@ -94,7 +101,7 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	p := &Provider{
 		config: config, logger: options.Log(),
 		base: strings.TrimRight(config.APIURL, "/") + "/", // packngo resolves against it
-		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{refused: make(map[string]hidden)},
+		key:  keyMemo{turn: make(chan struct{}, 1)}, absent: absentMemo{refused: make(map[string]hidden)}, here: config.Elsewhere() == "",
 	}
 	p.limit.host = host(p.base)
 	p.limit.of(token)
@@ -146,7 +153,7 @@ func (p *Provider) Get(ctx context.Context, id fleet.ProviderID) (provider.Entry
 	if err = p.judge(ctx, string(id), err); err != nil {
 		return provider.Entry{}, err
 	}
-	entry := deviceEntry(device)
+	entry := p.deviceEntry(device)
 	entry.InjectedKey = injectedKey(device.UserData)
 	return entry, nil
 }
@@ -169,7 +176,7 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		return provider.Entry{}, err
 	}
 	if device != nil && slices.Contains(device.Tags, string(token)) {
-		return deviceEntry(device), nil
+		return p.deviceEntry(device), nil
 	}
 	for _, filter := range []map[string]string{{"tag": string(token)}, nil} {
 		rows, _, err := p.listDevices(ctx, filter)
@@ -216,7 +223,7 @@ func (p *Provider) elsewhere(device *packngo.Device) error {
 	if ours, known := parseUUID(p.config.Project); !named || !known || ours == theirs {
 		return nil
 	}
-	return fleet.Errorf(fleet.KindNotFound, "device %s is in project %s, and not in %s", device.ID, theirs, p.config.Project)
+	return provider.Moved(fleet.Errorf(fleet.KindNotFound, "device %s is in project %s, and not in %s", device.ID, theirs, p.config.Project))
 }
 
 func parseUUID(text string) (id uuid.UUID, ok bool) {

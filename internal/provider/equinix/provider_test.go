@@ -24,6 +24,7 @@ const (
 	createDevice     = "POST projects/" + projectID + "/devices"
 	getReservation   = "GET hardware-reservations/" + reservation1
 	getDevice        = "GET devices/" + device1
+	getProject       = "GET projects/" + projectID
 )
 
 func errorsBody(texts ...string) string {
@@ -146,10 +147,10 @@ func TestWordsOfTheAPIArePrintable(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\x1b[2J\u009bb"
 	for name, got := range map[string]provider.Entry{
-		"device": parseDevice(jsontext.Value(deviceJSON(map[string]any{
+		"device": new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{
 			"hostname": hostile, "state": hostile, "facility": map[string]any{"code": hostile},
 		}))).entry,
-		"device of a metro": parseDevice(jsontext.Value(deviceJSON(map[string]any{
+		"device of a metro": new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{
 			"hostname": hostile, "state": hostile, "facility": nil, "metro": map[string]any{"code": hostile},
 		}))).entry,
 		"reservation": freeEntry(&reservation{HardwareReservation: packngo.HardwareReservation{
@@ -183,7 +184,7 @@ func TestAddressOfADevice(t *testing.T) {
 		"of another family": {[]any{ip("2001:db8::1", 4, true, true)}, "invalid IP", true},
 		"null":              {[]any{nil, ip("192.0.2.9", 4, true, true)}, "192.0.2.9", false},
 	} {
-		row := parseDevice(jsontext.Value(deviceJSON(map[string]any{"ip_addresses": test.assigned})))
+		row := new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{"ip_addresses": test.assigned})))
 		if entry := row.entry; entry.Address.String() != test.want || (entry.Invalid != "") != test.invalid {
 			t.Errorf("%s: %s, %q", name, entry.Address, entry.Invalid)
 		}
@@ -194,7 +195,7 @@ func TestStatusOfADevice(t *testing.T) {
 	t.Parallel()
 	// All states of the published document.
 	for _, state := range strings.Fields("queued provisioning active inactive powering_on powering_off reinstalling deprovisioning deleted failed") {
-		entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry
+		entry := new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry
 		if entry.Status == "" || entry.Invalid != "" {
 			t.Errorf("%s: %+v", state, entry)
 		}
@@ -202,15 +203,15 @@ func TestStatusOfADevice(t *testing.T) {
 	for state, want := range map[string]fleet.ProviderStatus{
 		"inactive": fleet.ProviderStatusOff, "powering_off": fleet.ProviderStatusPowering, "powering_on": fleet.ProviderStatusPowering,
 	} {
-		if got := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry.Status; got != want {
+		if got := new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": state}))).entry.Status; got != want {
 			t.Errorf("%s is %s, want %s", state, got, want)
 		}
 	}
-	entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry
+	entry := new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "provisioning", "provisioning_percentage": 40.4}))).entry
 	if entry.Detail != "provisioning, 40 %" {
 		t.Errorf("%q", entry.Detail)
 	}
-	if entry := parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "melting"}))).entry; entry.Invalid == "" || entry.Status != "" {
+	if entry := new(Provider).parseDevice(jsontext.Value(deviceJSON(map[string]any{"state": "melting"}))).entry; entry.Invalid == "" || entry.Status != "" {
 		t.Errorf("%+v", entry)
 	}
 }
@@ -455,7 +456,7 @@ func FuzzRows(f *testing.F) {
 	f.Add([]byte(freeReservation))
 	f.Add([]byte(`{"id":"` + device1 + `","ip_addresses":[null,{"address":"::","address_family":6,"public":true,"management":true}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, entry := range merge([]deviceRow{parseDevice(data)}, []reservationRow{parseReservation(data)}) {
+		for _, entry := range merge([]deviceRow{new(Provider).parseDevice(data)}, []reservationRow{parseReservation(data)}) {
 			if entry.Invalid == "" && entry.ID == "" && entry.Capacity == "" {
 				t.Errorf("accepted: %+v", entry)
 			}

@@ -133,7 +133,7 @@ func TestWhatCountsAsShrinking(t *testing.T) {
 		"nothing went, and it is whole": {[]page{pageOf(2, 4, "c", "d"), pageOf(2, 4, "a", "b")}, false},
 	} {
 		read := func(number int) (page, error) { return test.pages[2-number], nil }
-		r, err := listOnce("list", 2, read, func(p page) []jsontext.Value { return p.Devices }, parseDevice)
+		r, err := listOnce("list", 2, read, func(p page) []jsontext.Value { return p.Devices }, new(Provider).parseDevice)
 		if err != nil || r.shrank() != test.want {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}

@@ -123,6 +123,7 @@ func newScripted(t *testing.T) (*Provider, *scriptedAPI) {
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
 	api.on("GET projects/"+projectID+"/ssh-keys", answer{body: sshKeys("ironherd", publicKey)})
+	api.on(getProject, answer{body: `{"id":"` + projectID + `"}`})
 	api.on("GET hardware-reservations/"+reservation1, answer{body: freeReservation})
 	p, err := New(testConfig(t, server.URL+"/metal/v1"), provider.Options{})
 	if err != nil {

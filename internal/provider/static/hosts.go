@@ -281,6 +281,9 @@ func parseLabels(node *yaml.Node) (labels []string, err error) {
 	if node.Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("line %d: labels are written as name: value", node.Line)
 	}
+	if len(node.Content) > 2*fleet.MaxLabels { // before they are read: there may be very many
+		return nil, fmt.Errorf("line %d: a host has at most %d labels", node.Line, fleet.MaxLabels)
+	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], node.Content[i+1]
 		if value.Kind != yaml.ScalarNode {
@@ -291,9 +294,6 @@ func parseLabels(node *yaml.Node) (labels []string, err error) {
 			return nil, fmt.Errorf("line %d: %w", name.Line, err)
 		}
 		labels = append(labels, label)
-	}
-	if len(labels) > fleet.MaxLabels {
-		return nil, fmt.Errorf("line %d: a host has at most %d labels", node.Line, fleet.MaxLabels)
 	}
 	slices.Sort(labels)
 	return labels, nil

@@ -225,7 +225,8 @@ func (p *Provider) fetch(ctx context.Context) ([]byte, error) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		kind := provider.KindOfStatus(response.StatusCode)
-		if kind == fleet.KindNotFound { // of the list, and not of a host
+		// Of the list, and not of a host.
+		if kind == fleet.KindNotFound || response.StatusCode == http.StatusGone {
 			kind = fleet.KindInvalid
 		}
 		return nil, fleet.Errorf(kind, "%s: the answer is %s", what, response.Status)

@@ -41,7 +41,7 @@ func (o *operation) advance(ctx context.Context) shepherd.Outcome {
 	entry, err := o.source.Ask(ctx, r.ProviderID)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
-		return o.gone()
+		return o.gone(err)
 	case err == nil && entry.Invalid != "" && !o.listed():
 		err = fleet.Errorf(fleet.KindUnknown, "%s", entry.Invalid)
 	case err == nil && o.source.Moved(r.Provided, entry) != "":
@@ -218,7 +218,7 @@ func (o *operation) judge(fact fleet.Provided, did string, err error) shepherd.O
 	}
 	switch fleet.KindOf(err) {
 	case fleet.KindNotFound:
-		return o.gone()
+		return o.gone(err)
 	case fleet.KindInvalid, fleet.KindConflict, fleet.KindUnsupported, fleet.KindForbidden:
 		if !o.listed() && !o.passes(fact) { // what a host says may pass
 			var changes []bmdb.Change
@@ -326,13 +326,18 @@ func (o *operation) callFor(entry provider.Entry, fact fleet.Provided) call {
 	return nil
 }
 
-// gone is the outcome when the provider does not have the machine.
-func (o *operation) gone() shepherd.Outcome {
-	if o.request.Operation.GivesBack() {
+// gone is the outcome when the provider does not have the machine. One that it has elsewhere was
+// not given back.
+func (o *operation) gone(err error) shepherd.Outcome {
+	moved := ""
+	switch {
+	case provider.WasMoved(err):
+		moved = ", and did not take it back: " + shepherd.Cause(err)
+	case o.request.Operation.GivesBack():
 		return o.done("the provider does not have it any more")
 	}
 	r := o.work.Record
-	return o.fail(fmt.Sprintf("the provider does not have the machine any more; `ironherd machine forget %s --reason WHY` removes it here", r.ID),
+	return o.fail(fmt.Sprintf("the provider does not have the machine any more%s; `ironherd machine forget %s --reason WHY` removes it here", moved, r.ID),
 		bmdb.SetProvided(r.ID, r.ProviderID, provider.Gone(r.Provided)))
 }
 
