@@ -236,10 +236,10 @@ func (p *Provider) believed(ctx context.Context, failure error) error {
 // two pages, the rest moves up by one row, and there are as many as before. So such a list is made
 // twice, and what either of them has is there.
 func (p *Provider) projectHas(ctx context.Context) map[string]bool {
-	rows, pages, err := p.listDevices(ctx, nil)
+	rows, pages, err := p.listDevices(ctx, nil, false)
 	if err == nil && pages > 1 {
 		var again []deviceRow
-		again, _, err = p.listDevices(ctx, nil)
+		again, _, err = p.listDevices(ctx, nil, false)
 		rows = append(rows, again...)
 	}
 	if err != nil {

@@ -63,12 +63,12 @@ func (r *pageRows) UnmarshalJSONFrom(decoder *jsontext.Decoder) error {
 }
 
 // listDevices returns a row for each device of the project that passes the filter, and from how
-// many pages.
-func (p *Provider) listDevices(ctx context.Context, filter map[string]string) (rows []deviceRow, pages int, err error) {
+// many pages. A loose list may be the union of readings (listWhole).
+func (p *Provider) listDevices(ctx context.Context, filter map[string]string, loose bool) (rows []deviceRow, pages int, err error) {
 	return listWhole(ctx, p, "devices", packngo.ListOptions{
 		// Nothing here reads them, and they are most of the bytes.
 		Excludes: []string{"plan", "operating_system", "provisioning_events", "network_ports", "created_by"}, QueryParams: filter,
-	}, func(p page) []jsontext.Value { return p.Devices }, p.parseDevice)
+	}, loose, func(p page) []jsontext.Value { return p.Devices }, p.parseDevice)
 }
 
 // listReservations returns a row for each reservation of the project.
@@ -76,15 +76,20 @@ func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, erro
 	rows, _, err := listWhole(ctx, p, "hardware-reservations", packngo.ListOptions{
 		// Where the plan can be had: half of the bytes.
 		Excludes: []string{"plan.available_in", "plan.available_in_metros"},
-	}, func(p page) []jsontext.Value { return p.Reservations }, parseReservation)
+	}, false, func(p page) []jsontext.Value { return p.Reservations }, parseReservation)
 	return rows, err
 }
 
 // listWhole reads a list until one reading of it has every row, and returns how many pages that one
 // has read. The next reading of a list that
 // shrinks, as it does in a mass release, goes from the last page to the first.
+//
+// A list to which rows come and from which rows go is never whole. Where it is loose, and each
+// reading saw it change, it is what any of them has, in the newest form of each row. A row that has
+// gone meanwhile counts as there once more. One that was there throughout may be lacking where each
+// reading passed over it: whoever reads a loose list asks for what it lacks.
 func listWhole[T row](
-	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, rowsOf func(page) []jsontext.Value,
+	ctx context.Context, p *Provider, collection string, options packngo.ListOptions, loose bool, rowsOf func(page) []jsontext.Value,
 	parse func(jsontext.Value) T,
 ) (rows []T, pages int, err error) {
 	what := "list " + collection + " of project " + p.config.Project
@@ -93,7 +98,7 @@ func listWhole[T row](
 		options.Page = number
 		return p.readPage(ctx, what, options.WithQuery("projects/"+p.config.Project+"/"+collection))
 	}
-	var before reading[T]
+	var before, all reading[T]
 	for range maximumReadings {
 		from := 0
 		if before.fell {
@@ -109,7 +114,11 @@ func listWhole[T row](
 			return now.and(before), now.read, nil
 		}
 		before = now
+		all.rows, loose = now.and(all), loose && (now.fell || now.rose) && !now.ids[""]
 		p.logger.DebugContext(ctx, "list shifted while it was read, reading it again", slog.String("collection", collection))
+	}
+	if loose {
+		return all.rows, before.read, nil
 	}
 	return nil, 0, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, maximumReadings)
 }

@@ -8,7 +8,8 @@
 //     gives the same total, and there are so many distinct IDs. The API's default order is not
 //     stable, so duplicates and gaps are normal, and the provider reads the list again. One that
 //     shrinks is read from its end, which passes over no row; what only the reading before has
-//     counts as there, too. A row that it does not understand becomes an entry that says so; the
+//     counts as there, too. Where devices come and go all the time, List and ListMachines return
+//     what any reading has. A row that it does not understand becomes an entry that says so; the
 //     others are not affected.
 //   - It believes that a thing does not exist only when the API itself says so, not when a proxy
 //     does, and while the API answers about the project: one that was retired, or that api_url
@@ -126,7 +127,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	devices, _, err := p.listDevices(ctx, nil)
+	devices, _, err := p.listDevices(ctx, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.Entry, error) {
 // ListMachines returns the project's devices. It asks for no reservations, which saves half of the
 // calls of List.
 func (p *Provider) ListMachines(ctx context.Context) ([]provider.Entry, error) {
-	devices, _, err := p.listDevices(ctx, nil)
+	devices, _, err := p.listDevices(ctx, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +180,7 @@ func (p *Provider) FindByToken(ctx context.Context, capacity fleet.CapacityID, t
 		return p.deviceEntry(device), nil
 	}
 	for _, filter := range []map[string]string{{"tag": string(token)}, nil} {
-		rows, _, err := p.listDevices(ctx, filter)
+		rows, _, err := p.listDevices(ctx, filter, false)
 		if err != nil {
 			return provider.Entry{}, err
 		}
