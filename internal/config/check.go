@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider/builtin"
 	"github.com/ironherd/ironherd/internal/secret"
@@ -46,6 +47,11 @@ func (d *document) checkWithin(c Config, limit, blame time.Duration) {
 func (d *document) blame(c Config, tooLong, limit time.Duration) {
 	before := len(d.faults)
 	files := c.fileKeys()
+	if c.Database.URL != "" {
+		for _, path := range postgres.Files(c.Database.URL) {
+			files = append(files, fileKey{key: "database.url", path: &path})
+		}
+	}
 	hang := make([]error, len(files))
 	var asked sync.WaitGroup
 	for i, file := range files {

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ironherd/ironherd/internal/bmdb/postgres"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
 )
@@ -49,6 +51,20 @@ func (d Database) String() string {
 		return u.Redacted()
 	}
 	return "the PostgreSQL database"
+}
+
+// Caveat says what may go wrong with the database's address, in one sentence; "": nothing that is
+// known.
+func (d Database) Caveat() string {
+	host := ""
+	if d.URL != "" {
+		host = postgres.Unverified(d.URL)
+	}
+	if host == "" {
+		return ""
+	}
+	return fmt.Sprintf("database.url does not have the server verified, so whoever answers as %s may ask for the password, and tells this control plane what is in the database: "+
+		"add sslmode=verify-full to it, and sslrootcert=FILE with the authority of the server's certificate", host)
 }
 
 // maximumPassword is more than PostgreSQL takes, in bytes.
@@ -130,5 +146,8 @@ func (d *document) checkDatabase(c Database) {
 	}
 	if u.Query().Has("sslpassword") {
 		d.keyFault("database.url", "must not hold the password of a key (sslpassword): use PGSSLPASSWORD")
+	}
+	if err := postgres.CheckAddress(c.URL, c.PasswordFile != ""); err != nil {
+		d.fileFault("database.url", err)
 	}
 }

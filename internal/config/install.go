@@ -128,9 +128,13 @@ func (i Install) Request(actor string, catalogue []fleet.Image) (*fleet.InstallR
 	}, nil
 }
 
-// Caveats says of each provider's install what may keep its systems from being seen as up, in one
-// sentence.
+// Caveats says what may go wrong with a configuration that is right, in one sentence each: with the
+// database's address, and of each provider's install what may keep its systems from being seen as
+// up.
 func (c Config) Caveats() (caveats []string) {
+	if caveat := c.Database.Caveat(); caveat != "" {
+		caveats = append(caveats, fmt.Sprintf("Mind that %s.", caveat))
+	}
 	for n, p := range c.Providers {
 		if p.Install == nil {
 			continue

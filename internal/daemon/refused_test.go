@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -38,6 +39,22 @@ func TestWhoPostgresRefusesIsStartedAgain(t *testing.T) {
 			t.Errorf("%s: opened, %v", name, d.Close())
 		case fleet.KindOf(err) != fleet.KindTemporary || verdict == nil || err.Error() != verdict.Error():
 			t.Errorf("%s: a start says %s: %v; a check: %v", name, fleet.KindOf(err), err, verdict)
+		}
+	}
+}
+
+// TestAStartTellsOfAServerThatNobodyVerifies: it is no fault, but whoever runs it is told.
+func TestAStartTellsOfAServerThatNobodyVerifies(t *testing.T) {
+	t.Parallel()
+	for url, told := range map[string]int{"postgres://u@0.0.0.0:1/x": 1, "postgres://u@127.0.0.1:1/x": 0} {
+		c, log := settings(t), strings.Builder{}
+		c.Database.URL, c.Database.Path = url, ""
+		d, err := daemon.Open(t.Context(), c, daemon.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err == nil {
+			t.Fatalf("%s: opened, %v", url, d.Close())
+		}
+		if got := strings.Count(log.String(), `level=WARN msg="database.url does not have the server verified`); got != told {
+			t.Errorf("%s: told %d times, want %d:\n%s", url, got, told, &log)
 		}
 	}
 }

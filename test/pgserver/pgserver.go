@@ -305,6 +305,20 @@ func (s *Server) Standby(standby bool) error {
 	return os.Remove(signal)
 }
 
+// Keep writes a file of the server's own, such as a key, into its directory of data, in one step.
+func (s *Server) Keep(name string, content []byte) error {
+	path := filepath.Join(s.data(), name)
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		return err
+	}
+	if s.credential != nil {
+		if err := os.Chown(path+".new", int(s.credential.Uid), int(s.credential.Gid)); err != nil {
+			return err
+		}
+	}
+	return os.Rename(path+".new", path)
+}
+
 // Close ends the server and removes its directory.
 func (s *Server) Close() error {
 	s.Stop()

@@ -31,7 +31,8 @@ type Options struct {
 	// Logger gets what no caller can be told. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Password is called for each new connection, so that a password may change; nil, or "": the one
-	// of the URL or of the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass).
+	// of the URL or of the environment (PGPASSWORD, PGPASSFILE, ~/.pgpass). Files that the URL or the
+	// environment names are read for each new connection, too.
 	Password func() (string, error)
 	// Serializable runs every transaction at SERIALIZABLE instead of READ COMMITTED.
 	Serializable bool
@@ -47,6 +48,7 @@ type Options struct {
 
 // Engine is an open PostgreSQL database. See the package comment.
 type Engine struct {
+	url     string
 	options Options
 	logger  *slog.Logger
 
@@ -83,12 +85,12 @@ func Open(ctx context.Context, url string, options Options) (*Engine, error) {
 	if options.Connections <= 0 {
 		options.Connections = 16
 	}
-	e := &Engine{options: options, logger: options.Logger, time: newServerTime(options.Logger)}
+	e := &Engine{url: url, options: options, logger: options.Logger, time: newServerTime(options.Logger)}
 	var err error
-	if e.transactions, err = e.connect(ctx, url, options.Connections, e.cancelAtServer); err != nil {
+	if e.transactions, err = e.connect(ctx, options.Connections, e.cancelAtServer); err != nil {
 		return nil, err
 	}
-	if e.extensions, err = e.connect(ctx, url, extensionConnections, giveUpAtOnce); err != nil {
+	if e.extensions, err = e.connect(ctx, extensionConnections, giveUpAtOnce); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if err := e.greet(ctx); err != nil {
@@ -128,15 +130,14 @@ func (e *Engine) greet(ctx context.Context) error {
 }
 
 // connect makes a pool. Nobody is asked anything yet.
-func (e *Engine) connect(ctx context.Context, url string, size int, cancelled func(*pgconn.PgConn) ctxWatcher) (*pool, error) {
-	config, err := pgxpool.ParseConfig(url)
+func (e *Engine) connect(ctx context.Context, size int, cancelled func(*pgconn.PgConn) ctxWatcher) (*pool, error) {
+	password, err := e.password()
+	config, err := parse(e.url, password != "" || err != nil) // refresh tells why it cannot be read
 	if err != nil {
-		return nil, fleet.Errorf(fleet.KindInvalid, "the database's address cannot be understood: %w", withoutAddress(err))
+		return nil, err
 	}
 	c := config.ConnConfig
-	if e.options.Password != nil {
-		config.BeforeConnect = e.takePassword
-	}
+	config.BeforeConnect = e.refresh
 	if _, set := c.RuntimeParams["application_name"]; !set {
 		c.RuntimeParams["application_name"] = "ironherd"
 	}
@@ -155,19 +156,6 @@ func (e *Engine) connect(ctx context.Context, url string, size int, cancelled fu
 		return nil, fmt.Errorf("open database: %w", classify(err))
 	}
 	return &pool{Pool: p, sql: stdlib.OpenDBFromPool(p)}, nil
-}
-
-// takePassword sets the password of a connection that is about to be made. That it cannot be read
-// is no answer of the database.
-func (e *Engine) takePassword(_ context.Context, c *pgx.ConnConfig) error {
-	password, err := e.options.Password()
-	if err != nil {
-		return fleet.Errorf(fleet.KindTemporary, "the database's password cannot be read: %w", err)
-	}
-	if password != "" {
-		c.Password = password
-	}
-	return nil
 }
 
 // dialer connects so that a server which has vanished, as a host without power does, is given up

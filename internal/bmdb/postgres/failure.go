@@ -130,5 +130,5 @@ func withoutAddress(err error) error {
 	if errors.As(err, &parse) && parse.Unwrap() != nil {
 		return parse.Unwrap()
 	}
-	return errors.New("it is neither a URL nor a list of key=value pairs")
+	return errors.New("its hosts and ports, or one of its parameters, are not what PostgreSQL's clients take")
 }

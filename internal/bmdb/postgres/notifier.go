@@ -160,10 +160,8 @@ func (n *notifier) listenOnce(ctx context.Context) error {
 	config := pooled.ConnConfig
 	// nothing runs that could be cancelled at the server
 	config.BuildContextWatcherHandler = giveUpAtOnce
-	if pooled.BeforeConnect != nil {
-		if err := pooled.BeforeConnect(ctx, config); err != nil {
-			return err
-		}
+	if err := pooled.BeforeConnect(ctx, config); err != nil {
+		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
