@@ -32,7 +32,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 		return fmt.Errorf("operator_api.tokens_file: %w", err)
 	}
 	exposed := d.config.OperatorAPI.Exposed()
-	if _, ok, err := tokens.Last(time.Now()); !ok && err == nil && exposed {
+	if counts, err := tokens.Counts(time.Now()); !counts && err == nil && exposed {
 		d.loggerOf("operator-api").Warn("no token counts: nobody can call from other hosts until one is made with `ironherd token create NAME --role ROLE`; "+
 			"the Unix socket works", slog.String("address", d.config.OperatorAPI.Listen))
 	}
@@ -49,9 +49,9 @@ func (d *Daemon) buildOperators(parts *components) error {
 	options.Images = d.config.Catalogue()
 	if d.operators != nil {
 		options.Tokens, options.Exposed = tokens, exposed
-	}
-	if exposed {
-		d.metrics.Tokens(tokens.RunsOut)
+		for _, role := range token.Roles() {
+			d.metrics.Tokens(string(role), func(now time.Time) bool { return tokens.RunsOut(role, now) })
+		}
 	}
 	if d.config.Has(fleet.RoleAgentAPI) || d.config.Has(fleet.RoleInitializer) {
 		options.Endpoint = d.config.Initializer.Endpoint
@@ -60,7 +60,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 	mux := http.NewServeMux()
 	fleetService.Register(mux)
 	mux.Handle("/metrics", readOnly("metrics are asked for with GET or HEAD", d.metrics.Handler()))
-	access := server.NewAccess(tokens)
+	access := server.NewAccess(tokens, d.loggerOf("operator-api"))
 	stopped := make(chan struct{})
 	parts.add("web", service.State, func(ctx context.Context) error { // it ends after the listeners
 		<-ctx.Done()

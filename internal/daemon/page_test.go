@@ -37,7 +37,7 @@ func TestALiveViewEndsWithItsToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		access := server.NewAccess(tokens)
+		access := server.NewAccess(tokens, slog.New(slog.DiscardHandler))
 		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger, nil)))
 		ended := map[string]chan int{}
 		for name, text := range texts {
@@ -100,7 +100,7 @@ func TestNoTokenHasAllLiveViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		access := server.NewAccess(tokens)
+		access := server.NewAccess(tokens, slog.New(slog.DiscardHandler))
 		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, fleetv1connect.UnimplementedFleetServiceHandler{}, logger, nil)))
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()

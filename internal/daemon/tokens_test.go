@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -71,23 +72,23 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 				t.Errorf("a stranger gets %d", code)
 			}
 			socket := overSocket(t, d)
-			concern := func(when string, wants bool) {
+			concern := func(when string, wants, runsOut bool) {
 				t.Helper()
 				summary, err := fleetv1connect.NewFleetServiceClient(socket, "http://herd").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
 				told := slices.ContainsFunc(summary.GetConcerns(), func(c *fleetv1.Concern) bool { return c.GetKind() == "token" })
 				if err != nil || told != wants {
 					t.Errorf("%s: %v, %v", when, summary.GetConcerns(), err)
 				}
-				gauge := map[bool]string{true: "\nironherd_tokens_expire_soon 1\n", false: "\nironherd_tokens_expire_soon 0\n"}[wants]
+				gauge := fmt.Sprintf("\nironherd_tokens_expire_soon{role=\"viewer\"} %d\n", map[bool]int{true: 1}[runsOut])
 				if code, text := get(t, socket, "http://herd/metrics"); code != http.StatusOK || !strings.Contains(text, gauge) {
 					t.Errorf("%s: %d, no line %q", when, code, gauge)
 				}
 			}
-			concern("no token counts", true)
+			concern("no token counts", true, test.life > 0)
 			if code, _ := get(t, overTLS(t, c, create(t, c, token.Metrics)), api+"/metrics"); code != http.StatusOK {
 				t.Errorf("whoever got a token gets %d", code)
 			}
-			concern("one counts", false)
+			concern("one counts", test.life > 0, test.life > 0)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}

@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -50,10 +52,20 @@ type Tokens interface {
 
 // Access tells who the callers of an HTTP server are. It trusts the Unix socket and tokens, and
 // nothing else: over TCP, an address says nothing, because proxies speak for others.
-type Access struct{ tokens Tokens }
+type Access struct {
+	tokens Tokens
+	logger *slog.Logger
 
-// NewAccess takes the tokens; nil: there are none.
-func NewAccess(tokens Tokens) *Access { return &Access{tokens: tokens} }
+	mu sync.Mutex
+	// told is when each token that has expired was last said to be used still, by its name.
+	told map[string]time.Time
+}
+
+// NewAccess takes the tokens; nil: there are none. The logger gets who is refused that was not
+// before.
+func NewAccess(tokens Tokens, logger *slog.Logger) *Access {
+	return &Access{tokens: tokens, logger: logger, told: make(map[string]time.Time)}
+}
 
 // caller says who sends a request, by its header and its connection. It reads nothing else, and
 // blocks for no longer than it takes to look at a file.
@@ -64,13 +76,13 @@ func (a *Access) caller(r *http.Request) Caller {
 	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):
-		return a.holder(strings.TrimSpace(credential))
+		return a.holder(r, strings.TrimSpace(credential))
 	case strings.EqualFold(scheme, "Basic"):
 		_, password, ok := r.BasicAuth()
 		if !ok {
 			return stranger("the Authorization header cannot be read")
 		}
-		c := a.holder(password)
+		c := a.holder(r, password)
 		if c.Role.Covers(token.Operator) {
 			// A browser sends the password by itself with every request, so it may only read.
 			c.Role, c.Refusal = token.Viewer, "changes need the token as a bearer token (Authorization: Bearer …), not as a password"
@@ -84,7 +96,7 @@ func (a *Access) caller(r *http.Request) Caller {
 func stranger(refusal string) Caller { return Caller{Actor: "unknown", Refusal: refusal} }
 
 // holder is the caller who shows a token.
-func (a *Access) holder(text string) Caller {
+func (a *Access) holder(r *http.Request, text string) Caller {
 	if a.tokens == nil {
 		return stranger("this control plane has no tokens: make one on its host with `ironherd token create NAME --role ROLE`, or use the Unix socket")
 	}
@@ -95,9 +107,26 @@ func (a *Access) holder(text string) Caller {
 	case !ok:
 		return stranger("the token is not known here: it may have been revoked")
 	case t.Expired(time.Now()):
+		a.tellExpired(r, t)
 		return stranger("the token " + t.Name + " has expired at " + fleet.Instant(t.Expires))
 	}
 	return Caller{Actor: "token " + t.Name, Role: t.Role}
+}
+
+// tellExpired logs that somebody uses a token which has expired, of each at most once a minute.
+func (a *Access) tellExpired(r *http.Request, t token.Token) {
+	now := time.Now()
+	a.mu.Lock()
+	last, before := a.told[t.Name]
+	due := !before || now.Sub(last) >= refusalSpacing
+	if due {
+		a.told[t.Name] = now
+	}
+	a.mu.Unlock()
+	if due {
+		a.logger.WarnContext(r.Context(), "a token that has expired is still used", slog.String("token", t.Name), slog.String("role", string(t.Role)),
+			slog.String("expired", fleet.Instant(t.Expires)), slog.String("from", r.RemoteAddr))
+	}
 }
 
 type callerKey struct{}

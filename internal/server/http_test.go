@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os/user"
@@ -113,10 +114,10 @@ func basic(text string) http.Header {
 // and without the headers that proxies add.
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	tcp := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(rights), server.HTTPOptions{})
-	without := serve(t, "127.0.0.1:0", server.NewAccess(nil).Identify(rights), server.HTTPOptions{})
+	tcp := serve(t, "127.0.0.1:0", server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(rights), server.HTTPOptions{})
+	without := serve(t, "127.0.0.1:0", server.NewAccess(nil, slog.New(slog.DiscardHandler)).Identify(rights), server.HTTPOptions{})
 	socket := filepath.Join(t.TempDir(), "s")
-	serve(t, "unix:"+socket, server.NewAccess(known()).Identify(rights), server.HTTPOptions{})
+	serve(t, "unix:"+socket, server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(rights), server.HTTPOptions{})
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestAccess(t *testing.T) {
 
 func TestForgedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(rights), server.HTTPOptions{})
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(rights), server.HTTPOptions{})
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, l.URL("http"), strings.NewReader("{}"))
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	r.Header.Set("Authorization", "Bearer admin")
@@ -174,7 +175,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	needs := map[string]token.Role{"/metrics": token.Metrics, "/change": token.Operator, "/health": token.None, "/": token.Viewer}
-	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(needs, rights)), server.HTTPOptions{})
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(server.Guard(needs, rights)), server.HTTPOptions{})
 	client := newClient(t, "")
 	for _, c := range []struct {
 		path   string
@@ -209,7 +210,7 @@ func TestGuard(t *testing.T) {
 // as by POST.
 func TestGuardAsksBrowsers(t *testing.T) {
 	t.Parallel()
-	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
 	for path, c := range map[string]struct{ challenge, content string }{
 		"/machine/": {`Basic realm="Ironherd: any user name, a token as password"`, "text/plain; charset=utf-8"},
 		"/fleet.v1.FleetService/GetSummary?encoding=json&message=%7B%7D": {"", "application/json"},
@@ -232,7 +233,7 @@ func TestGuardAsksBrowsers(t *testing.T) {
 // anything else.
 func TestGuardReadsNoBody(t *testing.T) {
 	t.Parallel()
-	l := serve(t, "127.0.0.1:0", server.NewAccess(known()).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
+	l := serve(t, "127.0.0.1:0", server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(server.Guard(nil, rights)), server.HTTPOptions{})
 	for content, want := range map[string]string{"application/json": `"code":"unauthenticated"`, "text/plain": "a token is needed"} {
 		body, writer := io.Pipe()
 		// A server that waits for the body does so for twice as long.

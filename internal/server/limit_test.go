@@ -374,7 +374,7 @@ func TestStrangersConnectionsEnd(t *testing.T) {
 				d.refused = append(d.refused, why)
 			}),
 		}
-		handler := server.NewAccess(known()).Identify(server.Guard(map[string]token.Role{"/": token.Viewer}, rights))
+		handler := server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(server.Guard(map[string]token.Role{"/": token.Viewer}, rights))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- server.NewHTTP(handler, options).Serve(ctx, d) }()

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -66,7 +67,7 @@ func (w *wire) read() {
 func serveWire(t *testing.T, needs token.Role) (w *wire, end func()) {
 	t.Helper()
 	d := newDoor(t, server.Limit{})
-	handler := server.NewAccess(known()).Identify(server.Guard(map[string]token.Role{"/": needs}, rights))
+	handler := server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(server.Guard(map[string]token.Role{"/": needs}, rights))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

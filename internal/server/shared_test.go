@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -35,7 +36,7 @@ func TestStrangersBehindAProxyCutNobody(t *testing.T) {
 				}
 			}
 		})
-		handler := server.NewAccess(known()).Identify(server.Guard(map[string]token.Role{"/": token.Viewer}, mux))
+		handler := server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(server.Guard(map[string]token.Role{"/": token.Viewer}, mux))
 		options := server.HTTPOptions{Logger: discard, Limit: server.Limit{AdmitWithin: 5 * time.Second, UnadmittedBytes: 32 << 10}, Refusals: d.all}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -114,7 +115,7 @@ func TestStrangersBehindAProxyCutNobody(t *testing.T) {
 // it may do.
 func TestOneTokenLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
-	handler := server.NewAccess(known()).Identify(rights)
+	handler := server.NewAccess(known(), slog.New(slog.DiscardHandler)).Identify(rights)
 	l := serve(t, "127.0.0.1:0", handler, server.HTTPOptions{Limit: server.Limit{Total: 4, PerOwner: 2}})
 	ask := func(who string, client *http.Client) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, l.URL("http"), http.NoBody)

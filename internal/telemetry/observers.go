@@ -221,11 +221,11 @@ func (m *Metrics) Certificate(listener string, expires func() time.Time, soon fu
 		func() float64 { return map[bool]float64{true: 1}[trouble(time.Now()) != ""] })
 }
 
-// Tokens adds whether the tokens of callers from other hosts run out. Call it once.
-func (m *Metrics) Tokens(runOut func(now time.Time) bool) {
+// Tokens adds whether the tokens of a role run out. Call it once for each.
+func (m *Metrics) Tokens(role string, runOut func(now time.Time) bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "tokens_expire_soon",
-		Help: "Whether no token of the operator API counts, or the last one expires so soon that somebody should have made another.",
+		Namespace: namespace, Name: "tokens_expire_soon", ConstLabels: prometheus.Labels{"role": role},
+		Help: "Whether the last token of the operator API with a role expires so soon that somebody should have made another, or has expired within the last 30 days.",
 	}, func() float64 { return map[bool]float64{true: 1}[runOut(time.Now())] }))
 }
 

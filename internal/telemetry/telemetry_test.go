@@ -76,7 +76,7 @@ func observed(t *testing.T) (*telemetry.Metrics, *bmdb.DB) {
 	m.OperatorRefused("too_late")
 	m.Probed(fleet.SeenByUnit, "unanswered")
 	m.ConnectedAgents(func() int { return 4 })
-	m.Tokens(func(time.Time) bool { return true })
+	m.Tokens("metrics", func(time.Time) bool { return true })
 	m.Writable(func() bool { return false })
 	m.DatabaseFaults(func() int { return 3 })
 	m.Certificate("agent-api", func() time.Time { return time.Unix(1800000000, 0) }, func(time.Time) bool { return true },
@@ -158,7 +158,7 @@ func TestMetricValues(t *testing.T) {
 		`ironherd_probes_total{by="unit",result="unanswered"} 1`,
 		`ironherd_certificate_expires_timestamp_seconds{listener="agent-api"} 1.8e+09`, `ironherd_certificate_expires_soon{listener="agent-api"} 1`,
 		`ironherd_certificate_faulty{listener="agent-api"} 1`, `ironherd_certificate_faulty{listener="operator-api"} 0`,
-		`ironherd_tokens_expire_soon 1`, `ironherd_database_writable 0`, `ironherd_database_faults 3`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
+		`ironherd_tokens_expire_soon{role="metrics"} 1`, `ironherd_database_writable 0`, `ironherd_database_faults 3`, `ironherd_agent_listener_up 0`, `ironherd_role_missing{role="janitor"} 0`,
 		`ironherd_provider_failures{process="provision",provider="lab"} 1`, `ironherd_provider_failures{process="update",provider="lab"} 0`,
 		`ironherd_provider_unserved{provider="lab"} 0`, `ironherd_provider_entries_unusable{provider="lab"} 2`,
 		`ironherd_agent_heartbeats_flushed_total{outcome="ok"} 9`, `ironherd_agent_calls_total{code="OK",method="Heartbeat"} 1`,

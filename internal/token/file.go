@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -50,24 +51,37 @@ func (f *File) Find(text string) (found Token, ok bool, err error) {
 	return found, ok, f.err
 }
 
-// Last returns the token that counts longest; ok is false when none counts at that time. The error
-// is that of Find.
-func (f *File) Last(now time.Time) (last Token, ok bool, err error) {
+// Last returns, for each role that has one, the token that lasts longest of those that count at
+// that time or have expired within the last 30 days, by the order of the roles. The error is that
+// of Find.
+func (f *File) Last(now time.Time) (last []Token, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refresh()
-	for _, t := range f.byHash {
-		if !t.Expired(now) && t.Expires.After(last.Expires) {
-			last, ok = t, true
+	for _, role := range Roles() {
+		var longest Token
+		for _, t := range f.byHash {
+			if t.Role == role && now.Sub(t.Expires) < keepExpired && t.Expires.After(longest.Expires) {
+				longest = t
+			}
+		}
+		if longest.Role == role {
+			last = append(last, longest)
 		}
 	}
-	return last, ok, f.err
+	return last, f.err
 }
 
-// RunsOut reports whether no token counts, or none that does not expire soon.
-func (f *File) RunsOut(now time.Time) bool {
-	last, ok, _ := f.Last(now)
-	return !ok || last.ExpiresSoon(now)
+// Counts reports whether any token counts. The error is that of Find.
+func (f *File) Counts(now time.Time) (bool, error) {
+	last, err := f.Last(now)
+	return slices.ContainsFunc(last, func(t Token) bool { return !t.Expired(now) }), err
+}
+
+// RunsOut reports whether the last token of a role expires soon, or has expired.
+func (f *File) RunsOut(role Role, now time.Time) bool {
+	last, _ := f.Last(now)
+	return slices.ContainsFunc(last, func(t Token) bool { return t.Role == role && t.ExpiresSoon(now) })
 }
 
 // refresh reads the file if it is not as it was.

@@ -256,23 +256,33 @@ func expiring(end server.End, certificate string, now time.Time) string {
 	return fmt.Sprintf("%s expires in %s (%s), and nobody has renewed it", which, words(end.At.Sub(now)), fleet.Instant(end.At))
 }
 
-// tokens returns a concern while the file of tokens cannot be read, and where nobody can call from
-// other hosts because no token counts, or soon will not be able to.
-func (s *Service) tokens(now time.Time) []*fleetv1.Concern {
+// tokens returns a concern while the file of tokens cannot be read, where nobody can call from
+// other hosts because no token counts, and for each role whose last token expires soon, or has
+// expired: whoever uses that, such as a Prometheus, is refused from then on, and may tell nobody.
+func (s *Service) tokens(now time.Time) (all []*fleetv1.Concern) {
 	if s.options.Tokens == nil {
 		return nil
 	}
-	text := "no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`"
-	switch last, ok, err := s.options.Tokens.Last(now); {
-	case err != nil:
-		text = fmt.Sprintf("no token counts, so nobody can call over TCP: %s", err)
-	case !s.options.Exposed, ok && !last.ExpiresSoon(now):
-		return nil
-	case ok:
-		text = fmt.Sprintf("the last token that counts, %s, expires in %s (%s): make another one on this control plane's host with `ironherd token create NAME --role ROLE`", last.Name,
-			words(last.Expires.Sub(now)), fleet.Instant(last.Expires))
+	last, err := s.options.Tokens.Last(now)
+	if err != nil {
+		return concern(fleet.ConcernToken, "", 1, "no token counts, so nobody can call over TCP: %s", err)
 	}
-	return concern(fleet.ConcernToken, "", 1, "%s", text)
+	if counts, _ := s.options.Tokens.Counts(now); !counts && s.options.Exposed {
+		all = concern(fleet.ConcernToken, "", 1, "no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`")
+	}
+	for _, t := range last {
+		switch {
+		case t.Expired(now):
+			all = append(all, concern(fleet.ConcernToken, t.Name, 1, "the last token with the role %s, %s, has expired at %s, so whoever uses it is refused: "+
+				"make it anew on this control plane's host with `ironherd token create %[2]s --role %[1]s`, or say with `ironherd token revoke %[2]s` that nobody needs it",
+				t.Role, t.Name, fleet.Instant(t.Expires))...)
+		case t.ExpiresSoon(now):
+			all = append(all, concern(fleet.ConcernToken, t.Name, 1, "the last token with the role %s, %s, expires in %s (%s): "+
+				"make another one on this control plane's host with `ironherd token create NAME --role %[1]s`",
+				t.Role, t.Name, words(t.Expires.Sub(now)), fleet.Instant(t.Expires))...)
+		}
+	}
+	return all
 }
 
 // api names the server of a certificate in a sentence.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -359,7 +360,8 @@ func TestACertificateThatInstalledSystemsRefuseIsAConcern(t *testing.T) {
 	}
 }
 
-// TestTokensThatRunOutAreAConcern, from the last tenth of the life of the last one on.
+// TestTokensThatRunOutAreAConcern: the last one of each role, from the last tenth of its life on
+// and for 30 days after its end, whoever else may call.
 func TestTokensThatRunOutAreAConcern(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -369,45 +371,68 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := New(nil, Options{Tokens: tokens, Exposed: true})
-		expect := func(when, want string) {
+		expect := func(when string, want ...string) {
 			t.Helper()
-			got := ""
+			var got []string
 			for _, c := range s.tokens(time.Now()) {
-				got += fmt.Sprintf("%s %d: %s", c.GetKind(), c.GetCount(), c.GetText())
+				got = append(got, strings.TrimSpace(fmt.Sprintf("%s %d %s: %s", c.GetKind(), c.GetCount(), c.GetSubject(), c.GetText())))
 			}
-			if got != want {
-				t.Errorf("%s: %q, want %q", when, got, want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %s", when, diff)
+			}
+			for _, role := range token.Roles() {
+				told := slices.ContainsFunc(want, func(text string) bool { return strings.Contains(text, "with the role "+string(role)) })
+				if tokens.RunsOut(role, time.Now()) != told {
+					t.Errorf("%s: the gauge of %s is %v", when, role, !told)
+				}
 			}
 		}
 		const day = 24 * time.Hour
-		create := func(name string, life time.Duration) {
+		create := func(name string, role token.Role, life time.Duration) {
 			t.Helper()
-			if _, _, err := token.Create(path, name, token.Operator, life); err != nil {
+			if _, _, err := token.Create(path, name, role, life); err != nil {
 				t.Fatal(err)
 			}
 		}
-		const none = "token 1: no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`"
+		const none = "token 1 : no token counts: nobody can call from other hosts until one is made on this control plane's host with `ironherd token create NAME --role ROLE`"
 		expect("none", none)
-		create("ada", 90*day)
-		create("ci", day)
-		expect("new ones", "")
+		create("ada", token.Operator, 90*day)
+		create("ci", token.Operator, day)
+		create("root", token.Admin, 3000*day)
+		expect("new ones")
 		time.Sleep(81 * day)
-		expect("nine days before the end", "")
+		expect("nine days before the end")
 		time.Sleep(day)
-		expect("eight days before the end", "token 1: the last token that counts, ada, expires in 8 days (2000-03-31 00:00:00 UTC): "+
-			"make another one on this control plane's host with `ironherd token create NAME --role ROLE`")
+		soon := "token 1 ada: the last token with the role operator, ada, expires in 8 days (2000-03-31 00:00:00 UTC): " +
+			"make another one on this control plane's host with `ironherd token create NAME --role operator`"
+		expect("eight days before the end", soon)
+		s.options.Exposed = false
+		expect("eight days before the end, and only this host calls", soon)
 		time.Sleep(8 * day)
-		expect("expired", none)
-		create("years", 1000*day)
-		time.Sleep(986 * day)
-		expect("two weeks before the end", "")
+		expired := "token 1 ada: the last token with the role operator, ada, has expired at 2000-03-31 00:00:00 UTC, so whoever uses it is refused: " +
+			"make it anew on this control plane's host with `ironherd token create ada --role operator`, or say with `ironherd token revoke ada` that nobody needs it"
+		expect("expired, and only this host calls", expired)
+		time.Sleep(30*day - time.Second)
+		expect("expired for nearly 30 days", expired)
 		time.Sleep(time.Second)
-		expect("less than two weeks before the end", "token 1: the last token that counts, years, expires in 13 days (2002-12-26 00:00:00 UTC): "+
-			"make another one on this control plane's host with `ironherd token create NAME --role ROLE`")
+		expect("expired for 30 days")
+		create("prometheus", token.Metrics, day)
+		time.Sleep(2 * day)
+		if err := token.Revoke(path, "root"); err != nil {
+			t.Fatal(err)
+		}
+		s.options.Exposed = true
+		expect("nobody needs an admin, and the metrics are lost", none, "token 1 prometheus: the last token with the role metrics, prometheus, has expired at 2000-05-01 00:00:00 UTC, "+
+			"so whoever uses it is refused: make it anew on this control plane's host with `ironherd token create prometheus --role metrics`, "+
+			"or say with `ironherd token revoke prometheus` that nobody needs it")
+		create("other", token.Metrics, 1000*day)
+		expect("a token in its place")
+		time.Sleep(986 * day)
+		expect("two weeks before the end")
 		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		const open = "token 1: no token counts, so nobody can call over TCP: %s is open to others (mode 0644): " +
+		const open = "token 1 : no token counts, so nobody can call over TCP: %s is open to others (mode 0644): " +
 			"replace the secret if they may have read it, then `chmod 600 %[1]s`"
 		expect("open to others", fmt.Sprintf(open, path))
 		s.options.Exposed = false
@@ -415,7 +440,7 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		expect("none, and only this host calls", "")
+		expect("none, and only this host calls")
 	})
 }
 

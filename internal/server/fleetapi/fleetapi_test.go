@@ -100,7 +100,7 @@ func newFixtureWith(t *testing.T, clock *trust.Clock, observer bmdb.Observer) *f
 	}
 	tokens, err := token.Open(file, discard)
 	o.must(err)
-	guarded := server.NewAccess(tokens).Identify(server.Guard(fleetapi.Needs(), mux))
+	guarded := server.NewAccess(tokens, slog.New(slog.DiscardHandler)).Identify(server.Guard(fleetapi.Needs(), mux))
 	handler := server.NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.called != nil {
 			o.called(r.Context())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -189,7 +190,7 @@ func verdict(t *testing.T, herd *shepherdtest.Herd, wants ...string) {
 	})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 	r.Header.Set("Authorization", "Bearer viewer")
-	server.NewAccess(viewer{}).Identify(ask).ServeHTTP(httptest.NewRecorder(), r)
+	server.NewAccess(viewer{}, slog.New(slog.DiscardHandler)).Identify(ask).ServeHTTP(httptest.NewRecorder(), r)
 	var all []string
 	for _, c := range response.GetConcerns() {
 		// The herd runs neither pass nor update of its provider, and its janitor has no session.
