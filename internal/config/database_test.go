@@ -100,11 +100,16 @@ func TestDatabaseFaults(t *testing.T) {
 // keyPair returns a certificate and its private key.
 func keyPair(t *testing.T) []byte {
 	t.Helper()
+	return keyPairUntil(t, time.Now().Add(time.Hour))
+}
+
+func keyPairUntil(t *testing.T, end time.Time) []byte {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.AddDate(-1, 0, 0), NotAfter: end}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +174,31 @@ func TestServersThatNobodyVerifies(t *testing.T) {
 		}
 		if all := c.Caveats(); (host == "") != (len(all) == 0) {
 			t.Errorf("%s: caveats %q", address, all)
+		}
+	}
+}
+
+// TestAuthoritiesOfInstalledSystemsThatEnd: a check tells of one that has ended or ends soon, and a
+// start goes on with it.
+func TestAuthoritiesOfInstalledSystemsThatEnd(t *testing.T) {
+	t.Parallel()
+	for end, told := range map[time.Duration]int{-time.Hour: 1, 13 * 24 * time.Hour: 1, 40 * 24 * time.Hour: 0} {
+		ca := filepath.Join(t.TempDir(), "ca.pem")
+		_, certificate, _ := strings.Cut(string(keyPairUntil(t, time.Now().Add(end))), "-----END PRIVATE KEY-----\n")
+		if err := os.WriteFile(ca, []byte(certificate), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		hosts := filepath.Join(filepath.Dir(ca), "hosts.yaml")
+		if err := os.WriteFile(hosts, []byte("hosts: []\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := load(t, minimal+"providers:\n- {name: rack, kind: static, static: {path: "+hosts+"}, install: {url: 'http://i.example/os', digest: 'sha256:"+
+			strings.Repeat("ab", 32)+"', seen_up: 'https://web.example/', seen_up_ca_file: "+ca+"}}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Caveats(); len(got) != told || told > 0 && !strings.Contains(got[0], "a certificate of seen_up_ca_file () ends at ") {
+			t.Errorf("of one that ends in %s: %q", end, got)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/secret"
@@ -143,6 +144,13 @@ func (c Config) Caveats() (caveats []string) {
 		q := fleet.InstallRequest{Image: image, SeenUp: fleet.ParseSeenUp(p.Install.SeenUp)}
 		if caveat := q.Caveat("seen_up: ssh"); caveat != "" {
 			caveats = append(caveats, fmt.Sprintf("Of providers[%d].install, mind that %s.", n, caveat))
+		}
+		s, _ := p.Install.seenUp() // checked
+		for _, c := range s.Authorities() {
+			if secret.ExpiresSoon(c.NotBefore, c.NotAfter, time.Now()) {
+				caveats = append(caveats, fmt.Sprintf("Of providers[%d].install, mind that a certificate of seen_up_ca_file (%s) ends at %s: no system that is verified by it can be asked whether it is up from then on, "+
+					"so put the next one into the file beside it.", n, c.Subject, fleet.Instant(c.NotAfter)))
+			}
 		}
 	}
 	return caveats

@@ -137,20 +137,26 @@ func probeURLProblem(text string) string {
 	return ""
 }
 
-func holdsCertificates(text string) bool {
+func holdsCertificates(text string) bool { return len(certificatesOf(text)) > 0 }
+
+// Authorities returns the certificates that an https URL is verified by; none: the public roots.
+func (s SeenUp) Authorities() []*x509.Certificate { return certificatesOf(s.CA) }
+
+// certificatesOf returns the certificates of a text in PEM form; none where it holds anything else.
+func certificatesOf(text string) (all []*x509.Certificate) {
 	rest := []byte(text)
-	for n := 0; ; n++ {
-		if strings.TrimSpace(string(rest)) == "" {
-			return n > 0
-		}
+	for strings.TrimSpace(string(rest)) != "" {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
-			return false
+			return nil
 		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return false
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil
 		}
+		all = append(all, certificate)
 	}
+	return all
 }
 
 // Probe is what the newest probe of an installed system has found. Written by the prober, and by

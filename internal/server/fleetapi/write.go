@@ -2,10 +2,12 @@ package fleetapi
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -175,6 +177,10 @@ func (s *Service) installOf(req *fleetv1.InstallMachineRequest) (fleet.InstallRe
 	wanted.SeenUp.CA, wanted.SeenUp.Watch = req.GetSeenUpCa(), req.GetWatch()
 	for _, f := range wanted.SeenUp.Validate() {
 		fault("%s %s", seenUpFields[f.Field], f.Problem)
+	}
+	authorities := wanted.SeenUp.Authorities()
+	if len(authorities) > 0 && !slices.ContainsFunc(authorities, func(c *x509.Certificate) bool { return c.NotAfter.After(time.Now()) }) {
+		fault("seen_up_ca must hold a certificate that has not expired")
 	}
 	if n := len(wanted.FirstBootData); n > fleet.MaxFirstBootData {
 		fault("first_boot_data has %d bytes: at most %d are possible", n, fleet.MaxFirstBootData)

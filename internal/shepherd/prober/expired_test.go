@@ -56,8 +56,7 @@ func TestAnExpiredCertificateIsOneFinding(t *testing.T) {
 		authority, server time.Time
 		whose             string
 	}{
-		"of the server":    {future, past, "CN=the server"},
-		"of the authority": {past, future, "CN=the authority"},
+		"of the server": {future, past, "CN=the server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,4 +84,29 @@ func TestAnExpiredCertificateIsOneFinding(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnAuthorityThatHasExpiredIsNoFaultOfTheSystem: whoever was given it cannot ask any more,
+// which is told once, and no machine is restarted for that.
+func TestAnAuthorityThatHasExpiredIsNoFaultOfTheSystem(t *testing.T) {
+	t.Parallel()
+	past, future := time.Date(1999, 6, 1, 12, 30, 0, 0, time.UTC), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	ca, certificate := certificates(t, past, future)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, fleet.SeenUp{By: fleet.SeenByHTTP, URL: "https://web.example/", CA: ca})
+		s.answers(web(func(http.ResponseWriter, *http.Request) {}, &tls.Config{Certificates: []tls.Certificate{certificate}}))
+		for range 8 {
+			s.run(12 * time.Minute)
+			if p := s.herd.Record(s.machine).Probe; p != nil {
+				t.Fatalf("found: %s", p.Detail)
+			}
+		}
+		s.wantState(fleet.StateBooting, "the probe could not be made: GET: tls: failed to verify certificate: ")
+		s.wantState(fleet.StateBooting, "from 1998-01-01 00:00:00 UTC to 1999-06-01 12:30:00 UTC (CN=the authority)")
+		summary, err := s.herd.DB.Summary(t.Context())
+		check(t, err)
+		if summary.Unasked.N != 1 {
+			t.Errorf("%d systems cannot be asked", summary.Unasked.N)
+		}
+	})
 }

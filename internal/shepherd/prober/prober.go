@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,7 +146,7 @@ func (p *Prober) Act(ctx context.Context, work *bmdb.Work) shepherd.Outcome {
 	if ctx.Err() != nil { // the lease or the loop has ended, not the machine
 		return shepherd.Fail{Err: context.Cause(ctx)}
 	}
-	if err != nil && remote.Answered(err) == fleet.AnswerUnknown {
+	if err != nil && (remote.Answered(err) == fleet.AnswerUnknown || q.outlived(err)) {
 		p.observe(q, ResultFailed)
 		return shepherd.Fail{Err: notMade(err), Answer: fleet.AnswerUnknown}
 	}
@@ -274,6 +275,13 @@ func (p *Prober) ask(ctx context.Context, q question) (remote.HostKey, error) {
 		return p.dialer.Probe(ctx, q.target)
 	}
 	return remote.HostKey{}, p.get(ctx, q)
+}
+
+// outlived reports whether an answer was refused because one of the certificates has expired that
+// we were given to verify it by. That is no fault of the system, and the next ones have it too.
+func (q question) outlived(err error) bool {
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+	return ok && invalid.Reason == x509.Expired && slices.ContainsFunc(q.seenUp.Authorities(), invalid.Cert.Equal)
 }
 
 // notMade is why a probe could not be made. It has the same words as long as the reason is the
