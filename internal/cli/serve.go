@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
@@ -39,6 +40,11 @@ The configuration is the file, over that the environment (IRONHERD_SESSION_LEASE
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "set any key, as session.lease=10s; may be given more than once")
 	cmd.Flags().StringVar(&profile, "cpu-profile", "", "write what takes processor time into this file at the end, for go tool pprof")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		// No core is dumped, not even to a program: core_pattern may be a pipe, for which the limit on
+		// the size of cores does not count. A core would hold keys.
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return fmt.Errorf("keep cores from being dumped: %w", err)
+		}
 		if profile != "" {
 			stop, failed := startProfile(profile)
 			if failed != nil {
