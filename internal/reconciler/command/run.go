@@ -58,7 +58,9 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 		return err
 	}
 	m.watch(s, c, presents)
-	components := supervised(s.Components())
+	components := append(supervised(s.Components()), service.Component{
+		Name: "certificates", Stage: service.State, Serve: func(ctx context.Context) error { return c.tellEnds(ctx, presents, logger) },
+	})
 	mux := http.NewServeMux()
 	if c.listen != "" {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
