@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/api/fleet/v1/fleetv1connect"
 	"github.com/ironherd/ironherd/internal/server"
 	"github.com/ironherd/ironherd/internal/server/fleetapi"
@@ -126,4 +129,76 @@ func TestNoTokenHasAllLiveViews(t *testing.T) {
 			t.Errorf("the stream that has ended is answered with %d", status)
 		}
 	})
+}
+
+// askers notes for whom the page asks.
+type askers struct {
+	fleetv1connect.UnimplementedFleetServiceHandler
+	mu     sync.Mutex
+	actors []string
+}
+
+func (a *askers) note(ctx context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	caller := server.CallerFrom(ctx)
+	a.actors = append(a.actors, fmt.Sprintf("%s (%s)", caller.Actor, caller.Role))
+}
+
+func (a *askers) GetSummary(ctx context.Context, _ *fleetv1.GetSummaryRequest) (*fleetv1.GetSummaryResponse, error) {
+	a.note(ctx)
+	return &fleetv1.GetSummaryResponse{}, nil
+}
+
+func (a *askers) ListProviders(ctx context.Context, _ *fleetv1.ListProvidersRequest) (*fleetv1.ListProvidersResponse, error) {
+	a.note(ctx)
+	return &fleetv1.ListProvidersResponse{}, nil
+}
+
+func (a *askers) ListSessions(ctx context.Context, _ *fleetv1.ListSessionsRequest) (*fleetv1.ListSessionsResponse, error) {
+	a.note(ctx)
+	return &fleetv1.ListSessionsResponse{}, nil
+}
+
+func (a *askers) GetVersion(ctx context.Context, _ *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {
+	a.note(ctx)
+	return &fleetv1.GetVersionResponse{}, nil
+}
+
+func (a *askers) ListDiscrepancies(ctx context.Context, _ *fleetv1.ListDiscrepanciesRequest) (*fleetv1.ListDiscrepanciesResponse, error) {
+	a.note(ctx)
+	return &fleetv1.ListDiscrepanciesResponse{}, nil
+}
+
+func (a *askers) ListMachines(ctx context.Context, _ *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	a.note(ctx)
+	return &fleetv1.ListMachinesResponse{}, nil
+}
+
+// TestThePageHasTurnsOfItsOwn: what all viewers see is asked for none of them, and what one looks
+// at apart from what they ask elsewhere. Nothing is asked with more than the right to read.
+func TestThePageHasTurnsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	text, _, err := token.Create(path, "ada", token.Admin, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	tokens, err := token.Open(path, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string][]string{"/": {"page (viewer)"}, "/machines": {"page (viewer)", "page for token ada (viewer)"}} {
+		client := new(askers)
+		access := server.NewAccess(tokens)
+		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, client, logger, nil)))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+		r.Header.Set("Authorization", "Bearer "+text)
+		site.ServeHTTP(httptest.NewRecorder(), r)
+		slices.Sort(client.actors)
+		if all := slices.Compact(client.actors); !slices.Equal(all, want) {
+			t.Errorf("%s is asked for %q, want %q", target, all, want)
+		}
+	}
 }

@@ -143,6 +143,11 @@ func CallerFrom(ctx context.Context) Caller {
 	return stranger("the caller is not known")
 }
 
+// AsReader binds a caller who may read to a context, for what this process asks itself.
+func AsReader(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, callerKey{}, Caller{Actor: actor, Role: token.Viewer})
+}
+
 // Identify binds the caller to the request's context. It refuses only requests that a browser makes
 // for another site's page, whatever credential they carry.
 func (a *Access) Identify(next http.Handler) http.Handler {
@@ -181,7 +186,7 @@ func Guard(needs map[string]token.Role, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		countRefusal(r.Context())
+		CountRefusal(r.Context(), RefusedCall)
 		if r.ProtoMajor == 1 && r.Body != http.NoBody {
 			w.Header().Set("Connection", "close") // else the server waits for the body before it answers
 		}
@@ -228,10 +233,10 @@ func settle(w http.ResponseWriter, r *http.Request, caller Caller) (done func())
 	return func() {}
 }
 
-// countRefusal counts a request that was refused.
-func countRefusal(ctx context.Context) {
+// CountRefusal counts a request that came over TCP and was refused.
+func CountRefusal(ctx context.Context, why Refusal) {
 	if conn, _ := ctx.Value(connKey{}).(*LimitedConn); conn != nil {
-		conn.listener.refusals.Count(RefusedCall, conn.RemoteAddr())
+		conn.listener.refusals.Count(why, conn.RemoteAddr())
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // Refusal is why a caller was turned away.
 type Refusal string
 
-// The refusals. All but the last close the connection.
+// The refusals. All but the last two close the connection.
 const (
 	refusedNoRoom  Refusal = "no_room"      // above a limit, and nobody could make room
 	refusedForRoom Refusal = "made_room"    // it kept this server waiting, and another one came
@@ -19,6 +19,7 @@ const (
 	refusedTooMuch Refusal = "too_much"     // it sent too much before it was admitted
 	refusedTooMany Refusal = "too_many"     // it was admitted, and so were newer ones of its owner
 	RefusedCall    Refusal = "not_admitted" // a call, by whoever is not admitted
+	RefusedBusy    Refusal = "busy"         // a call that has waited for its turn in vain
 )
 
 // refusalSpacing is the least from one line about refusals to the next.
@@ -78,7 +79,7 @@ func (r *Refusals) Full() bool { return r.full.Swap(false) }
 // log writes the line. The caller holds the lock.
 func (r *Refusals) log() {
 	attributes := []any{slog.String("remote", remoteIP(r.from).String())}
-	for _, why := range []Refusal{refusedNoRoom, refusedForRoom, refusedLate, refusedTooMuch, refusedTooMany, RefusedCall} {
+	for _, why := range []Refusal{refusedNoRoom, refusedForRoom, refusedLate, refusedTooMuch, refusedTooMany, RefusedCall, RefusedBusy} {
 		if n := r.unlogged[why]; n > 0 {
 			attributes = append(attributes, slog.Int(string(why), n))
 		}

@@ -91,19 +91,6 @@ func (s *Server) recheck() time.Duration { return max(s.config.Recheck, 2*s.pace
 // others wait, so that however many call, those that are known find it free.
 const strangersAtATime = 8
 
-// gate lets so many in at a time, in the order in which they come.
-type gate chan struct{}
-
-// enter waits until the caller is in, or fails when ctx ends.
-func (g gate) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case g <- struct{}{}:
-		return func() { <-g }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // identity reads the agent of a machine, for a caller who may be anybody, or who has the key of the
 // agent that is remembered (known).
 func (s *Server) identity(ctx context.Context, id fleet.MachineID, known bool) (bmdb.AgentIdentity, error) {
@@ -111,7 +98,7 @@ func (s *Server) identity(ctx context.Context, id fleet.MachineID, known bool) (
 	if known {
 		entrance = s.rechecks
 	}
-	leave, err := entrance.enter(ctx)
+	leave, err := entrance.Enter(ctx)
 	if err != nil {
 		return bmdb.AgentIdentity{}, err
 	}

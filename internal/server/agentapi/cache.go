@@ -12,6 +12,7 @@ import (
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/server"
 )
 
 // agent is what is remembered of one admitted agent. Losing it costs a few statements and nothing
@@ -20,7 +21,7 @@ type agent struct {
 	identity bmdb.AgentIdentity
 	calls    *rate.Limiter
 	reports  *rate.Limiter
-	turn     gate // one call of this agent is served at a time
+	turn     server.Gate // one call of this agent is served at a time
 
 	// Guarded by turn.
 	spoken       bool   // RecordSpoken has committed for boot
@@ -104,7 +105,7 @@ func (c *agentCache) remember(identity bmdb.AgentIdentity) *agent {
 	if a == nil || !same(a.identity, identity) {
 		a = &agent{
 			identity: identity, calls: newLimiter(c.config.CallRate), reports: newLimiter(c.config.ReportRate),
-			turn: make(gate, 1), checkInstall: true, checkLeave: true,
+			turn: make(server.Gate, 1), checkInstall: true, checkLeave: true,
 		}
 		a.hints[hintLost] = c.evidence != "" // another process may have acknowledged it
 		c.agents[identity.Machine] = a

@@ -19,7 +19,7 @@ func (s *Server) Heartbeat(ctx context.Context, req *agentv1.HeartbeatRequest) (
 	if err != nil {
 		return nil, err
 	}
-	served, err := a.turn.enter(ctx)
+	served, err := a.turn.Enter(ctx)
 	if err != nil {
 		return nil, s.failure(ctx, "serve the agent", a.identity.Machine, err)
 	}

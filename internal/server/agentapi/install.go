@@ -29,7 +29,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
-	leave, err := s.ups.enter(ctx)
+	leave, err := s.ups.Enter(ctx)
 	if err != nil {
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}

@@ -60,10 +60,10 @@ type Server struct {
 	refusals *server.Refusals
 	// identities and ups are for what anybody can make this server ask the BMDB: who the agent of a
 	// machine is, and whether a secret is that of an install.
-	identities, ups gate
+	identities, ups server.Gate
 	// rechecks is for whether an agent that is remembered is in charge still. Strangers are not in its
 	// way.
-	rechecks gate
+	rechecks server.Gate
 	// oddHostKeys bounds the lines of the log about host keys that are none.
 	oddHostKeys rate.Sometimes
 	// unserved bounds those about calls that failed here, and unservedCalls counts the calls since the
@@ -84,8 +84,8 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	s := &Server{
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
-		identities: make(gate, strangersAtATime), ups: make(gate, strangersAtATime),
-		rechecks:    make(gate, strangersAtATime),
+		identities: make(server.Gate, strangersAtATime), ups: make(server.Gate, strangersAtATime),
+		rechecks:    make(server.Gate, strangersAtATime),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		unflushed: rate.Sometimes{First: 3, Interval: time.Minute}, invalid: rate.Sometimes{First: 1, Interval: time.Minute},
 		stranded: rate.Sometimes{First: 1, Interval: time.Minute},

@@ -270,14 +270,14 @@ func (s *Service) ListDiscrepancies(ctx context.Context, request *fleetv1.ListDi
 
 // ListImages implements fleetv1connect.FleetServiceHandler.
 func (s *Service) ListImages(ctx context.Context, _ *fleetv1.ListImagesRequest) (*fleetv1.ListImagesResponse, error) {
-	return answer(ctx, s, fleetv1connect.FleetServiceListImagesProcedure, func(context.Context, string) (*fleetv1.ListImagesResponse, error) {
+	return answerAtOnce(ctx, s, fleetv1connect.FleetServiceListImagesProcedure, func(context.Context, string) (*fleetv1.ListImagesResponse, error) {
 		return &fleetv1.ListImagesResponse{Images: each(s.options.Images, namedImageOf)}, nil
 	})
 }
 
 // GetVersion implements fleetv1connect.FleetServiceHandler.
 func (s *Service) GetVersion(ctx context.Context, _ *fleetv1.GetVersionRequest) (*fleetv1.GetVersionResponse, error) {
-	return answer(ctx, s, fleetv1connect.FleetServiceGetVersionProcedure, func(context.Context, string) (*fleetv1.GetVersionResponse, error) {
+	return answerAtOnce(ctx, s, fleetv1connect.FleetServiceGetVersionProcedure, func(context.Context, string) (*fleetv1.GetVersionResponse, error) {
 		return &fleetv1.GetVersionResponse{
 			Version: s.options.Version, GoVersion: runtime.Version(), Database: s.options.Database, Schema: s.options.Schema,
 		}, nil

@@ -67,6 +67,7 @@ type Options struct {
 type Service struct {
 	db      *bmdb.DB
 	options Options
+	turns   *server.Turns[owner]
 
 	mu sync.Mutex
 	// neverDone is since when a process is seen to be due that was never done on some subject.
@@ -80,7 +81,9 @@ func New(db *bmdb.DB, options Options) *Service {
 	if options.Progress == nil {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
-	return &Service{db: db, options: options, neverDone: make(map[fleet.Process]time.Time)}
+	return &Service{
+		db: db, options: options, turns: server.NewTurns[owner](answeredAtATime, ofOneActor), neverDone: make(map[fleet.Process]time.Time),
+	}
 }
 
 // Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of
@@ -99,8 +102,23 @@ func (s *Service) Register(mux *http.ServeMux) {
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, options...))
 }
 
-// answer authorizes the caller and runs the method. Its error has the code of its kind.
+// answer authorizes the caller, waits for their turn, and runs the method. Its error has the code
+// of its kind.
 func answer[A any](
+	ctx context.Context, s *Service, procedure string, method func(ctx context.Context, actor string) (*A, error),
+) (*A, error) {
+	return answerAtOnce(ctx, s, procedure, func(ctx context.Context, actor string) (*A, error) {
+		leave, err := s.enter(ctx, procedure, actor)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		return method(ctx, actor)
+	})
+}
+
+// answerAtOnce is answer for what the database is not asked for.
+func answerAtOnce[A any](
 	ctx context.Context, s *Service, procedure string, method func(ctx context.Context, actor string) (*A, error),
 ) (*A, error) {
 	caller, err := server.Authorize(ctx, neededBy(procedure))

@@ -50,7 +50,7 @@ func (overviewView) load(ctx context.Context, s *source) (*live.Content, error) 
 			return err
 		},
 		func(ctx context.Context) error {
-			response, err := s.client.ListDiscrepancies(ctx, &fleetv1.ListDiscrepanciesRequest{Limit: discrepanciesShown})
+			response, err := s.client.ListDiscrepancies(s.ours(ctx), &fleetv1.ListDiscrepanciesRequest{Limit: discrepanciesShown})
 			o.discrepancies, o.uncompared = response.GetDiscrepancies(), response.GetUncompared()
 			return err
 		},

@@ -13,6 +13,7 @@ import (
 // for all of them.
 type source struct {
 	client    fleetv1connect.FleetServiceClient
+	ours      func(context.Context) context.Context
 	summary   *live.Question[*fleetv1.GetSummaryResponse]
 	providers *live.Question[[]*fleetv1.Provider]
 	sessions  *live.Question[[]*fleetv1.Session]
@@ -20,20 +21,28 @@ type source struct {
 }
 
 func newSource(client fleetv1connect.FleetServiceClient, opts live.Options) *source {
-	s := &source{client: client}
-	s.summary = live.NewQuestion(opts, opts.Interval, summarize(client))
-	s.providers = live.NewQuestion(opts, opts.Interval, func(ctx context.Context) ([]*fleetv1.Provider, error) {
+	s := &source{client: client, ours: opts.Ours}
+	if s.ours == nil {
+		s.ours = func(ctx context.Context) context.Context { return ctx }
+	}
+	s.summary = live.NewQuestion(opts, opts.Interval, forAll(s, summarize(client)))
+	s.providers = live.NewQuestion(opts, opts.Interval, forAll(s, func(ctx context.Context) ([]*fleetv1.Provider, error) {
 		response, err := client.ListProviders(ctx, &fleetv1.ListProvidersRequest{})
 		return response.GetProviders(), err
-	})
-	s.sessions = live.NewQuestion(opts, opts.Interval, func(ctx context.Context) ([]*fleetv1.Session, error) {
+	}))
+	s.sessions = live.NewQuestion(opts, opts.Interval, forAll(s, func(ctx context.Context) ([]*fleetv1.Session, error) {
 		response, err := client.ListSessions(ctx, &fleetv1.ListSessionsRequest{})
 		return response.GetSessions(), err
-	}).Costly()
-	s.version = live.NewQuestion(opts, time.Minute, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
+	})).Costly()
+	s.version = live.NewQuestion(opts, time.Minute, forAll(s, func(ctx context.Context) (*fleetv1.GetVersionResponse, error) {
 		return client.GetVersion(ctx, &fleetv1.GetVersionRequest{})
-	})
+	}))
 	return s
+}
+
+// forAll returns the question as one that no caller is behind.
+func forAll[T any](s *source, ask func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) { return ask(s.ours(ctx)) }
 }
 
 // phaseInterval is how often phases are computed at most. That reads the facts of thousands of

@@ -47,6 +47,9 @@ type Options struct {
 	// Caller names who made a request. No caller has all that may be watched at the same time where
 	// others want some of it. Nil: all are one.
 	Caller func(*http.Request) string
+	// Ours binds what is asked for all callers to none of them, so that none keeps the others waiting
+	// for it. Nil: it is asked for who came first.
+	Ours func(context.Context) context.Context
 }
 
 // noticeID is the ID of the fragment that holds a view's notice.
