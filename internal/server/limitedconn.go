@@ -75,7 +75,7 @@ func (c *LimitedConn) Dismiss() {
 }
 
 // Serving says that this server works at a call of the connection until done is called: it does not
-// make room meanwhile.
+// make room meanwhile. A call that waits for its turn is none that this server works at.
 func (c *LimitedConn) Serving() (done func()) {
 	if c == nil {
 		return func() {}

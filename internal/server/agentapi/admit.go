@@ -34,7 +34,6 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 	if !conn.limiter.Allow() {
 		return nil, errThrottled
 	}
-	defer conn.limited.Serving()()
 	id, err := fleet.ParseMachineID(machine)
 	if err != nil {
 		id = nobodyID // so that a malformed ID takes as long as an unknown one
@@ -47,7 +46,12 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 		conn.limited.AdmitFor(string(id))
 		return a, nil
 	}
-	identity, err := s.identity(ctx, id, a != nil)
+	leave, err := enter(ctx, conn.limited, s.entrance(a != nil))
+	if err != nil {
+		return nil, s.failure(ctx, "read the agent's identity", id, err)
+	}
+	defer leave()
+	identity, err := s.db.Agent(ctx, id)
 	switch {
 	case fleet.KindOf(err) == fleet.KindNotFound:
 		s.agents.dropUnless(id, bmdb.AgentIdentity{})
@@ -66,21 +70,29 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 // recognitionPatience bounds how long a handshake waits for the BMDB.
 const recognitionPatience = 5 * time.Second
 
-// recognized returns the machine if the key is that of its agent, whatever the takeover generation.
-// It only decides how much the connection may send: every call is admitted on its own.
-func (s *Server) recognized(ctx context.Context, machine string, key ed25519.PublicKey) (fleet.MachineID, bool) {
+// recognize admits a connection if the key is that of the agent of the machine, whatever the
+// takeover generation. It only decides how much the connection may send: every call is admitted on
+// its own.
+func (s *Server) recognize(ctx context.Context, conn *server.LimitedConn, machine string, key ed25519.PublicKey) {
 	id, err := fleet.ParseMachineID(machine)
 	if err != nil {
-		return "", false
+		return
 	}
 	a, confirmed := s.agents.lookup(id, key)
 	if a != nil && confirmed < s.recheck() {
-		return id, true
+		conn.AdmitFor(string(id))
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
 	defer cancel()
-	identity, err := s.identity(ctx, id, a != nil)
-	return id, err == nil && fits(identity, key)
+	leave, err := enter(ctx, conn, s.entrance(a != nil))
+	if err != nil {
+		return
+	}
+	defer leave()
+	if identity, err := s.db.Agent(ctx, id); err == nil && fits(identity, key) {
+		conn.AdmitFor(string(id))
+	}
 }
 
 // recheck returns how long a remembered identity is good for. Agents that speak less often than
@@ -91,19 +103,27 @@ func (s *Server) recheck() time.Duration { return max(s.config.Recheck, 2*s.pace
 // others wait, so that however many call, those that are known find it free.
 const strangersAtATime = 8
 
-// identity reads the agent of a machine, for a caller who may be anybody, or who has the key of the
+// entrance is where a caller waits to have their agent read: anybody, or who has the key of the
 // agent that is remembered (known).
-func (s *Server) identity(ctx context.Context, id fleet.MachineID, known bool) (bmdb.AgentIdentity, error) {
-	entrance := s.identities
+func (s *Server) entrance(known bool) server.Gate {
 	if known {
-		entrance = s.rechecks
+		return s.rechecks
 	}
-	leave, err := entrance.Enter(ctx)
+	return s.identities
+}
+
+// enter waits for the turn of a caller whom nobody knows yet. From then on this server works at it;
+// whoever waits makes room for others.
+func enter(ctx context.Context, conn *server.LimitedConn, entrance server.Gate) (leave func(), err error) {
+	leaveGate, err := entrance.Enter(ctx)
 	if err != nil {
-		return bmdb.AgentIdentity{}, err
+		return nil, err
 	}
-	defer leave()
-	return s.db.Agent(ctx, id)
+	served := conn.Serving()
+	return func() {
+		served()
+		leaveGate()
+	}, nil
 }
 
 // nobodyID is a well-formed ID that no machine has.

@@ -40,12 +40,12 @@ func connectionOf(ctx context.Context) *connection {
 type handshaker struct {
 	credentials.TransportCredentials
 	rate fleet.Rate
-	// recognized returns the machine if the key is that of its agent.
-	recognized func(machine string, key ed25519.PublicKey) (fleet.MachineID, bool)
+	// recognize admits the connection if the key is that of the machine's agent.
+	recognize func(conn *server.LimitedConn, machine string, key ed25519.PublicKey)
 }
 
-func newHandshaker(config *tls.Config, rate fleet.Rate, recognized func(string, ed25519.PublicKey) (fleet.MachineID, bool)) handshaker {
-	return handshaker{TransportCredentials: credentials.NewTLS(config), rate: rate, recognized: recognized}
+func newHandshaker(config *tls.Config, rate fleet.Rate, recognize func(*server.LimitedConn, string, ed25519.PublicKey)) handshaker {
+	return handshaker{TransportCredentials: credentials.NewTLS(config), rate: rate, recognize: recognize}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -61,18 +61,14 @@ func (h handshaker) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	// The first message of an agent may be a large report, so its connection is admitted before.
 	if c.key != nil {
-		done := c.limited.Serving()
-		if id, ok := h.recognized(c.State.PeerCertificates[0].Subject.CommonName, c.key); ok {
-			c.limited.AdmitFor(string(id))
-		}
-		done()
+		h.recognize(c.limited, c.State.PeerCertificates[0].Subject.CommonName, c.key)
 	}
 	return conn, c, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (h handshaker) Clone() credentials.TransportCredentials {
-	return handshaker{TransportCredentials: h.TransportCredentials.Clone(), rate: h.rate, recognized: h.recognized}
+	return handshaker{TransportCredentials: h.TransportCredentials.Clone(), rate: h.rate, recognize: h.recognize}
 }
 
 func keyOf(chain []*x509.Certificate) ed25519.PublicKey {

@@ -21,7 +21,7 @@
 // little on. When there are too many, those that do nothing are closed for new ones, so that they
 // do not keep agents out. Refusals are counted, and logged at most once a minute. However many
 // call, few at a time have the BMDB asked who they are, and agents that are remembered do not wait
-// for them.
+// for them. The others wait for their turn, and make room as those that do nothing.
 //
 // # What is durable when
 //

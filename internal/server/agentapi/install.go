@@ -23,13 +23,12 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 	if !conn.limiter.Allow() {
 		return nil, errThrottled
 	}
-	defer conn.limited.Serving()()
 	id, err := fleet.ParseMachineID(req.GetMachineId())
 	if err != nil || len(req.GetSecret()) != bmdb.InstallSecretBytes || !isName(req.GetBootId(), maxBootID) {
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
-	leave, err := s.ups.Enter(ctx)
+	leave, err := enter(ctx, conn.limited, s.ups)
 	if err != nil {
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}

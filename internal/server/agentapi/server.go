@@ -210,11 +210,11 @@ const (
 )
 
 func (s *Server) grpcServer(ctx context.Context) *grpc.Server {
-	recognized := func(machine string, key ed25519.PublicKey) (fleet.MachineID, bool) {
-		return s.recognized(ctx, machine, key)
+	recognize := func(conn *server.LimitedConn, machine string, key ed25519.PublicKey) {
+		s.recognize(ctx, conn, machine, key)
 	}
 	srv := grpc.NewServer(
-		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate, recognized)),
+		grpc.Creds(newHandshaker(s.options.Certificates.TLS(), s.config.CallRate, recognize)),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer),
 		grpc.ForceServerCodecV2(newBoundedCodec()),
 		grpc.MaxRecvMsgSize(s.config.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),

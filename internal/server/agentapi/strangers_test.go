@@ -6,15 +6,12 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
-	"database/sql"
 	"encoding/binary"
 	"fmt"
 	"net"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +22,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	agentv1 "github.com/ironherd/ironherd/api/agent/v1"
-	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
@@ -256,83 +250,6 @@ func TestAgentsAreRecognizedByTheirCertificate(t *testing.T) {
 			t.Errorf("a replaced agent sends a large message: %v", err)
 		}
 	}
-}
-
-// crowd is an engine that keeps the answer to who the agent of nobody's machine is, while it is
-// gathered.
-type crowd struct {
-	bmdb.Engine
-	gathered chan struct{} // closed when it dissolves
-	waiting  atomic.Int64
-}
-
-func (c *crowd) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
-	return c.keep(ctx, c.Engine.View, fn)
-}
-
-func (c *crowd) Peek(ctx context.Context, fn func(context.Context, bmdb.Tx) error) error {
-	return c.keep(ctx, c.Engine.Peek, fn)
-}
-
-type look func(context.Context, func(context.Context, bmdb.Tx) error) error
-
-func (c *crowd) keep(ctx context.Context, read look, fn func(context.Context, bmdb.Tx) error) error {
-	stranger := false
-	err := read(ctx, func(ctx context.Context, tx bmdb.Tx) error { return fn(ctx, &crowdTx{Tx: tx, stranger: &stranger}) })
-	if stranger {
-		c.waiting.Add(1)
-		<-c.gathered
-	}
-	return err
-}
-
-// crowdTx notices who asks.
-type crowdTx struct {
-	bmdb.Tx
-	stranger *bool
-}
-
-func (t *crowdTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if strings.Contains(query, "fact_agent_started") && len(args) == 1 && args[0] == "00000000-0000-0000-0000-000000000000" {
-		*t.stranger = true
-	}
-	return t.Tx.QueryRowContext(ctx, query, args...)
-}
-
-// TestStrangersDoNotKeepAgentsWaiting whose identity is to be looked up again.
-func TestStrangersDoNotKeepAgentsWaiting(t *testing.T) {
-	t.Parallel()
-	engine := &crowd{
-		Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard}), gathered: make(chan struct{}),
-	}
-	h := newFixtureOn(t, engine, func(c *agentapi.Config, p *fleet.Policy) {
-		impatient(c, p)
-		c.Recheck, c.AdmitWithin = 1, time.Minute
-	})
-	m := h.machines(1, nil)[0]
-	client := h.dial(m.key)
-	h.heartbeat(client, m.beat())
-	var strangers sync.WaitGroup
-	for range 12 {
-		stranger := h.dial(nil)
-		strangers.Go(func() {
-			if _, err := stranger.Heartbeat(t.Context(), &agentv1.HeartbeatRequest{}); status.Code(err) != codes.PermissionDenied {
-				t.Errorf("a stranger: %v", err)
-			}
-		})
-	}
-	h.until("strangers fill their gate", func() bool { return engine.waiting.Load() == 8 })
-	read := h.counter.of("agent")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if _, err := client.Heartbeat(ctx, m.beat()); err != nil {
-		t.Errorf("the agent: %v", err)
-	}
-	if h.counter.of("agent") == read {
-		t.Error("the agent was not looked up")
-	}
-	close(engine.gathered)
-	strangers.Wait()
 }
 
 // restart replaces the server by one that remembers nothing.
