@@ -239,24 +239,32 @@ func (t *transaction) putHostKeys(ctx context.Context, machine fleet.MachineID, 
 // known by, where the system is seen up by HTTP, which proves none. The system is that of the
 // newest attempt; its unit calls once, so another install may be wanted by then. What became known
 // since its disk was written stays.
-func (t *transaction) unitTold(ctx context.Context, m *machineRecord, by fleet.SeenBy, generation fleet.InstallGeneration, attempt int, keys []string) (bool, error) {
-	a, rep := m.facts.InstallAttempt, m.facts.InstallReport
-	if len(keys) == 0 || by != fleet.SeenByHTTP || a == nil || a.Generation != generation || a.Attempt != attempt {
-		return false, nil
-	}
-	written := t.Now()
-	if rep != nil && rep.OK && rep.Generation == generation && rep.Attempt == attempt {
-		written = rep.At
-	}
-	known, err := t.hostKeys(ctx, m.facts.ID)
-	if err != nil || !known.At.Before(written) {
-		return false, err
+func (t *transaction) unitTold(ctx context.Context, m *machineRecord, by fleet.SeenBy, generation fleet.InstallGeneration, attempt int, keys []string) error {
+	known, tells, err := t.tellsKeys(ctx, m, by, generation, attempt, keys)
+	if err != nil || !tells {
+		return err
 	}
 	if known.Refused != "" { // what was refused until now is tried at once
 		t.buffer.resetBackoff(machineKey(m.facts.ID), fleet.ProcessAgentStart)
 	}
 	t.addEvent(fleet.Subject{Machine: m.facts.ID}, actorInstalled, "", fleet.EventHostKeysPinned, fmt.Sprintf("%d keys", len(keys)))
-	return true, t.putHostKeys(ctx, m.facts.ID, fleet.HostKeyInstalled, keys...)
+	return t.putHostKeys(ctx, m.facts.ID, fleet.HostKeyInstalled, keys...)
+}
+
+// tellsKeys reports whether unitTold has something to write, and what is known by then.
+func (t *transaction) tellsKeys(
+	ctx context.Context, m *machineRecord, by fleet.SeenBy, generation fleet.InstallGeneration, attempt int, keys []string,
+) (known fleet.HostKeys, tells bool, err error) {
+	a, rep := m.facts.InstallAttempt, m.facts.InstallReport
+	if len(keys) == 0 || by != fleet.SeenByHTTP || a == nil || a.Generation != generation || a.Attempt != attempt {
+		return known, false, nil
+	}
+	written := t.Now()
+	if rep != nil && rep.OK && rep.Generation == generation && rep.Attempt == attempt {
+		written = rep.At
+	}
+	known, err = t.hostKeys(ctx, m.facts.ID)
+	return known, err == nil && known.At.Before(written), err
 }
 
 // ListenerAlive is an agent listener's own proof of life: called every interval, with the longest

@@ -297,52 +297,49 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 ) (again time.Duration, err error) {
 	refused := fleet.Errorf(fleet.KindForbidden, "no such install of machine %s", machine)
 	hash := sha256.Sum256(secret)
-	// Anybody may call: only who has the secret locks the machine, and keeps others from writing.
-	ok, err := read(ctx, db.view, "look for an installed system", func(ctx context.Context, t *transaction) (bool, error) {
+	// Anybody may call: only who has the secret, and tells something new, locks the machine, and keeps
+	// others from writing.
+	nothing, err := read(ctx, db.view, "look for an installed system", func(ctx context.Context, t *transaction) (nothing bool, err error) {
 		m, err := t.load(ctx, machine)
 		if err != nil {
 			return false, err
 		}
-		return t.hasSecret(ctx, m.facts, generation, attempt, hash[:])
-	})
-	switch {
-	case err == nil && !ok, fleet.KindOf(err) == fleet.KindNotFound:
-		return 0, refused
-	case err != nil:
-		return 0, err
-	}
-	err = db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
-		again = 0
-		a := m.facts.InstallAttempt
 		if ok, err := t.hasSecret(ctx, m.facts, generation, attempt, hash[:]); err != nil || !ok {
 			return false, cmp.Or(err, refused)
 		}
-		if why := m.facts.Unreadable; why != "" { // what is written would lack what is not known here
-			return false, fleet.Errorf(fleet.KindTemporary, "what is recorded of machine %s cannot be read: %s", machine, why)
+		again, nothing, err = t.nothingNew(ctx, m, generation, attempt, hostKeys)
+		return nothing, err
+	})
+	switch {
+	case fleet.KindOf(err) == fleet.KindNotFound:
+		return 0, refused
+	case err != nil || nothing:
+		return again, err
+	}
+	err = db.onMachine(ctx, "installed", machine, func(ctx context.Context, t *transaction, m *machineRecord) (changed bool, err error) {
+		again = 0
+		if ok, err := t.hasSecret(ctx, m.facts, generation, attempt, hash[:]); err != nil || !ok {
+			return false, cmp.Or(err, refused)
 		}
-		i := m.facts.Installed
-		if i != nil && i.Generation > generation { // an operator has said so, or an older disk was booted
-			return false, nil
+		nothing := false
+		if again, nothing, err = t.nothingNew(ctx, m, generation, attempt, hostKeys); err != nil || nothing {
+			return false, err
 		}
-		if i != nil && i.Generation == generation && i.Attempt == attempt {
-			runs, err := t.runsStill(ctx, m.facts)
-			if err != nil {
+		if i := m.facts.Installed; i != nil && i.Generation == generation && i.Attempt == attempt {
+			if err := t.runsStill(ctx, m.facts); err != nil {
 				return false, err
 			}
-			if again, changed, err = t.unitCalled(ctx, m); err != nil {
+			if err := t.unitCalled(ctx, m); err != nil {
 				return false, err
 			}
-			told, err := t.unitTold(ctx, m, i.SeenUp.By, generation, attempt, hostKeys)
-			return runs || changed || told, err
+			return true, t.unitTold(ctx, m, i.SeenUp.By, generation, attempt, hostKeys)
 		}
 		q := m.facts.InstallRequest
 		if q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit {
-			told, err := t.unitTold(ctx, m, q.SeenUp.By, generation, attempt, hostKeys)
-			if err != nil {
+			if err := t.unitTold(ctx, m, q.SeenUp.By, generation, attempt, hostKeys); err != nil {
 				return false, err
 			}
-			changed, err := t.writtenAfterAll(ctx, m, *a)
-			return changed || told, err
+			return true, t.writtenAfterAll(ctx, m, *m.facts.InstallAttempt)
 		}
 		if q != nil && q.Generation == generation && q.SeenUp.Watch {
 			again = t.env.Policy.CallInterval()
@@ -353,6 +350,33 @@ func (db *DB) RecordInstalled(ctx context.Context, machine fleet.MachineID, gene
 		return 0, refused
 	}
 	return again, err
+}
+
+// nothingNew says whether the word of an installed system changes nothing, and when the system is
+// to call again where it is one that has called before.
+func (t *transaction) nothingNew(ctx context.Context, m *machineRecord, generation fleet.InstallGeneration, attempt int, hostKeys []string) (
+	again time.Duration, nothing bool, err error,
+) {
+	r := m.facts
+	if why := r.Unreadable; why != "" { // what is written would lack what is not known here
+		return 0, false, fleet.Errorf(fleet.KindTemporary, "what is recorded of machine %s cannot be read: %s", r.ID, why)
+	}
+	i, q := r.Installed, r.InstallRequest
+	switch {
+	case i != nil && i.Generation > generation: // an operator has said so, or an older disk was booted
+		return 0, true, nil
+	case i != nil && i.Generation == generation && i.Attempt == attempt:
+		again, due, err := t.callDue(ctx, r)
+		if err != nil {
+			return 0, false, err
+		}
+		_, tells, err := t.tellsKeys(ctx, m, i.SeenUp.By, generation, attempt, hostKeys)
+		return again, !due && !tells && !answersElsewhere(r), err
+	case q != nil && q.Generation == generation && q.SeenUp.By != fleet.SeenByUnit:
+		_, tells, err := t.tellsKeys(ctx, m, q.SeenUp.By, generation, attempt, hostKeys)
+		return 0, !tells && hasWritten(r, *r.InstallAttempt), err
+	}
+	return 0, false, nil
 }
 
 // hasSecret says whether a hash is that of the secret of the newest attempt, or of the attempt
@@ -369,16 +393,6 @@ func (t *transaction) hasSecret(ctx context.Context, r fleet.Record, generation 
 
 // actorInstalled is who says that an installed system has come up.
 const actorInstalled = "installed system"
-
-// writtenAfterAll records that an attempt has written the disk, of which nobody has heard that it
-// did: its installed system has called in, and a probe is to show that it has come up.
-func (t *transaction) writtenAfterAll(ctx context.Context, m *machineRecord, a fleet.InstallAttempt) (changed bool, err error) {
-	if p := m.facts.InstallReport; p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt && p.OK {
-		return false, nil
-	}
-	t.resetInstall(m.facts.ID)
-	return true, t.putReport(ctx, m, fleet.InstallReport{Generation: a.Generation, Attempt: a.Attempt, OK: true, Disk: fleet.DiskUnknown}, actorInstalled)
-}
 
 // seenInstalled is how an installed system was seen to have come up.
 type seenInstalled struct {

@@ -57,14 +57,14 @@ func RecordProbe(f ProbeResult) Change {
 		c.foundSame = was != nil && was.Answered() == f.Answered && was.Detail == f.Detail
 		if awaited && f.Answered {
 			if await.Unreported {
-				if _, err := t.writtenAfterAll(ctx, c.machine, *r.InstallAttempt); err != nil {
+				if err := t.writtenAfterAll(ctx, c.machine, *r.InstallAttempt); err != nil {
 					return err
 				}
 			}
 			return t.installed(ctx, c.machine, seenInstalled{actor: c.work.session.actor(), hostKeys: f.HostKeys, detail: ": " + f.Detail})
 		}
 		if f.Answered && r.Installed.SeenUp.By != fleet.SeenByHTTP { // whoever is there may answer a GET
-			if _, err := t.runsStill(ctx, r); err != nil {
+			if err := t.runsStill(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -76,36 +76,72 @@ func RecordProbe(f ProbeResult) Change {
 }
 
 // runsStill records that an installed system has answered which its provider was seen to reinstall:
-// its disk is what it was. It reports whether that changes anything. While the provider is at it,
-// the old system answers until it is restarted.
-func (t *transaction) runsStill(ctx context.Context, r fleet.Record) (bool, error) {
-	if !lifecycle.ReinstalledElsewhere(r) || r.Provided.Status != fleet.ProviderStatusActive {
-		return false, nil
+// its disk is what it was. While the provider is at it, the old system answers until it is
+// restarted.
+func (t *transaction) runsStill(ctx context.Context, r fleet.Record) error {
+	if !answersElsewhere(r) {
+		return nil
 	}
-	return true, t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(r.ID), At: micros(*r.Installed.ErasedAt)})
+	return t.q.DeleteErased(ctx, statement.DeleteErasedParams{Machine: string(r.ID), At: micros(*r.Installed.ErasedAt)})
 }
 
-// unitCalled records that the unit of an installed system has called again, and returns when it is
-// to call next; 0: never. Nothing is written for what comes much earlier than it should.
-func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) (again time.Duration, changed bool, err error) {
+// answersElsewhere reports whether that is news.
+func answersElsewhere(r fleet.Record) bool {
+	return lifecycle.ReinstalledElsewhere(r) && r.Provided.Status == fleet.ProviderStatusActive
+}
+
+// unitCalled records that the unit of an installed system has called again. Nothing is written for
+// what comes much earlier than it should.
+func (t *transaction) unitCalled(ctx context.Context, m *machineRecord) error {
 	r := m.facts
-	if i := r.Installed; i.SeenUp.By != fleet.SeenByUnit || !i.SeenUp.Watch {
-		return 0, false, nil
+	if _, due, err := t.callDue(ctx, r); err != nil || !due {
+		return err
 	}
-	again = t.env.Policy.CallInterval()
-	f := ProbeResult{Generation: r.Installed.Generation, Attempt: r.Installed.Attempt, Answered: true, Detail: "its unit calls"}
-	was := probeBefore(r, f)
-	if !lifecycle.Watched(r) || was != nil && was.Answered() && t.Now().Sub(was.At) < again/2 {
-		return again, false, nil
-	}
-	next := nextProbe(was, f, t.Now())
+	f := unitFinding(r)
+	next := nextProbe(probeBefore(r, f), f, t.Now())
 	if err := t.putProbe(ctx, r.ID, next); err != nil {
-		return 0, false, err
+		return err
 	}
 	if event, detail := t.reach(r, next); event != "" {
 		t.addEvent(fleet.Subject{Machine: r.ID}, actorInstalled, fleet.ProcessProbe, event, detail)
 	}
-	return again, true, nil
+	return nil
+}
+
+// callDue returns when the unit of an installed system that calls now is to call next (0: never),
+// and whether this call is written down.
+func (t *transaction) callDue(ctx context.Context, r fleet.Record) (again time.Duration, due bool, err error) {
+	if i := r.Installed; i.SeenUp.By != fleet.SeenByUnit || !i.SeenUp.Watch {
+		return 0, false, nil
+	}
+	env, err := t.environment(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	again = env.Policy.CallInterval()
+	was := probeBefore(r, unitFinding(r))
+	return again, lifecycle.Watched(r) && (was == nil || !was.Answered() || t.Now().Sub(was.At) >= again/2), nil
+}
+
+// unitFinding is what a call of the unit of an installed system shows.
+func unitFinding(r fleet.Record) ProbeResult {
+	return ProbeResult{Generation: r.Installed.Generation, Attempt: r.Installed.Attempt, Answered: true, Detail: "its unit calls"}
+}
+
+// writtenAfterAll records that an attempt has written the disk, of which nobody has heard that it
+// did: its installed system has called in, and a probe is to show that it has come up.
+func (t *transaction) writtenAfterAll(ctx context.Context, m *machineRecord, a fleet.InstallAttempt) error {
+	if hasWritten(m.facts, a) {
+		return nil
+	}
+	t.resetInstall(m.facts.ID)
+	return t.putReport(ctx, m, fleet.InstallReport{Generation: a.Generation, Attempt: a.Attempt, OK: true, Disk: fleet.DiskUnknown}, actorInstalled)
+}
+
+// hasWritten reports whether an attempt is known to have written the disk.
+func hasWritten(r fleet.Record, a fleet.InstallAttempt) bool {
+	p := r.InstallReport
+	return p != nil && p.Generation == a.Generation && p.Attempt == a.Attempt && p.OK
 }
 
 // probeBefore is what was found before of the install that a finding is about; nil: nothing.

@@ -46,7 +46,7 @@ func (s *Server) admit(ctx context.Context, machine string, generation fleet.Tak
 		conn.limited.AdmitFor(string(id))
 		return a, nil
 	}
-	leave, err := enter(ctx, conn.limited, s.entrance(a != nil))
+	leave, err := serve(ctx, conn.limited, s.entrance(a != nil).Enter)
 	if err != nil {
 		return nil, s.failure(ctx, "read the agent's identity", id, err)
 	}
@@ -85,7 +85,7 @@ func (s *Server) recognize(ctx context.Context, conn *server.LimitedConn, machin
 	}
 	ctx, cancel := context.WithTimeout(ctx, recognitionPatience)
 	defer cancel()
-	leave, err := enter(ctx, conn, s.entrance(a != nil))
+	leave, err := serve(ctx, conn, s.entrance(a != nil).Enter)
 	if err != nil {
 		return
 	}
@@ -112,10 +112,10 @@ func (s *Server) entrance(known bool) server.Gate {
 	return s.identities
 }
 
-// enter waits for the turn of a caller whom nobody knows yet. From then on this server works at it;
+// serve waits for the turn of a caller whom nobody knows yet. From then on this server works at it;
 // whoever waits makes room for others.
-func enter(ctx context.Context, conn *server.LimitedConn, entrance server.Gate) (leave func(), err error) {
-	leaveGate, err := entrance.Enter(ctx)
+func serve(ctx context.Context, conn *server.LimitedConn, enter func(context.Context) (func(), error)) (leave func(), err error) {
+	leaveGate, err := enter(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -271,13 +271,15 @@ func TestStrangersReadLittleAtATime(t *testing.T) {
 	m := h.machines(1, nil)[0]
 	agent := h.dial(m.key)
 	h.known(agent, m)
-	up := &agentv1.ReportUpRequest{MachineId: "00000000-0000-4000-8000-000000000001", InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b"}
 	const each = 30
 	all := make([]func(ctx context.Context) error, 0, 2*each)
 	for range each {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
 		h.must(err)
 		client := h.dial(key)
+		up := &agentv1.ReportUpRequest{
+			MachineId: string(fleet.NewMachineID()), InstallGeneration: 1, Attempt: 1, Secret: make([]byte, 32), BootId: "b",
+		}
 		all = append(all,
 			func(ctx context.Context) error { _, err := client.Heartbeat(ctx, m.beat()); return err },
 			func(ctx context.Context) error { _, err := client.ReportUp(ctx, up); return err })

@@ -25,10 +25,10 @@ import (
 	"github.com/ironherd/ironherd/internal/server/agentapi"
 )
 
-// nobody is a machine that there is not.
-const nobody = "00000000-0000-0000-0000-000000000000"
+// nobodys is how the IDs of machines begin that there are not.
+const nobodys = "00000000-0000-0000-0000-"
 
-// crowd is an engine that keeps the answers about nobody's machine, while it is gathered.
+// crowd is an engine that keeps the answers about nobody's machines, while it is gathered.
 type crowd struct {
 	bmdb.Engine
 	gathered chan struct{} // closed when it dissolves
@@ -72,7 +72,7 @@ func (t *crowdTx) QueryContext(ctx context.Context, query string, args ...any) (
 }
 
 func (t *crowdTx) notice(args []any) {
-	*t.stranger = *t.stranger || strings.Contains(fmt.Sprintf("%s", args), nobody)
+	*t.stranger = *t.stranger || strings.Contains(fmt.Sprintf("%s", args), nobodys)
 }
 
 // TestStrangersDoNotKeepAgentsWaiting whose identity is to be looked up again.
@@ -136,11 +136,13 @@ func TestStrangersWhoWaitMakeRoom(t *testing.T) {
 	t.Parallel()
 	for _, call := range []struct {
 		method  string
-		message proto.Message
+		message func(machine string) proto.Message
 	}{
-		{agentv1.AgentCallback_Heartbeat_FullMethodName, &agentv1.HeartbeatRequest{MachineId: nobody, TakeoverGeneration: 1}},
-		{agentv1.AgentCallback_ReportUp_FullMethodName, &agentv1.ReportUpRequest{
-			MachineId: nobody, InstallGeneration: 1, Attempt: 1, Secret: make([]byte, bmdb.InstallSecretBytes), BootId: "b",
+		{agentv1.AgentCallback_Heartbeat_FullMethodName, func(machine string) proto.Message {
+			return &agentv1.HeartbeatRequest{MachineId: machine, TakeoverGeneration: 1}
+		}},
+		{agentv1.AgentCallback_ReportUp_FullMethodName, func(machine string) proto.Message {
+			return &agentv1.ReportUpRequest{MachineId: machine, InstallGeneration: 1, Attempt: 1, Secret: make([]byte, bmdb.InstallSecretBytes), BootId: "b"}
 		}},
 	} {
 		t.Run(call.method, func(t *testing.T) {
@@ -162,8 +164,8 @@ func TestStrangersWhoWaitMakeRoom(t *testing.T) {
 			}
 			for source := range sources {
 				dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(source+1))}}
-				for range perSource {
-					h.waits(dialer, call.method, call.message)
+				for i := range perSource {
+					h.waits(dialer, call.method, call.message(fmt.Sprintf("%s%012d", nobodys, source*perSource+i)))
 				}
 			}
 			h.until("strangers fill their gate", func() bool { return engine.waiting.Load() == 8 })

@@ -70,7 +70,8 @@
 //
 // One agent can hurt only itself: messages, what they take in memory, calls, reports, lines of the
 // log about what it sends, streams and connections are bounded, and the calls of one agent are
-// served one after the other. A message is decoded before any of its other limits is asked, so a
+// served one after the other. So are those that name one machine whose system is up, and only what
+// is news of it is written. A message is decoded before any of its other limits is asked, so a
 // flood of large ones costs what reading them does.
 // Of the connections of one agent the newest four stay, and none for much longer than half a day.
 // The interval that agents are asked for grows with their number, so that the heartbeats of a

@@ -28,7 +28,7 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
-	leave, err := enter(ctx, conn.limited, s.ups)
+	leave, err := serve(ctx, conn.limited, func(ctx context.Context) (func(), error) { return s.ups.Enter(ctx, id) })
 	if err != nil {
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}

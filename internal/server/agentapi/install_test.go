@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,6 +141,30 @@ func TestWhoHasNoSecretWritesNothing(t *testing.T) {
 	h.must(report(m.id, 1, secret))
 	if n := h.counter.took("installed"); n != 1 {
 		t.Errorf("%d transactions that write for who has the secret", n)
+	}
+}
+
+// TestWhoRepeatsItselfWritesNothing: however often a system says that it is up, on however many
+// connections, it is written down once.
+func TestWhoRepeatsItselfWritesNothing(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	m := h.machines(1, image())[0]
+	secret := h.heartbeat(h.dial(m.key), m.withReport()).GetInstallRequest().GetBootToken().GetSecret()
+	var calls sync.WaitGroup
+	for range 100 {
+		client := h.dial(nil)
+		calls.Go(func() {
+			if _, err := client.ReportUp(t.Context(), &agentv1.ReportUpRequest{
+				MachineId: string(m.id), InstallGeneration: 1, Attempt: 1, Secret: secret, BootId: "new",
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	if n := h.counter.took("installed"); n != 1 {
+		t.Errorf("%d transactions that write", n)
 	}
 }
 
