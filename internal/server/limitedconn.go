@@ -84,6 +84,13 @@ func (c *LimitedConn) Serving() (done func()) {
 	return func() { c.served.Add(-1) }
 }
 
+// CutOff closes the connection of a caller who sends on and on what is not wanted.
+func (c *LimitedConn) CutOff() {
+	if c != nil {
+		c.refuse(refusedTooMuch)
+	}
+}
+
 // Resting says that the rest of a request is waited for until ended is called, and whether that is
 // so of no more than most requests of the connection.
 func (c *LimitedConn) Resting(most int32) (ended func(), room bool) {

@@ -16,7 +16,7 @@ const (
 	refusedNoRoom  Refusal = "no_room"      // above a limit, and nobody could make room
 	refusedForRoom Refusal = "made_room"    // it kept this server waiting, and another one came
 	refusedLate    Refusal = "too_late"     // it was not admitted in time
-	refusedTooMuch Refusal = "too_much"     // it sent too much before it was admitted
+	refusedTooMuch Refusal = "too_much"     // it sent too much unadmitted, or calls too often
 	refusedTooMany Refusal = "too_many"     // it was admitted, and so were newer ones of its owner
 	RefusedCall    Refusal = "not_admitted" // a call, by whoever is not admitted
 	RefusedBusy    Refusal = "busy"         // a call that has waited for its turn in vain

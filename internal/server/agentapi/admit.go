@@ -31,7 +31,7 @@ var errAgain = status.Error(codes.Aborted, "the database may have lost what was 
 // admit returns the caller's agent, or the error to answer with.
 func (s *Server) admit(ctx context.Context, machine string, generation fleet.TakeoverGeneration) (*agent, error) {
 	conn := connectionOf(ctx)
-	if !conn.limiter.Allow() {
+	if conn.throttled() {
 		return nil, errThrottled
 	}
 	id, err := fleet.ParseMachineID(machine)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
@@ -23,6 +24,25 @@ type connection struct {
 	limiter *rate.Limiter
 	limited *server.LimitedConn
 	remote  net.Addr
+	// unheeded is how many calls were throttled since the last one that was not.
+	unheeded atomic.Int32
+}
+
+// mostUnheeded is how many calls in a row are throttled on one connection. An agent calls again at
+// its next interval; who does not heed that is cut off.
+const mostUnheeded = 300
+
+// throttled reports whether calls come too often. It closes the connection of a caller who has been
+// told so again and again.
+func (c *connection) throttled() bool {
+	if c.limiter.Allow() {
+		c.unheeded.Store(0)
+		return false
+	}
+	if c.unheeded.Add(1) > mostUnheeded {
+		c.limited.CutOff()
+	}
+	return true
 }
 
 // connectionOf returns the connection that a call came in on.

@@ -20,7 +20,7 @@ import (
 // request gets the answer of one with a wrong secret.
 func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*agentv1.ReportUpResponse, error) {
 	conn := connectionOf(ctx)
-	if !conn.limiter.Allow() {
+	if conn.throttled() {
 		return nil, errThrottled
 	}
 	id, err := fleet.ParseMachineID(req.GetMachineId())

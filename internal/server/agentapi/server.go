@@ -225,10 +225,17 @@ func (s *Server) grpcServer(ctx context.Context) *grpc.Server {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minimumPing, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.observed),
+		grpc.UnknownServiceHandler(unknown),
 		grpc.WaitForHandlers(true),
 	)
 	agentv1.RegisterAgentCallbackServer(srv, s)
 	return srv
+}
+
+// unknown answers calls that there are not. They count for how often a caller calls.
+func unknown(_ any, stream grpc.ServerStream) error {
+	connectionOf(stream.Context()).throttled()
+	return status.Error(codes.Unimplemented, "there is no such call")
 }
 
 // observed counts the call, and turns a panic into an error of that call alone.
