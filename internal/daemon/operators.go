@@ -86,13 +86,13 @@ func (d *Daemon) buildOperators(parts *components) error {
 }
 
 // page returns the web page. A live view of it does not outlast what lets its viewer read, and no
-// token keeps the live views from the others. What the page asks has turns of its own: it does not
-// wait for what its viewers ask elsewhere, nor what all of them see for what one looks at.
+// token keeps the live views from the others. What it asks for one viewer does not wait for what
+// that one asks elsewhere, and what it asks for all of them waits for none.
 func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger, stopped <-chan struct{}) http.Handler {
 	site := webui.New(client, webui.Options{
 		Logger: logger, Stopped: stopped, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },
 		Caller: func(r *http.Request) string { return server.CallerFrom(r.Context()).Actor },
-		Ours:   func(ctx context.Context) context.Context { return server.AsReader(ctx, "page") },
+		Ours:   func(ctx context.Context) context.Context { return server.AsReader(ctx, server.PageActor) },
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		viewer := "page for " + server.CallerFrom(r.Context()).Actor

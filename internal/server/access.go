@@ -143,6 +143,10 @@ func CallerFrom(ctx context.Context) Caller {
 	return stranger("the caller is not known")
 }
 
+// PageActor is for whom the web page asks what all of its viewers see. No token and no user has
+// that name.
+const PageActor = "page"
+
 // AsReader binds a caller who may read to a context, for what this process asks itself.
 func AsReader(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, callerKey{}, Caller{Actor: actor, Role: token.Viewer})

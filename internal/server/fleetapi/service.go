@@ -67,7 +67,7 @@ type Options struct {
 type Service struct {
 	db      *bmdb.DB
 	options Options
-	turns   *server.Turns[owner]
+	turns   *server.Turns[string]
 
 	mu sync.Mutex
 	// neverDone is since when a process is seen to be due that was never done on some subject.
@@ -82,7 +82,7 @@ func New(db *bmdb.DB, options Options) *Service {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
 	return &Service{
-		db: db, options: options, turns: server.NewTurns[owner](answeredAtATime, ofOneActor), neverDone: make(map[fleet.Process]time.Time),
+		db: db, options: options, turns: server.NewTurns[string](questionsAtATime, ofOneActor), neverDone: make(map[fleet.Process]time.Time),
 	}
 }
 

@@ -11,31 +11,30 @@ import (
 )
 
 const (
-	// answeredAtATime is how many calls that ask the database are answered at a time, and ofOneActor
-	// how many of them may be the questions, or the changes, of one actor. There are fewer than the
-	// embedded database has readers, so that loops and agents find one that is free.
-	answeredAtATime = 3
-	ofOneActor      = 2
-	// turnPatience is how long a call waits for its turn.
+	// questionsAtATime is how many questions that ask the database are answered at a time, and
+	// ofOneActor how many of them may be of one actor. There are fewer than the embedded database has
+	// readers, so that loops and agents find one that is free.
+	questionsAtATime = 3
+	ofOneActor       = 2
+	// turnPatience is how long a question waits for its turn.
 	turnPatience = 10 * time.Second
 )
-
-// owner is who has turns: what an actor changes does not wait for what the actor asks.
-type owner struct {
-	actor   string
-	changes bool
-}
 
 var errBusy = &fleet.Error{
 	Kind: fleet.KindThrottled, RetryAfter: turnPatience,
 	Message: "too many calls are under way, and this one has waited for its turn in vain: nothing was done, so call again",
 }
 
-// enter waits for the turn of a call, until leave is called.
+// enter waits for the turn of a question, until leave is called. What changes something waits for
+// none: it takes no reader, may last long, and few may ask for it. Nor does what the page asks for
+// all of its viewers, one question at a time.
 func (s *Service) enter(ctx context.Context, procedure, actor string) (leave func(), err error) {
+	if neededBy(procedure).Covers(token.Operator) || actor == server.PageActor {
+		return func() {}, nil
+	}
 	patient, cancel := context.WithTimeoutCause(ctx, turnPatience, errBusy)
 	defer cancel()
-	leave, err = s.turns.Enter(patient, owner{actor: actor, changes: neededBy(procedure).Covers(token.Operator)})
+	leave, err = s.turns.Enter(patient, actor)
 	if errors.Is(err, errBusy) {
 		server.CountRefusal(ctx, server.RefusedBusy)
 	}

@@ -129,8 +129,11 @@ func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 		for range many {
 			crowd.Go(func() { _ = as(t, "greedy too", slowly) })
 		}
-		if n := engine.held(); n != answeredAtATime {
-			t.Errorf("%d lists of two tokens are answered at a time, want %d", n, answeredAtATime)
+		if n := engine.held(); n != questionsAtATime {
+			t.Errorf("%d lists of two tokens are answered at a time, want %d", n, questionsAtATime)
+		}
+		if err := list(server.AsReader(t.Context(), server.PageActor)); err != nil {
+			t.Errorf("the page: %v", err)
 		}
 		answered := false
 		crowd.Go(func() {
@@ -148,8 +151,8 @@ func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 			t.Error("another token has no turn when those before it have had theirs")
 		}
 		time.Sleep(turnPatience)
-		if n := engine.held(); n != answeredAtATime {
-			t.Errorf("%d lists are answered at a time when the others have given up, want %d", n, answeredAtATime)
+		if n := engine.held(); n != questionsAtATime {
+			t.Errorf("%d lists are answered at a time when the others have given up, want %d", n, questionsAtATime)
 		}
 		close(engine.release)
 		crowd.Wait()
@@ -160,7 +163,7 @@ func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 			}
 			return true
 		})
-		if busy < many-answeredAtATime-2 {
+		if busy < many-questionsAtATime-2 {
 			t.Errorf("%d of %d calls are told to come again", busy, many)
 		}
 	})
