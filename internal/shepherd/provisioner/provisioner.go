@@ -205,9 +205,7 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	p.surveyed = true
-	for _, reason := range p.survey.unusable {
-		p.logger.WarnContext(ctx, "entry is left alone", slog.String("reason", reason))
-	}
+	p.logUnusable(ctx)
 	if err := p.refresh(ctx, entries); err != nil {
 		return err
 	}
@@ -223,7 +221,7 @@ func (p *pass) run(ctx context.Context) error {
 		p.source.answersAll()
 	}
 	p.discrepancies = len(discrepancies)
-	changes = append(append(changes, provided...), bmdb.SetDiscrepancies(discrepancies))
+	changes = append(append(changes, provided...), bmdb.SetDiscrepancies(p.bounded(discrepancies)))
 	if err := p.work.Note(ctx, changes...); err != nil {
 		return fmt.Errorf("record what was found: %w", err)
 	}
