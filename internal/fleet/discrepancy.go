@@ -42,3 +42,9 @@ func (k DiscrepancyKind) Remedy(provider ProviderName, id ProviderID) string {
 	}
 	return ""
 }
+
+// RemedyOfToken is the remedy of an unknown machine that carries the token of an Ironherd.
+func RemedyOfToken(provider ProviderName, id ProviderID) string {
+	return "neither remove nor adopt it before it is known which: where another control plane has it, give each a project of its own; " +
+		"where this database has lost it, " + DiscrepancyUnknownMachine.Remedy(provider, id)
+}

@@ -303,12 +303,17 @@ func (p *pass) unknownDiscrepancies(ctx context.Context) (found []bmdb.Discrepan
 				continue
 			}
 		}
-		found = append(found, bmdb.Discrepancy{
+		d := bmdb.Discrepancy{
 			Kind: fleet.DiscrepancyUnknownMachine, ProviderID: entry.ID,
 			Evidence: fmt.Sprintf("the provider lists %s as used (%s, created %s); the BMDB does not know it",
 				entry.ID, entry.Hostname, age(entry.CreatedAt)),
 			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, entry.ID),
-		})
+		}
+		if len(entry.Tokens) > 0 {
+			d.Evidence += ". It carries the token of an Ironherd: another control plane, with a database of its own, has this project, or this database has lost it"
+			d.Remedy = fleet.RemedyOfToken(p.source.Name, entry.ID)
+		}
+		found = append(found, d)
 	}
 	return found, nil
 }
