@@ -13,9 +13,8 @@
 //     accepted.
 //   - An error's code is that of its kind (server.Status). An error that nobody classified is
 //     logged here, and the caller gets it without details.
-//   - Few calls ask the database at a time, and fewer of one actor. So whoever makes many waits for
-//     themselves, and neither agents, loops nor other callers wait for them; what an actor changes
-//     does not wait for what the same actor asks. A call that waits too long has done nothing, and
-//     says so.
+//   - Few questions ask the database at a time, and fewer of one actor. So whoever asks many waits
+//     for themselves, and neither agents, loops nor other callers wait for them. A question that
+//     waits too long is not answered, and says so. What changes something waits for no turn.
 //   - Answers are bounded: lists come in pages by key, histories with a limit.
 package fleetapi

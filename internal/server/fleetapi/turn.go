@@ -22,7 +22,7 @@ const (
 
 var errBusy = &fleet.Error{
 	Kind: fleet.KindThrottled, RetryAfter: turnPatience,
-	Message: "too many calls are under way, and this one has waited for its turn in vain: nothing was done, so call again",
+	Message: "too many questions are asked at the same time, and this one has waited for its turn in vain: ask again",
 }
 
 // enter waits for the turn of a question, until leave is called. What changes something waits for
