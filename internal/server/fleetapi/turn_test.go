@@ -72,7 +72,7 @@ func as(t *testing.T, holder string, call func(ctx context.Context) error) (err 
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+holder)
-	server.NewAccess(anyToken{}).Identify(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server.NewAccess(anyToken{}, discardLog).Identify(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		err = call(r.Context())
 	})).ServeHTTP(httptest.NewRecorder(), r)
 	return err
