@@ -191,7 +191,7 @@ func TestThePageHasTurnsOfItsOwn(t *testing.T) {
 	}
 	for target, want := range map[string][]string{"/": {"page (viewer)"}, "/machines": {"page (viewer)", "page for token ada (viewer)"}} {
 		client := new(askers)
-		access := server.NewAccess(tokens)
+		access := server.NewAccess(tokens, logger)
 		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, client, logger, nil)))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 		r.Header.Set("Authorization", "Bearer "+text)
