@@ -213,11 +213,18 @@ func (p *Provider) believed(ctx context.Context, failure error) error {
 	if err != nil {
 		return err
 	}
-	found := new(packngo.Project)
-	response, err := client.DoRequest(http.MethodGet, "projects/"+p.config.Project, nil, found)
+	var found struct {
+		ID string `json:"id"`
+	}
+	response, err := client.DoRequest(http.MethodGet, "projects/"+p.config.Project, nil, &found)
 	err = classify(what, response, err)
 	if theirs, named := parseUUID(found.ID); err == nil && named && theirs.String() == p.config.Identity() {
 		p.answers()
+		return failure
+	}
+	// A token may be shown the devices of a project, and not the project.
+	one := packngo.ListOptions{Page: 1, PerPage: 1}
+	if _, none := p.readPage(ctx, what, one.WithQuery("projects/"+p.config.Project+"/devices")); none == nil {
 		return failure
 	}
 	kind := fleet.KindUnknown
@@ -227,7 +234,8 @@ func (p *Provider) believed(ctx context.Context, failure error) error {
 	}
 	return &fleet.Error{
 		Kind: kind, RetryAfter: fleet.RetryAfter(err), Err: err,
-		Message: fmt.Sprintf("%s, which is not believed while the API does not show project %s: see whether api_url is the provider's", failure, p.config.Project),
+		Message: fmt.Sprintf("%s, which is not believed while the API shows neither project %s nor its devices: see whether api_url is the provider's; "+
+			"where the project was deleted, take the provider out of the configuration, and `ironherd machine forget` removes the machine here", failure, p.config.Project),
 	}
 }
 

@@ -23,21 +23,24 @@ func TestAnAPIThatHasNothing(t *testing.T) {
 	lacks := answer{status: http.StatusNotFound, body: `{"errors":["Not found"]}`}
 	for name, test := range map[string]struct {
 		device, project answer
+		devices         answer     // the list of the project's
 		kind            fleet.Kind // of a question, and of a release that is not done
 		asked           int        // for the project
 	}{
-		"the project is there":      {lacks, answer{body: `{"id":"` + strings.ToUpper(projectID) + `"}`}, fleet.KindNotFound, 1},
-		"the project is not there":  {lacks, lacks, fleet.KindUnknown, 2},
-		"it is another project":     {lacks, answer{body: `{"id":"` + device1 + `"}`}, fleet.KindUnknown, 2},
-		"it names no project":       {lacks, answer{body: `{}`}, fleet.KindUnknown, 2},
-		"it cannot be seen":         {lacks, answer{status: http.StatusForbidden, body: `{"errors":["no"]}`}, fleet.KindUnknown, 2},
-		"it answers something else": {lacks, answer{body: `<html>`}, fleet.KindTemporary, 2},
-		"it was retired":            {answer{status: http.StatusGone, body: `{"errors":["This API was retired"]}`}, answer{}, fleet.KindUnknown, 0},
+		"the project is there":      {lacks, answer{body: `{"id":"` + strings.ToUpper(projectID) + `"}`}, lacks, fleet.KindNotFound, 1},
+		"the project is not there":  {lacks, lacks, lacks, fleet.KindUnknown, 2},
+		"it is another project":     {lacks, answer{body: `{"id":"` + device1 + `"}`}, lacks, fleet.KindUnknown, 2},
+		"it names no project":       {lacks, answer{body: `{}`}, lacks, fleet.KindUnknown, 2},
+		"it cannot be seen":         {lacks, answer{status: http.StatusForbidden, body: `{"errors":["no"]}`}, lacks, fleet.KindUnknown, 2},
+		"its devices can be seen":   {lacks, lacks, rows("devices", 1, 1, 0), fleet.KindNotFound, 1},
+		"it answers something else": {lacks, answer{body: `<html>`}, lacks, fleet.KindTemporary, 2},
+		"it was retired":            {answer{status: http.StatusGone, body: `{"errors":["This API was retired"]}`}, answer{}, lacks, fleet.KindUnknown, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, api := newScripted(t)
 			api.on(getDevice, test.device).on("DELETE devices/"+device1, test.device).on(getProject, test.project)
+			api.on(listDevices, test.devices)
 			if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != test.kind {
 				t.Errorf("a question: %v (%s), want %s", err, fleet.KindOf(err), test.kind)
 			}
@@ -81,7 +84,8 @@ func TestAListShowsThatTheAPIIsThere(t *testing.T) {
 	}
 	long := time.Now().Add(-time.Hour)
 	p.answered.Store(&long)
-	api.on(getProject, answer{status: http.StatusNotFound, body: `{"errors":["Not found"]}`})
+	lacks := answer{status: http.StatusNotFound, body: `{"errors":["Not found"]}`}
+	api.on(getProject, lacks).on(listDevices, lacks)
 	if _, err := p.Get(t.Context(), device1); fleet.KindOf(err) != fleet.KindUnknown {
 		t.Errorf("an hour later: %v (%s)", err, fleet.KindOf(err))
 	}

@@ -81,8 +81,8 @@ func (p *Provider) listReservations(ctx context.Context) ([]reservationRow, erro
 }
 
 // listWhole reads a list until one reading of it has every row, and returns how many pages that one
-// has read. The next reading of a list that
-// shrinks, as it does in a mass release, goes from the last page to the first.
+// has read. The next reading of a list that shrinks, as it does in a mass release, goes from the
+// last page to the first.
 //
 // A list to which rows come and from which rows go is never whole. Where it is loose, and each
 // reading saw it change, it is what any of them has, in the newest form of each row. A row that has
@@ -114,10 +114,12 @@ func listWhole[T row](
 			return now.and(before), now.read, nil
 		}
 		before = now
-		all.rows, loose = now.and(all), loose && (now.fell || now.rose) && !now.ids[""]
+		if loose = loose && (now.fell || now.rose) && !now.ids[""]; loose {
+			all.rows = now.and(all)
+		}
 		p.logger.DebugContext(ctx, "list shifted while it was read, reading it again", slog.String("collection", collection))
 	}
-	if loose {
+	if loose && len(all.rows) <= maximumRows {
 		return all.rows, before.read, nil
 	}
 	return nil, 0, fleet.Errorf(fleet.KindTemporary, "%s: it shifted each of the %d times that it was read", what, maximumReadings)

@@ -13,6 +13,7 @@ import (
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // asksPerPass bounds how many direct questions of one kind a pass asks besides its list.
@@ -294,7 +295,8 @@ func (p *pass) unknownDiscrepancies(ctx context.Context) (found []bmdb.Discrepan
 		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
 			continue
 		}
-		if _, was := recorded[entry.ID]; !was {
+		// What is not recorded after this pass either would be asked for in each.
+		if _, was := recorded[entry.ID]; !was && len(recorded) < recordedOfAKind {
 			now, err := q.ask(ctx, entry.ID)
 			switch {
 			case ctx.Err() != nil:
@@ -309,7 +311,9 @@ func (p *pass) unknownDiscrepancies(ctx context.Context) (found []bmdb.Discrepan
 				entry.ID, entry.Hostname, age(entry.CreatedAt)),
 			Remedy: fleet.DiscrepancyUnknownMachine.Remedy(p.source.Name, entry.ID),
 		}
-		if len(entry.Tokens) > 0 {
+		if machine, was := p.survey.forgotten[entry.ID]; was {
+			d.Evidence += fmt.Sprintf(" any more: it was machine %s, which was forgotten while the provider had it", machine)
+		} else if len(entry.Tokens) > 0 {
 			d.Evidence += ". It carries the token of an Ironherd: another control plane, with a database of its own, has this project, or this database has lost it"
 			d.Remedy = fleet.RemedyOfToken(p.source.Name, entry.ID)
 		}
@@ -448,7 +452,11 @@ func (p *pass) confirm(ctx context.Context) (found []bmdb.Discrepancy, gone []bm
 			p.tally.unlisted++
 		case fleet.KindOf(err) == fleet.KindNotFound:
 			p.logger.WarnContext(ctx, "machine is gone", slog.String("machine", string(m.ID)), slog.Any("err", err))
-			found = append(found, p.missingDiscrepancy(m, "asked for by its ID, the provider does not have it"))
+			how := "asked for by its ID, the provider does not have it"
+			if provider.WasMoved(err) {
+				how = shepherd.Cause(err)
+			}
+			found = append(found, p.missingDiscrepancy(m, how))
 			gone = append(gone, bmdb.SetProvided(m.ID, m.ProviderID, provider.Gone(m.Provided)))
 		case recorded[m.ID] && errors.Is(err, errNotAsked):
 			found = append(found, p.missingDiscrepancy(m, "an earlier pass asked for it by its ID, and the provider did not have it; the newest one did not ask again"))

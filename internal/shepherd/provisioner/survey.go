@@ -46,6 +46,8 @@ type survey struct {
 	// of a machine which is another one.
 	unknown   []provider.Entry
 	duplicate []sighting
+	// forgotten are those of the unknown whose machine was forgotten while the provider had it.
+	forgotten map[fleet.ProviderID]fleet.MachineID
 	// failed are machines that the provider gave up and that are not known here. Nothing here removes
 	// them, and each holds its capacity until somebody does.
 	failed []provider.Entry
@@ -101,7 +103,7 @@ func takeSurvey(
 	entries []provider.Entry, view bmdb.ProviderView, closed map[fleet.Token]bmdb.ClosedToken, settling time.Duration,
 ) (survey, error) {
 	s := newSurveyor(view, settling)
-	s.closed = closed
+	s.closed, s.forgotten = closed, make(map[fleet.ProviderID]fleet.MachineID)
 	var unused []provider.Entry
 	for _, entry := range entries {
 		used, err := s.isUsed(entry)
@@ -232,6 +234,9 @@ func (s *surveyor) takeToken(entry provider.Entry) bool {
 			return true
 		}
 		was, closed := s.closed[token]
+		if closed && was.Forgotten {
+			s.forgotten[entry.ID] = was.Machine
+		}
 		if !closed || was.Forgotten {
 			continue
 		}

@@ -84,6 +84,9 @@ func describe(s survey) string {
 	}
 	for _, x := range s.unknown {
 		add("unknown", string(x.ID))
+		if m, was := s.forgotten[x.ID]; was {
+			add("forgotten", string(m))
+		}
 	}
 	for _, x := range s.duplicate {
 		add("duplicate", string(x.entry.ID))
@@ -187,7 +190,7 @@ func TestSurvey(t *testing.T) {
 
 		"a closed token of a machine that was forgotten explains nothing": {
 			entries: []provider.Entry{device("1", "t-9")}, closed: map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9", Forgotten: true}},
-			want: "unknown:d-1",
+			want: "forgotten:m-9 unknown:d-1",
 		},
 
 		"a used machine that nobody knows": {entries: []provider.Entry{device("1")}, want: "unknown:d-1"},
