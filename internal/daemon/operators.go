@@ -95,7 +95,7 @@ func page(access *server.Access, client fleetv1connect.FleetServiceClient, logge
 		Ours:   func(ctx context.Context) context.Context { return server.AsReader(ctx, server.PageActor) },
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		viewer := "page for " + server.CallerFrom(r.Context()).Actor
+		viewer := "the page for " + server.CallerFrom(r.Context()).Actor
 		site.ServeHTTP(w, r.WithContext(server.AsReader(r.Context(), viewer)))
 	})
 }

@@ -189,7 +189,7 @@ func TestThePageHasTurnsOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for target, want := range map[string][]string{"/": {"page (viewer)"}, "/machines": {"page (viewer)", "page for token ada (viewer)"}} {
+	for target, want := range map[string][]string{"/": {"the page (viewer)"}, "/machines": {"the page (viewer)", "the page for token ada (viewer)"}} {
 		client := new(askers)
 		access := server.NewAccess(tokens, logger)
 		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, client, logger, nil)))

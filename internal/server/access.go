@@ -145,7 +145,7 @@ func CallerFrom(ctx context.Context) Caller {
 
 // PageActor is for whom the web page asks what all of its viewers see. No token and no user has
 // that name.
-const PageActor = "page"
+const PageActor = "the page"
 
 // AsReader binds a caller who may read to a context, for what this process asks itself.
 func AsReader(ctx context.Context, actor string) context.Context {

@@ -84,6 +84,16 @@ func (c *LimitedConn) Serving() (done func()) {
 	return func() { c.served.Add(-1) }
 }
 
+// Open reports whether the connection was not closed here.
+func (c *LimitedConn) Open() bool {
+	if c == nil {
+		return true
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.open
+}
+
 // CutOff closes the connection of a caller who sends on and on what is not wanted.
 func (c *LimitedConn) CutOff() {
 	if c != nil {

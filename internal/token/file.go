@@ -52,8 +52,8 @@ func (f *File) Find(text string) (found Token, ok bool, err error) {
 }
 
 // Last returns, for each role that has one, the token that lasts longest of those that count at
-// that time or have expired within the last 30 days, by the order of the roles. The error is that
-// of Find.
+// that time, or were made for 30 days or longer and have expired within the last 30, by the order of
+// the roles. The error is that of Find.
 func (f *File) Last(now time.Time) (last []Token, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,7 +61,8 @@ func (f *File) Last(now time.Time) (last []Token, err error) {
 	for _, role := range Roles() {
 		var longest Token
 		for _, t := range f.byHash {
-			if t.Role == role && now.Sub(t.Expires) < keepExpired && t.Expires.After(longest.Expires) {
+			lasting := !t.Expired(now) || now.Sub(t.Expires) < keepExpired && t.Expires.Sub(t.Created) >= keepExpired
+			if t.Role == role && lasting && t.Expires.After(longest.Expires) {
 				longest = t
 			}
 		}

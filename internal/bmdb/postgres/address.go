@@ -138,10 +138,10 @@ func fileOf(address, parameter string) string {
 	if err != nil || address != "" && !strings.HasPrefix(u.Scheme, "postgres") {
 		return ""
 	}
-	if all := u.Query()[parameter]; len(all) > 0 {
-		return all[len(all)-1]
+	if path, given := parameterOf(u, parameter); given {
+		return path
 	}
-	if u.Query().Has("service") || variable("PGSERVICE") != "" {
+	if _, service := parameterOf(u, "service"); service || variable("PGSERVICE") != "" {
 		return ""
 	}
 	for _, f := range filesOf {
@@ -155,6 +155,21 @@ func fileOf(address, parameter string) string {
 		return cmp.Or(variable(f.variable), home)
 	}
 	return ""
+}
+
+// parameterOf returns the last value of a parameter as the driver reads it: only "&" ends one, and a
+// plus sign is one.
+func parameterOf(u *url.URL, parameter string) (value string, given bool) {
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		name, text, _ := strings.Cut(pair, "=")
+		if name == parameter {
+			value, given = text, true
+		}
+	}
+	if plain, err := url.PathUnescape(value); err == nil {
+		value = plain
+	}
+	return value, given
 }
 
 // naming names the files of an address behind what is wrong with one of them, which the driver does

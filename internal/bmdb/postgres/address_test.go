@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +260,16 @@ func TestFilesThatCannotBeUsedFailOneConnection(t *testing.T) {
 		g.believe(a.pem, a, 44, "first")
 		if n, err := serial(t, e); n != "44" || err != nil {
 			t.Errorf("%s, mended: %s, %v", name, n, err)
+		}
+	}
+}
+
+// TestFilesOfAnAddress are named as the driver reads the address.
+func TestFilesOfAnAddress(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"a+b.pem": "a+b.pem", "a%2Bb.pem": "a+b.pem", "a;b.pem": "a;b.pem", "a%20b.pem": "a b.pem"} {
+		if got := postgres.Files("postgres://h/d?sslkey=/old.pem&sslkey=/run/" + name); !slices.Contains(got, "/run/"+want) || slices.Contains(got, "/old.pem") {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

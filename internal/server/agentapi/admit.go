@@ -90,6 +90,9 @@ func (s *Server) recognize(ctx context.Context, conn *server.LimitedConn, machin
 		return
 	}
 	defer leave()
+	if !conn.Open() { // it has made room for another one
+		return
+	}
 	if identity, err := s.db.Agent(ctx, id); err == nil && fits(identity, key) {
 		conn.AdmitFor(string(id))
 	}

@@ -174,7 +174,7 @@ func crowded(env fleet.Environment, now time.Time) []*fleetv1.Concern {
 	}
 	return concern(fleet.ConcernListener, "room", 1, "%s: "+
 		"no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, "+
-		"max_connections_per_address (a fleet behind one address) or max_unadmitted, or policy.watch_interval (many systems that are watched by their unit), "+
+		"max_connections_per_address (a fleet behind one address) or max_unadmitted, "+
 		"or keep out the strangers that its log names",
 		turnedAway(env, now))
 }

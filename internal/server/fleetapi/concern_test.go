@@ -416,13 +416,14 @@ func TestTokensThatRunOutAreAConcern(t *testing.T) {
 		expect("expired for nearly 30 days", expired)
 		time.Sleep(time.Second)
 		expect("expired for 30 days")
-		create("prometheus", token.Metrics, day)
-		time.Sleep(2 * day)
+		create("prometheus", token.Metrics, 30*day)
+		create("evening", token.Viewer, day)
+		time.Sleep(31 * day)
 		if err := token.Revoke(path, "root"); err != nil {
 			t.Fatal(err)
 		}
 		s.options.Exposed = true
-		expect("nobody needs an admin, and the metrics are lost", none, "token 1 prometheus: the last token with the role metrics, prometheus, has expired at 2000-05-01 00:00:00 UTC, "+
+		expect("nobody needs an admin, and the metrics are lost", none, "token 1 prometheus: the last token with the role metrics, prometheus, has expired at 2000-05-30 00:00:00 UTC, "+
 			"so whoever uses it is refused: make it anew on this control plane's host with `ironherd token create prometheus --role metrics`, "+
 			"or say with `ironherd token revoke prometheus` that nobody needs it")
 		create("other", token.Metrics, 1000*day)

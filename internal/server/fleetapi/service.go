@@ -68,6 +68,7 @@ type Service struct {
 	db      *bmdb.DB
 	options Options
 	turns   *server.Turns[string]
+	page    server.Gate
 
 	mu sync.Mutex
 	// neverDone is since when a process is seen to be due that was never done on some subject.
@@ -82,7 +83,7 @@ func New(db *bmdb.DB, options Options) *Service {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
 	return &Service{
-		db: db, options: options, turns: server.NewTurns[string](questionsAtATime, ofOneActor), neverDone: make(map[fleet.Process]time.Time),
+		db: db, options: options, turns: server.NewTurns[string](questionsAtATime, ofOneActor), page: make(server.Gate, 1), neverDone: make(map[fleet.Process]time.Time),
 	}
 }
 

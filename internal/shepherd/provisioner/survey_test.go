@@ -190,7 +190,7 @@ func TestSurvey(t *testing.T) {
 
 		"a closed token of a machine that was forgotten explains nothing": {
 			entries: []provider.Entry{device("1", "t-9")}, closed: map[fleet.Token]bmdb.ClosedToken{"t-9": {Machine: "m-9", Forgotten: true}},
-			want: "forgotten:m-9 unknown:d-1",
+			want: "unknown:d-1 forgotten:m-9",
 		},
 
 		"a used machine that nobody knows": {entries: []provider.Entry{device("1")}, want: "unknown:d-1"},
