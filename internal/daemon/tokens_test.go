@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,19 @@ import (
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/token"
 )
+
+// madeLongAgo has the tokens of a file made for more than a month.
+func madeLongAgo(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := regexp.MustCompile(`created: .*`).ReplaceAllString(string(text), "created: "+time.Now().AddDate(0, 0, -40).UTC().Format(time.RFC3339))
+	if err := os.WriteFile(path, []byte(created), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestStartsWhenTheLastTokenHasExpired: a start after the end of the last token has to do with the
 // fleet, not with callers. It says that nobody can call, and lets in whoever gets a token.
@@ -41,6 +55,7 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 				if _, _, err := token.Create(c.OperatorAPI.TokensFile, "old", token.Viewer, test.life); err != nil {
 					t.Fatal(err)
 				}
+				madeLongAgo(t, c.OperatorAPI.TokensFile)
 			}
 			var log bytes.Buffer
 			d, err := daemon.Open(t.Context(), c, daemon.Options{Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil))})

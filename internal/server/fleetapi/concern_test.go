@@ -120,7 +120,7 @@ func TestConcerns(t *testing.T) {
 	must(db.ListenerFull(t.Context(), 4*time.Minute))
 	if got := after(3 * time.Minute); !strings.Contains(got, "listener: an agent listener has turned callers away for want of room, or has a certificate that agents refuse, since ") ||
 		!strings.Contains(got, " UTC: no silence counts, and recovery waits; renew that certificate, which the log of its process names, or raise agent_api.max_connections, ") ||
-		!strings.Contains(got, " or max_unadmitted, or policy.watch_interval (many systems that are watched by their unit), or keep out the strangers ") {
+		!strings.Contains(got, " or max_unadmitted, or keep out the strangers ") {
 		t.Errorf("there is no room: %s", got)
 	}
 	if got := after(5 * time.Minute); strings.Contains(got, "listener: ") {
