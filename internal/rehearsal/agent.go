@@ -101,7 +101,9 @@ type install struct {
 	// foreign: the disk holds what the machine came with, and the request does not allow that to be
 	// erased.
 	foreign bool
-	done    *event
+	// limit: the writing takes longer than this, and the agent ends it then; zero: it does not.
+	limit time.Duration
+	done  *event
 }
 
 // start begins an install that was handed out.
@@ -117,6 +119,9 @@ func (a *agent) start(order *bmdb.InstallOrder) {
 	takes := time.Second
 	if !in.foreign {
 		takes = w.between("install", 90*time.Second, 6*time.Minute)
+	}
+	if takes > order.Timeout {
+		takes, in.limit = order.Timeout, order.Timeout
 	}
 	in.done = w.after(takes, in.end)
 }
@@ -137,6 +142,8 @@ func (in *install) end() {
 	switch {
 	case in.foreign:
 		fault, w.refusedAt = refusal, h.device.source.name
+	case in.limit > 0:
+		fault = fmt.Sprintf("the install did not end within %s", in.limit)
 	case w.hits(InstallFails, "install"):
 		fault = "the image server closed the connection"
 	}

@@ -259,6 +259,32 @@ func TestInstallsThatMayNotErase(t *testing.T) {
 	}
 }
 
+// TestInstallsEndInTime: an agent ends an install that takes longer than the policy allows, as a
+// real one does, so that with too short a time nothing is ever installed.
+func TestInstallsEndInTime(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	s, err := FindScenario("deploy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.Plan(1, 3, 1, 2*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup := Brisk()
+	setup.Policy.InstallTimeout = time.Minute // and the quickest install takes a minute and a half
+	r, err := Run(t.Context(), plan, setup, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Violations) > 0 || r.Settled != 0 || !strings.Contains(r.Left, "the install did not end within 1m0s") || r.States["installed"] != 0 {
+		t.Errorf("%v, left %q, %v, settled after %s\n%v", r.Violations, r.Left, r.States, r.Settled, r.Timeline)
+	}
+}
+
 // TestWhatDestroysDisksIsTold: a reinstall by the provider and a machine that is given back are in
 // the timeline, and counted.
 func TestWhatDestroysDisksIsTold(t *testing.T) {
