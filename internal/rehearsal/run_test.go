@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +21,7 @@ var (
 	seeds  = flag.Uint64("seeds", 0, "how many seeds TestSeeds runs; 0: 1,000 outside of the race detector, 10 under it")
 	from   = flag.Uint64("from", 0, "the first seed")
 	replay = flag.String("replay", "", "the plan that TestReplay runs")
+	setups = flag.String("setup", "", "the setup that TestReplay runs it with (see setupOf)")
 	tries  = flag.Int("tries", 150, "how many smaller plans are tried of one that fails")
 	shown  = flag.Int("lines", 60, "how many lines of the trace of a plan that fails are shown")
 )
@@ -30,27 +33,52 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // that fails is made smaller, and shown with what runs it again.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
-	runSeeds(t, cmp.Or(*seeds, 1000), Brisk())
+	runSeeds(t, cmp.Or(*seeds, 1000), "")
 }
 
 // TestSeedsOfProbes is TestSeeds where installed systems are seen by probes, and watched.
 func TestSeedsOfProbes(t *testing.T) {
 	t.Parallel()
-	setup := Brisk()
-	setup.SeenUp = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
-	runSeeds(t, cmp.Or(*seeds, 100), setup)
+	runSeeds(t, cmp.Or(*seeds, 100), "probes")
 }
 
 // TestSeedsOfUnits is TestSeeds where installed systems are watched by the calls of their units.
 func TestSeedsOfUnits(t *testing.T) {
 	t.Parallel()
-	setup := Brisk()
-	setup.SeenUp = fleet.SeenUp{Watch: true}
-	runSeeds(t, cmp.Or(*seeds, 100), setup)
+	runSeeds(t, cmp.Or(*seeds, 100), "units")
 }
 
-func runSeeds(t *testing.T, count uint64, setup Setup) {
+// TestSeedsOfPace is TestSeeds where calls to the provider have a pace, and lists have pages.
+func TestSeedsOfPace(t *testing.T) {
+	t.Parallel()
+	runSeeds(t, cmp.Or(*seeds, 50), "pace")
+}
+
+// setupOf returns a setup by its name; "" is that of TestSeeds.
+func setupOf(name string) (Setup, error) {
+	setup := Brisk()
+	switch name {
+	case "":
+	case "probes":
+		setup.SeenUp = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
+	case "units":
+		setup.SeenUp = fleet.SeenUp{Watch: true}
+	case "pace":
+		setup = paced(2*time.Second, 10)
+	case "hasty": // no install ends in time
+		setup.Policy.InstallTimeout = time.Minute
+	default:
+		return Setup{}, fmt.Errorf("no setup is named %q", name)
+	}
+	return setup, nil
+}
+
+func runSeeds(t *testing.T, count uint64, name string) {
 	t.Helper()
+	setup, err := setupOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if raceDetector && *seeds == 0 {
 		count = 10 // one goroutine runs at a time: there is little to find
 	}
@@ -68,7 +96,7 @@ func runSeeds(t *testing.T, count uint64, setup Setup) {
 			}
 			if r.Failed() {
 				found.Add(1)
-				complain(t, fmt.Sprintf("seed %d", seed), r, setup)
+				t.Errorf("seed %d: %s", seed, complaint(t, r, setup, name))
 			}
 			return nil
 		})
@@ -78,8 +106,8 @@ func runSeeds(t *testing.T, count uint64, setup Setup) {
 	}
 }
 
-// complain shrinks a plan that fails, and shows it.
-func complain(t *testing.T, name string, r Report, setup Setup) {
+// complaint makes a plan that fails smaller, and tells it, with the command that runs it again.
+func complaint(t *testing.T, r Report, setup Setup, name string) string {
 	t.Helper()
 	first := r.Violations[0]
 	small := Shrink(r.Plan, *tries, func(p Plan) bool {
@@ -90,12 +118,53 @@ func complain(t *testing.T, name string, r Report, setup Setup) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var violations []string
-	for _, v := range again.Violations {
-		violations = append(violations, v.String())
+	return fmt.Sprintf("%s\nmade smaller:\n  %s\n  go test ./internal/rehearsal -run 'TestReplay$' -setup='%s' -replay='%s'\n%s", first,
+		strings.Join(violations(again), "\n  "), name, small, strings.Join(again.Trace[max(0, len(again.Trace)-*shown):], "\n"))
+}
+
+func violations(r Report) (all []string) {
+	for _, v := range r.Violations {
+		all = append(all, v.String())
 	}
-	t.Errorf("%s: %s\nmade smaller:\n  %s\n  go test ./internal/rehearsal -run TestReplay -replay='%s'\n%s", name, first,
-		strings.Join(violations, "\n  "), small, strings.Join(again.Trace[max(0, len(again.Trace)-*shown):], "\n"))
+	return all
+}
+
+// replayed runs a plan with the setup of that name.
+func replayed(t *testing.T, plan, name string) Report {
+	t.Helper()
+	p, err := ParsePlan(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup, err := setupOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), p, setup, Options{KeepTrace: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestWhatIsPrintedFailsAgain: a plan that fails only with one setup fails by the command that is
+// printed of it.
+func TestWhatIsPrintedFailsAgain(t *testing.T) {
+	t.Parallel()
+	const name = "hasty"
+	setup, err := setupOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := Plan{Seed: 1, Machines: 2, Controllers: 2, Length: 2 * time.Minute, Settle: 30 * time.Minute, Install: true}
+	r, err := Run(t.Context(), plan, setup, Options{})
+	if err != nil || len(r.Violations) == 0 {
+		t.Fatalf("%v, %+v", err, r.Violations)
+	}
+	printed := regexp.MustCompile(`-run 'TestReplay\$' -setup='(.*)' -replay='(.*)'`).FindStringSubmatch(complaint(t, r, setup, name))
+	if printed == nil || len(replayed(t, printed[2], printed[1]).Violations) == 0 || len(replayed(t, printed[2], "").Violations) > 0 {
+		t.Errorf("printed %q", printed)
+	}
 }
 
 // TestReplay runs the plan that is given, which has failed before.
@@ -104,15 +173,8 @@ func TestReplay(t *testing.T) {
 	if *replay == "" {
 		*replay = Draw(0).String()
 	}
-	plan, err := ParsePlan(*replay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Run(t.Context(), plan, Brisk(), Options{KeepTrace: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range r.Violations {
+	r := replayed(t, *replay, *setups)
+	for _, v := range violations(r) {
 		t.Errorf("%s", v)
 	}
 	if r.Failed() {
