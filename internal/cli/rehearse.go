@@ -41,8 +41,9 @@ as --machines says; what it makes of that is limited by max_machines, as ever. M
 answer tells how your policy behaves, not how fast your hardware is. Each machine has one disk, with the system that it came with: an
 install without root_disk.erase is refused. Images, and what else root_disk says, are not tried.
 
-Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, machines wait for somebody, or installed machines
-do not answer and nobody watches them, with 2 when the flags or the configuration are wrong, or with it the fleet is not there and well
+Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, machines wait for somebody, installed machines
+do not answer and nobody watches them, or the disk of a machine is lost in a scenario that harms no machine (listener-down, agents-cut-off,
+controller-crash, database-outage), with 2 when the flags or the configuration are wrong, or with it the fleet is not there and well
 within a week or its installs are refused, and with 1 when it failed.
 
 Scenarios:
@@ -110,6 +111,9 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 		return err
 	}
 	a.note("rehearsing %s with %s: nothing real is touched", scenario.Name, a.configFile)
+	if keys := notRehearsed(loaded); len(keys) > 0 {
+		a.note("not rehearsed: %s", strings.Join(keys, ", "))
+	}
 	report, err := rehearsal.Run(ctx, plan, setup, rehearsal.Options{})
 	if err != nil {
 		return err
@@ -119,12 +123,18 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 		return err
 	}
 	if len(report.Violations) > 0 {
-		return fleet.Errorf(fleet.KindUnknown, "%s; report it, with the configuration and the seed", answer.Left)
+		return fleet.Errorf(fleet.KindUnknown, "%s; report it, with the configuration and this command: %s", answer.Left, f.command(a.configFile))
 	}
 	if !answer.Well {
 		return partly{fleet.Errorf(fleet.KindUnknown, "not everything was well in the end: %s", answer.Left)}
 	}
 	return nil
+}
+
+// command is the command line that rehearses the same again.
+func (f rehearseFlags) command(configFile string) string {
+	return fmt.Sprintf("ironherd rehearse --config %s --scenario %s --seed %d --machines %d --control-planes %d --hours %g",
+		configFile, f.scenario, f.seed, f.machines, f.controllers, f.hours)
 }
 
 // rehearsalSetup takes over what a configuration says to the loops.
@@ -212,6 +222,9 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 	} else if r.Settled > 0 {
 		answer.SettledAfter = r.Settled.Round(time.Second).String()
 		answer.Left = troubled(r)
+		if s.Harmless {
+			answer.Left = strings.Join(slices.DeleteFunc([]string{destroyed(r), answer.Left}, func(part string) bool { return part == "" }), "; ")
+		}
 	}
 	answer.Well = answer.Left == ""
 	for _, m := range r.Timeline {
@@ -230,6 +243,16 @@ func newRehearsal(s rehearsal.Scenario, f rehearseFlags, r rehearsal.Report) reh
 
 func brokenPromise(v rehearsal.Violation) string {
 	return fmt.Sprintf("the control plane broke a promise of its own: %s", v)
+}
+
+// destroyed says of a scenario that harms no machine how many have lost their disk all the same; ""
+// when none has.
+func destroyed(r rehearsal.Report) string {
+	if r.Restarts["reinstall"]+r.Released == 0 {
+		return ""
+	}
+	return fmt.Sprintf("what was on disks is lost although nothing was wrong with the machines: reinstalls %d, machines given back %d",
+		r.Restarts["reinstall"], r.Released)
 }
 
 // troubled says which machines somebody has to see to, found or not; "" when there are none.

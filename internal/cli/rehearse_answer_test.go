@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/rehearsal"
 )
 
@@ -14,9 +16,10 @@ import (
 func TestARehearsalThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		report rehearsal.Report
-		well   bool
-		left   string
+		report   rehearsal.Report
+		scenario string
+		well     bool
+		left     string
 	}{
 		"a broken promise": {
 			report: rehearsal.Report{Violations: []rehearsal.Violation{{Invariant: "I9", At: time.Minute, Detail: "an install starts twice"}}},
@@ -26,10 +29,28 @@ func TestARehearsalThatEndsEarly(t *testing.T) {
 			report: rehearsal.Report{Settled: time.Hour, Violations: []rehearsal.Violation{{Invariant: "I4", At: time.Hour, Detail: "d"}}},
 			left:   "the control plane broke a promise of its own: I4 at 1h0m0s: d",
 		},
-		"something left":  {report: rehearsal.Report{Left: "machine m is silent"}, left: "machine m is silent"},
-		"everything well": {report: rehearsal.Report{Settled: time.Hour}, well: true},
+		"something left":                     {report: rehearsal.Report{Left: "machine m is silent"}, left: "machine m is silent"},
+		"everything well":                    {report: rehearsal.Report{Settled: time.Hour}, well: true},
+		"reinstalled, of a fault of its own": {report: rehearsal.Report{Settled: time.Hour, Restarts: map[string]int{"reinstall": 2}}, well: true},
+		"reinstalled, and nothing was wrong": {
+			scenario: "agents-cut-off", report: rehearsal.Report{Settled: time.Hour, Restarts: map[string]int{"reinstall": 2}},
+			left: "what was on disks is lost although nothing was wrong with the machines: reinstalls 2, machines given back 0",
+		},
+		"given back, and nothing was wrong": {
+			scenario: "listener-down",
+			report:   rehearsal.Report{Settled: time.Hour, Released: 1, States: map[fleet.State]int{fleet.StateQuarantined: 1}},
+			left: "what was on disks is lost although nothing was wrong with the machines: reinstalls 0, machines given back 1; " +
+				"1 machine waits for somebody: 1 quarantined",
+		},
+		"rebooted, and nothing was wrong": {
+			scenario: "agents-cut-off", report: rehearsal.Report{Settled: time.Hour, Restarts: map[string]int{"reboot": 2}}, well: true,
+		},
 	} {
-		answer := newRehearsal(rehearsal.Scenarios()[0], rehearseFlags{}, c.report)
+		scenario, err := rehearsal.FindScenario(cmp.Or(c.scenario, "lose-rack"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := newRehearsal(scenario, rehearseFlags{}, c.report)
 		if answer.Well != c.well || answer.Left != c.left {
 			t.Errorf("%s: well %t, left %q", name, answer.Well, answer.Left)
 		}
@@ -38,5 +59,15 @@ func TestARehearsalThatEndsEarly(t *testing.T) {
 		if text := table.String(); strings.Contains(text, "Everything was well") != c.well || !strings.Contains(text, c.left) {
 			t.Errorf("%s: the table says\n%s", name, text)
 		}
+	}
+}
+
+// TestTheCommandOfARehearsal has all that the answer depends on, besides the configuration.
+func TestTheCommandOfARehearsal(t *testing.T) {
+	t.Parallel()
+	f := rehearseFlags{scenario: "deploy", seed: 7, machines: 12, controllers: 3, hours: 0.5}
+	want := "ironherd rehearse --config /etc/i.yaml --scenario deploy --seed 7 --machines 12 --control-planes 3 --hours 0.5"
+	if got := f.command("/etc/i.yaml"); got != want {
+		t.Errorf("got %s", got)
 	}
 }

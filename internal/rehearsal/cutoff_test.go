@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,5 +55,32 @@ func TestAgentsCutOff(t *testing.T) {
 				t.Errorf("%v, %q, %v, settled after %s, restarts %v\n%v", r.Violations, r.Left, r.States, r.Settled, r.Restarts, r.Timeline)
 			}
 		})
+	}
+}
+
+// TestTheTimelineTellsThatRecoveryStops, why, and when it goes on.
+func TestTheTimelineTellsThatRecoveryStops(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	s, err := FindScenario("power-loss")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.Plan(1, 12, 1, 8*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), plan, Brisk(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stops := slices.IndexFunc(r.Timeline, func(m Moment) bool {
+		return strings.HasPrefix(m.What, "recovery stops (silence): ") && strings.Contains(m.What, "of 12 machines with an agent are silent: the fault is probably ours")
+	})
+	goesOn := slices.IndexFunc(r.Timeline, func(m Moment) bool { return m.What == "recovery goes on" })
+	if stops < 0 || goesOn < stops {
+		t.Errorf("%v", r.Timeline)
 	}
 }

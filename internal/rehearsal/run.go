@@ -247,6 +247,9 @@ func (w *world) run(options Options) error {
 // to do.
 func (w *world) followStates() {
 	w.after(lookEvery, func() {
+		if env, err := w.db.Environment(w.ctx); err == nil {
+			w.noteHold(env.RecoveryHold)
+		}
 		if left, err := w.left(); err == nil {
 			w.noteStates()
 			switch {
@@ -258,6 +261,22 @@ func (w *world) followStates() {
 		}
 		w.followStates()
 	})
+}
+
+// noteHold notes that recovery has stopped, or goes on. A hold whose time is over is none.
+func (w *world) noteHold(h *fleet.RecoveryHold) {
+	var cause fleet.StopCause
+	if h != nil && (h.Until == nil || h.Until.After(w.now)) {
+		cause = h.Cause
+	}
+	switch {
+	case cause == w.stopped:
+	case cause == "":
+		w.note("recovery goes on")
+	default:
+		w.note("recovery stops (%s): %s", cause, w.anonymous(h.Reason))
+	}
+	w.stopped = cause
 }
 
 // ails reports whether something of the plan is still to come, or lasts. The fleet may be well

@@ -16,6 +16,8 @@ type Scenario struct {
 	About  string
 	length time.Duration
 	events []Event
+	// Harmless: nothing is wrong with any machine.
+	Harmless bool
 }
 
 // Scenarios lists all scenarios.
@@ -23,38 +25,39 @@ func Scenarios() []Scenario {
 	return []Scenario{
 		{"lose-rack", "one of three racks, or locations, is without power for half an hour", 40 * time.Minute, []Event{
 			{What: RackLost, At: time.Minute, For: 30 * time.Minute, Target: 1},
-		}},
+		}, false},
 		{"power-loss", "all machines are without power for 20 minutes", 30 * time.Minute, []Event{
 			{What: PowerLost, At: time.Minute, For: 20 * time.Minute, Share: 100},
-		}},
+		}, false},
 		{"deploy", "an operating system is asked for on every machine at once", 10 * time.Minute, []Event{
 			{What: AskDeploy, At: time.Minute, Share: 100},
-		}},
+		}, false},
 		{"agents-die", "the agents of a tenth of the machines die, and half of these machines hang", 10 * time.Minute, []Event{
 			{What: TenthFails, At: time.Minute},
-		}},
+		}, false},
 		{"provider-throttles", "a tenth of the machines fails while providers refuse four of five calls, for an hour", time.Hour + 2*time.Minute, []Event{
 			{What: Throttled, At: time.Minute, For: time.Hour, Share: 80}, {What: TenthFails, At: 2 * time.Minute},
-		}},
+		}, false},
 		{"provider-outage", "a tenth of the machines fails while providers do not answer, for an hour", time.Hour + 2*time.Minute, []Event{
 			{What: ProviderOutage, At: time.Minute, For: time.Hour}, {What: TenthFails, At: 2 * time.Minute},
-		}},
+		}, false},
 		{
 			"controller-crash", "a control plane is killed in the middle of a deploy to every machine, and comes back after five minutes",
 			15 * time.Minute,
 			[]Event{
 				{What: AskDeploy, At: time.Minute, Share: 100}, {What: Crash, At: 4 * time.Minute, For: 5 * time.Minute},
 			},
+			true,
 		},
 		{"listener-down", "every control plane knows that its agent API is down, for half an hour, and nothing else is wrong", 35 * time.Minute, []Event{
 			{What: ListenerDown, At: time.Minute, For: 30 * time.Minute},
-		}},
+		}, true},
 		{"agents-cut-off", "no agent reaches a control plane for half an hour, although the agent API of each is up", 35 * time.Minute, []Event{
 			{What: AgentsCutOff, At: time.Minute, For: 30 * time.Minute},
-		}},
+		}, true},
 		{"database-outage", "the database cannot be reached for ten minutes, during a deploy to every machine", 15 * time.Minute, []Event{
 			{What: AskDeploy, At: time.Minute, Share: 100}, {What: DatabaseOutage, At: 4 * time.Minute, For: 10 * time.Minute},
-		}},
+		}, true},
 	}
 }
 

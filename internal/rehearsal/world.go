@@ -101,6 +101,8 @@ type world struct {
 	refusedAt fleet.ProviderName
 	// shown is what the timeline said last of the states.
 	shown string
+	// stopped is why recovery is stopped, as the timeline said last; empty: it is not.
+	stopped fleet.StopCause
 }
 
 // Moment is something that a person wants to know of.
