@@ -114,7 +114,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 	if keys := notRehearsed(loaded); len(keys) > 0 {
 		a.note("not rehearsed: %s", strings.Join(keys, ", "))
 	}
-	report, err := rehearsal.Run(ctx, plan, setup, rehearsal.Options{})
+	report, err := rehearsal.Run(ctx, plan, setup, rehearsal.Options{Progress: progressOf(time.Now, a.note)})
 	if err != nil {
 		return err
 	}
@@ -129,6 +129,22 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags) error {
 		return partly{fleet.Errorf(fleet.KindUnknown, "not everything was well in the end: %s", answer.Left)}
 	}
 	return nil
+}
+
+// progressOf tells every ten seconds how far a rehearsal is.
+func progressOf(now func() time.Time, note func(string, ...any)) func(there bool, passed time.Duration) {
+	told := now()
+	return func(there bool, passed time.Duration) {
+		switch {
+		case now().Sub(told) < 10*time.Second:
+			return
+		case there:
+			note("%s of the scenario are rehearsed", passed)
+		default:
+			note("%s are rehearsed, and the fleet is not there and well yet", passed)
+		}
+		told = now()
+	}
 }
 
 // command is the command line that rehearses the same again.

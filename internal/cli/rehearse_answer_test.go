@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +71,21 @@ func TestTheCommandOfARehearsal(t *testing.T) {
 	want := "ironherd rehearse --config /etc/i.yaml --scenario deploy --seed 7 --machines 12 --control-planes 3 --hours 0.5"
 	if got := f.command("/etc/i.yaml"); got != want {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestProgressOfARehearsal is told of long ones alone.
+func TestProgressOfARehearsal(t *testing.T) {
+	t.Parallel()
+	var said []string
+	at := time.Time{}
+	tell := progressOf(func() time.Time { return at }, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	for i := range 5 {
+		at = at.Add(5 * time.Second)
+		tell(i > 2, time.Duration(i)*time.Hour)
+	}
+	want := []string{"1h0m0s are rehearsed, and the fleet is not there and well yet", "3h0m0s of the scenario are rehearsed"}
+	if !slices.Equal(said, want) {
+		t.Errorf("said %q", said)
 	}
 }

@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -134,12 +135,15 @@ func (h *host) strike(what What) {
 // powerLoss takes the power from some machines for a while.
 func (w *world) powerLoss(e Event, hit func(*device) bool) {
 	w.after(e.For, func() { w.tell(tellings[e.What].ends) })
+	total, parts := 0, make([]string, 0, len(w.providers))
 	for _, p := range w.providers {
+		n := 0
 		for _, d := range slices.Clone(p.base().devices) {
 			h := d.host
 			if !hit(d) {
 				continue
 			}
+			n++
 			h.sick, h.powered = true, false
 			h.halt()
 			w.after(e.For, func() {
@@ -148,6 +152,15 @@ func (w *world) powerLoss(e Event, hit func(*device) bool) {
 				h.boot(w.between("power is back", time.Minute, 3*time.Minute))
 			})
 		}
+		total += n
+		parts = append(parts, fmt.Sprintf("%d of %s", n, p.base().name))
+	}
+	switch {
+	case !w.plan.Lead:
+	case total == 0:
+		w.watch.failed = fleet.Errorf(fleet.KindInvalid, "no machine is in that location: this scenario needs two machines of a provider at least")
+	default:
+		w.note("without power: %s", strings.Join(parts, ", "))
 	}
 }
 

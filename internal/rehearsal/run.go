@@ -22,8 +22,15 @@ import (
 type Options struct {
 	// KeepTrace keeps the whole trace, and not its end alone.
 	KeepTrace bool
-	// Progress, when set, is called now and then with the virtual time that has passed.
-	Progress func(time.Duration)
+	// Progress, when set, is called now and then with the virtual time that has passed: until the
+	// fleet is there, and since then.
+	Progress func(there bool, passed time.Duration)
+}
+
+func (o Options) progress(there bool, passed time.Duration) {
+	if o.Progress != nil {
+		o.Progress(there, passed)
+	}
 }
 
 // Report is what happened.
@@ -201,7 +208,7 @@ const (
 // run lets time pass until all is well, something is found, or the time is over.
 func (w *world) run(options Options) error {
 	if w.plan.Lead {
-		if err := w.lead(); err != nil {
+		if err := w.lead(options); err != nil {
 			return err
 		}
 	}
@@ -212,9 +219,7 @@ func (w *world) run(options Options) error {
 	var failed error
 	var checks func()
 	checks = func() {
-		if options.Progress != nil {
-			options.Progress(w.elapsed())
-		}
+		options.progress(true, w.elapsed())
 		failed = errors.Join(failed, w.checkDatabase())
 		w.after(checkEvery, checks)
 	}

@@ -48,12 +48,6 @@ func TestSeedsOfUnits(t *testing.T) {
 	runSeeds(t, cmp.Or(*seeds, 100), "units")
 }
 
-// TestSeedsOfPace is TestSeeds where calls to the provider have a pace, and lists have pages.
-func TestSeedsOfPace(t *testing.T) {
-	t.Parallel()
-	runSeeds(t, cmp.Or(*seeds, 50), "pace")
-}
-
 // setupOf returns a setup by its name; "" is that of TestSeeds.
 func setupOf(name string) (Setup, error) {
 	setup := Brisk()
@@ -63,8 +57,6 @@ func setupOf(name string) (Setup, error) {
 		setup.SeenUp = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
 	case "units":
 		setup.SeenUp = fleet.SeenUp{Watch: true}
-	case "pace":
-		setup = paced(2*time.Second, 10)
 	case "hasty": // no install ends in time
 		setup.Policy.InstallTimeout = time.Minute
 	default:

@@ -101,9 +101,8 @@ func (w *world) tenthFails() {
 }
 
 // lead lets time pass until the fleet is there, and forgets what that took.
-func (w *world) lead() error {
-	const patience = 7 * 24 * time.Hour
-	end := w.now.Add(patience)
+func (w *world) lead(options Options) error {
+	end := w.now.Add(week)
 	for {
 		look := w.now.Add(lookEvery)
 		for w.step(look) {
@@ -112,6 +111,7 @@ func (w *world) lead() error {
 				return w.ctx.Err()
 			}
 		}
+		options.progress(false, w.elapsed())
 		left, err := w.left()
 		if err != nil {
 			return err
@@ -131,6 +131,11 @@ func (w *world) lead() error {
 	for _, p := range w.providers {
 		s := p.base()
 		s.calls, s.peak, s.total = 0, 0, make(map[string]int)
+	}
+	for _, p := range w.setup.Providers {
+		if most := p.Provisioner.MaxMachines; most > 0 && most < w.plan.Machines {
+			w.note("max_machines lets %s have %d of the %d machines that there is room for", p.Name, most, w.plan.Machines)
+		}
 	}
 	w.shown = ""
 	w.noteStates()

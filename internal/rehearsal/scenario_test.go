@@ -318,3 +318,45 @@ func TestWhatDestroysDisksIsTold(t *testing.T) {
 		t.Errorf("%v", r.Timeline)
 	}
 }
+
+// TestLosingARackSaysWhatItHits: how many machines of which provider, what max_machines leaves
+// out, and that it is no rehearsal where no machine is hit.
+func TestLosingARackSaysWhatItHits(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		return // TestScenarios runs one
+	}
+	s, err := FindScenario("lose-rack")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.Plan(1, 6, 1, 8*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup := Brisk()
+	other := setup.Providers[0]
+	other.Name, other.Provisioner.MaxMachines = "other", 1
+	setup.Providers = append(slices.Clone(setup.Providers), other)
+	calls := make(map[bool]int)
+	r, err := Run(t.Context(), plan, setup, Options{Progress: func(there bool, _ time.Duration) { calls[there]++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, m := range r.Timeline {
+		all = append(all, m.What)
+	}
+	for _, want := range []string{"max_machines lets other have 1 of the 6 machines that there is room for", "without power: 2 of metal, 0 of other"} {
+		if !slices.Contains(all, want) {
+			t.Errorf("%q is not told: %q", want, all)
+		}
+	}
+	if calls[false] == 0 || calls[true] == 0 {
+		t.Errorf("progress is told %v times", calls)
+	}
+	plan.Machines = 1
+	if _, err := Run(t.Context(), plan, Brisk(), Options{}); fleet.KindOf(err) != fleet.KindInvalid {
+		t.Errorf("where no machine is in that location: %v", err)
+	}
+}
