@@ -53,8 +53,8 @@ func TestWhatIsNotRehearsedIsNamed(t *testing.T) {
 	c.Providers[1].Takeover, c.Providers[1].Equinix.Spacing, c.Providers[1].Equinix.InFlight = initializer.TakeoverKexec, 1, 5
 	c.Providers[1].Install = &config.Install{Image: "os", Kexec: true}
 	want := []string{
-		"agent_api.heartbeats_per_second", "providers.equinix.in_flight", "providers.install.kexec", "providers.takeover",
-		"providers.trust_first_use", "roles",
+		"agent_api.heartbeats_per_second", "providers.equinix.in_flight", "providers.equinix.spacing", "providers.install.kexec",
+		"providers.takeover", "providers.trust_first_use", "roles",
 	}
 	if got := notRehearsed(c); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

@@ -102,7 +102,8 @@ func (w *world) tenthFails() {
 
 // lead lets time pass until the fleet is there, and forgets what that took.
 func (w *world) lead(options Options) error {
-	end := w.now.Add(week)
+	const patience = 7 * 24 * time.Hour
+	end := w.now.Add(patience)
 	for {
 		look := w.now.Add(lookEvery)
 		for w.step(look) {
