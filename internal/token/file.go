@@ -52,8 +52,8 @@ func (f *File) Find(text string) (found Token, ok bool, err error) {
 }
 
 // Last returns, for each role that has one, the token that lasts longest of those that count at
-// that time, or were made for 30 days or longer and have expired within the last 30, by the order of
-// the roles. The error is that of Find.
+// that time, or were made for 30 days or longer and have expired within the last 30, by the order
+// of the roles. The error is that of Find.
 func (f *File) Last(now time.Time) (last []Token, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

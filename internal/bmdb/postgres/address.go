@@ -157,8 +157,8 @@ func fileOf(address, parameter string) string {
 	return ""
 }
 
-// parameterOf returns the last value of a parameter as the driver reads it: only "&" ends one, and a
-// plus sign is one.
+// parameterOf returns the last value of a parameter as the driver reads it: only "&" ends one, and
+// a plus sign is one.
 func parameterOf(u *url.URL, parameter string) (value string, given bool) {
 	for pair := range strings.SplitSeq(u.RawQuery, "&") {
 		name, text, _ := strings.Cut(pair, "=")

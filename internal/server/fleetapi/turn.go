@@ -27,8 +27,8 @@ var errBusy = &fleet.Error{
 }
 
 // enter waits for the turn of a question, until leave is called. What changes something waits for
-// none: few may ask for it, and it may last for as long as a plan is carried out. What the page asks
-// for all of its viewers has a turn of its own.
+// none: few may ask for it, and it may last for as long as a plan is carried out. What the page
+// asks for all of its viewers has a turn of its own.
 func (s *Service) enter(ctx context.Context, procedure, actor string) (leave func(), err error) {
 	if neededBy(procedure).Covers(token.Operator) {
 		return func() {}, nil
