@@ -274,9 +274,9 @@ func (w *world) noteHold(h *fleet.RecoveryHold) {
 	if h != nil && (h.Until == nil || h.Until.After(w.now)) {
 		cause = h.Cause
 	}
-	switch {
-	case cause == w.stopped:
-	case cause == "":
+	switch cause {
+	case w.stopped:
+	case "":
 		w.note("recovery goes on")
 	default:
 		w.note("recovery stops (%s): %s", cause, w.anonymous(h.Reason))

@@ -152,6 +152,7 @@ func TestTooManyRequestsWithoutRetryAfter(t *testing.T) {
 			return d
 		}
 	}, func(t *testing.T, s *simulated) {
+		t.Helper()
 		began = time.Now()
 		if _, err := s.provider.ListMachines(t.Context()); err != nil || calls != 2 {
 			t.Errorf("after %s and %d calls: %v", time.Since(began), calls, err)
