@@ -53,7 +53,7 @@ func TestAStartTellsOfAServerThatNobodyVerifies(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: opened, %v", url, d.Close())
 		}
-		if got := strings.Count(log.String(), `level=WARN msg="database.url does not have the server verified`); got != told {
+		if got := strings.Count(log.String(), `level=WARN msg="mind how the database is reached" caveat="database.url does not have the server verified`); got != told {
 			t.Errorf("%s: told %d times, want %d:\n%s", url, got, told, &log)
 		}
 	}
