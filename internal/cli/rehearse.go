@@ -43,8 +43,8 @@ install without root_disk.erase is refused. Images, and what else root_disk says
 
 Rehearse ends with 0 when everything was well in the end, with 6 when not everything was, machines wait for somebody, installed machines
 do not answer and nobody watches them, or the disk of a machine is lost in a scenario that harms no machine (listener-down, agents-cut-off,
-controller-crash, database-outage), with 2 when the flags or the configuration are wrong, or with it the fleet is not there and well
-within a week or its installs are refused, and with 1 when it failed.
+controller-crash, database-outage), with 2 when the flags or the configuration are wrong, lose-rack hits no machine, or with this
+configuration the fleet is not there and well within a week or its installs are refused, and with 1 when it failed.
 
 Scenarios:
 ` + scenarioList(),

@@ -21,12 +21,13 @@ const (
 // rehearsedKeys says it of each key, or of the section that the key is in.
 var rehearsedKeys = map[string]takenOver{
 	"dir": aside, "log": aside, "database": aside, "operator_api": aside, "ssh": aside, "images": taken, "policy": taken,
-	"roles": left, "drain_timeout": left, "session": taken, "loops": taken, "recoverer": taken, "operations": taken, "janitor": taken,
+	"roles": left, "drain_timeout": left, "session": taken, "loops": taken, "recoverer": taken, "operations": taken,
+	"janitor.interval": taken, "janitor.batch": taken, "janitor": left,
 
 	"agent_api.listen": aside, "agent_api.endpoint": aside, "agent_api.tls": aside, "agent_api": left,
 
 	"initializer.provider_backoff": taken, "initializer.start_backoff": taken, "initializer.id_backoff": taken,
-	"initializer.contact_limit": taken, "initializer.work_timeout": left, "initializer.connect_timeout": left,
+	"initializer.contact_limit": left, "initializer.work_timeout": left, "initializer.connect_timeout": left,
 	"initializer.first_silence": left, "initializer.step_timeout": left, "initializer.execute_timeout": left, "initializer": aside,
 
 	"prober.backoff": taken, "prober": left,

@@ -87,7 +87,7 @@ func (d *Daemon) buildOperators(parts *components) error {
 
 // page returns the web page. A live view of it does not outlast what lets its viewer read, and no
 // token keeps the live views from the others. What it asks for one viewer does not wait for what
-// that one asks elsewhere, and what it asks for all of them waits for none.
+// that one asks elsewhere, and what it asks for all of them waits for none of theirs.
 func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger, stopped <-chan struct{}) http.Handler {
 	site := webui.New(client, webui.Options{
 		Logger: logger, Stopped: stopped, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },

@@ -143,7 +143,9 @@ func (w *world) powerLoss(e Event, hit func(*device) bool) {
 			if !hit(d) {
 				continue
 			}
-			n++
+			if !w.plan.Lead || w.machineOf(d) != "" { // else it is a host of a list that was not taken in
+				n++
+			}
 			h.sick, h.powered = true, false
 			h.halt()
 			w.after(e.For, func() {

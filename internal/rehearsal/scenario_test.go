@@ -337,7 +337,9 @@ func TestLosingARackSaysWhatItHits(t *testing.T) {
 	setup := Brisk()
 	other := setup.Providers[0]
 	other.Name, other.Provisioner.MaxMachines = "other", 1
-	setup.Providers = append(slices.Clone(setup.Providers), other)
+	list := other
+	list.Name, list.List = "hosts", true
+	setup.Providers = append(slices.Clone(setup.Providers), other, list)
 	calls := make(map[bool]int)
 	r, err := Run(t.Context(), plan, setup, Options{Progress: func(there bool, _ time.Duration) { calls[there]++ }})
 	if err != nil {
@@ -347,7 +349,7 @@ func TestLosingARackSaysWhatItHits(t *testing.T) {
 	for _, m := range r.Timeline {
 		all = append(all, m.What)
 	}
-	for _, want := range []string{"max_machines lets other have 1 of the 6 machines that there is room for", "without power: 2 of metal, 0 of other"} {
+	for _, want := range []string{"max_machines lets other have 1 of the 6 machines that there is room for", "without power: 2 of metal, 0 of other, 0 of hosts"} {
 		if !slices.Contains(all, want) {
 			t.Errorf("%q is not told: %q", want, all)
 		}

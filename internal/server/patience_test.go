@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,15 +105,11 @@ func TestPatienceWithClients(t *testing.T) {
 // told is a connection that tells when it is closed.
 type told struct {
 	remote
-	closed chan struct{}
+	closed func() // the first time
 }
 
 func (c told) Close() error {
-	select {
-	case <-c.closed:
-	default:
-		close(c.closed)
-	}
+	c.closed()
 	return c.remote.Close()
 }
 
@@ -124,7 +121,7 @@ func serveConn(t *testing.T, handler http.Handler) (conn net.Conn, closed <-chan
 	ended, left := make(chan error, 1), make(chan struct{})
 	go func() { ended <- server.NewHTTP(handler, server.HTTPOptions{Logger: discard}).Serve(ctx, d) }()
 	here, there := net.Pipe()
-	d.incoming <- told{remote{there, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}, left}
+	d.incoming <- told{remote{there, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}, sync.OnceFunc(func() { close(left) })}
 	return here, left, func() {
 		_ = here.Close()
 		cancel()

@@ -1,6 +1,7 @@
 package equinix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,18 +225,23 @@ func (p *Provider) believed(ctx context.Context, failure error) error {
 	}
 	// A token may be shown the devices of a project, and not the project.
 	one := packngo.ListOptions{Page: 1, PerPage: 1}
-	if _, none := p.readPage(ctx, what, one.WithQuery("projects/"+p.config.Project+"/devices")); none == nil {
+	_, none := p.readPage(ctx, what, one.WithQuery("projects/"+p.config.Project+"/devices"))
+	if none == nil {
 		return failure
 	}
-	kind := fleet.KindUnknown
-	switch passing := fleet.KindOf(err); passing {
-	case fleet.KindThrottled, fleet.KindTimeout, fleet.KindTemporary, fleet.KindUnauthenticated:
-		kind = passing
+	for _, err := range []error{err, none} { // what passes says nothing of the API
+		switch kind := fleet.KindOf(err); kind {
+		case fleet.KindThrottled, fleet.KindTimeout, fleet.KindTemporary, fleet.KindUnauthenticated:
+			return &fleet.Error{
+				Kind: kind, RetryAfter: fleet.RetryAfter(err), Err: err,
+				Message: fmt.Sprintf("%s, which is not believed before the API shows project %s", failure, p.config.Project),
+			}
+		}
 	}
 	return &fleet.Error{
-		Kind: kind, RetryAfter: fleet.RetryAfter(err), Err: err,
+		Kind: fleet.KindUnknown, Err: cmp.Or(err, none),
 		Message: fmt.Sprintf("%s, which is not believed while the API shows neither project %s nor its devices: see whether api_url is the provider's; "+
-			"where the project was deleted, take the provider out of the configuration, and `ironherd machine forget` removes the machine here", failure, p.config.Project),
+			"where the project was deleted, take the provider out of the configuration, and forget its machines", failure, p.config.Project),
 	}
 }
 

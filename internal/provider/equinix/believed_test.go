@@ -33,6 +33,7 @@ func TestAnAPIThatHasNothing(t *testing.T) {
 		"it names no project":       {lacks, answer{body: `{}`}, lacks, fleet.KindUnknown, 2},
 		"it cannot be seen":         {lacks, answer{status: http.StatusForbidden, body: `{"errors":["no"]}`}, lacks, fleet.KindUnknown, 2},
 		"its devices can be seen":   {lacks, lacks, rows("devices", 1, 1, 0), fleet.KindNotFound, 1},
+		"nor can its devices now":   {lacks, lacks, answer{status: http.StatusTooManyRequests, body: `{"errors":["slow"]}`}, fleet.KindThrottled, 2},
 		"it answers something else": {lacks, answer{body: `<html>`}, lacks, fleet.KindTemporary, 2},
 		"it was retired":            {answer{status: http.StatusGone, body: `{"errors":["This API was retired"]}`}, answer{}, lacks, fleet.KindUnknown, 0},
 	} {

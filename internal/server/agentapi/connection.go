@@ -24,19 +24,21 @@ type connection struct {
 	limiter *rate.Limiter
 	limited *server.LimitedConn
 	remote  net.Addr
-	// unheeded is how many calls were throttled since the last one that was not.
+	// unheeded is how many calls were throttled since the caller has paused last.
 	unheeded atomic.Int32
 }
 
-// mostUnheeded is how many calls in a row are throttled on one connection. An agent calls again at
-// its next interval; who does not heed that is cut off.
+// mostUnheeded is how many calls without a pause are throttled on one connection. An agent calls
+// again at its next interval; who does not heed that is cut off.
 const mostUnheeded = 300
 
 // throttled reports whether calls come too often. It closes the connection of a caller who has been
 // told so again and again.
 func (c *connection) throttled() bool {
 	if c.limiter.Allow() {
-		c.unheeded.Store(0)
+		if c.limiter.Tokens() >= 1 { // it has paused
+			c.unheeded.Store(0)
+		}
 		return false
 	}
 	if c.unheeded.Add(1) > mostUnheeded {

@@ -40,7 +40,7 @@ func TestAMachineThatWasMovedIsNotGivenBack(t *testing.T) {
 			time.Sleep(15 * time.Second)
 			want := "operation done: release (operation 1): the provider does not have it any more"
 			if moved {
-				want = "operation failed: release (operation 1): the provider does not have the machine any more, and did not take it back: " +
+				want = "operation failed: release (operation 1): the provider does not have the machine any more: " +
 					"it is in project B; `ironherd machine forget " + string(id) + " --reason WHY` removes it here"
 			}
 			if got := ended(t, herd, id); !strings.HasPrefix(got, want) {

@@ -332,7 +332,7 @@ func (o *operation) gone(err error) shepherd.Outcome {
 	moved := ""
 	switch {
 	case provider.WasMoved(err):
-		moved = ", and did not take it back: " + shepherd.Cause(err)
+		moved = ": " + shepherd.Cause(err)
 	case o.request.Operation.GivesBack():
 		return o.done("the provider does not have it any more")
 	}
