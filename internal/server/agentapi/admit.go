@@ -115,7 +115,7 @@ func (s *Server) entrance(known bool) server.Gate {
 	return s.identities
 }
 
-// serve waits for the turn of a caller whom nobody knows yet. From then on this server works at it;
+// serve waits for the turn of a caller who is not admitted. From then on this server works at it;
 // whoever waits makes room for others.
 func serve(ctx context.Context, conn *server.LimitedConn, enter func(context.Context) (func(), error)) (leave func(), err error) {
 	leaveGate, err := enter(ctx)

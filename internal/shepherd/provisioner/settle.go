@@ -288,14 +288,14 @@ func (p *pass) returnedChanges(ctx context.Context) ([]bmdb.Change, error) {
 
 // unknownDiscrepancies asks for each machine that nobody knows by its ID before it is recorded as
 // such: one that was adopted and given back carries no token, and lists lag. Where the provider
-// gives no definite answer, or is not asked, the list counts.
+// gives no definite answer, or is not asked, the list counts. Of very many it is not asked.
 func (p *pass) unknownDiscrepancies(ctx context.Context) (found []bmdb.Discrepancy, err error) {
 	recorded, q := p.recordedUnknown(), questions{pass: p}
 	for _, entry := range inTurn(p, p.survey.unknown) {
 		if _, wanted := p.view.Adoptions[entry.ID]; wanted {
 			continue
 		}
-		// What is not recorded after this pass either would be asked for in each.
+		// What there is no room to record would be asked for in each pass.
 		if _, was := recorded[entry.ID]; !was && len(recorded) < recordedOfAKind {
 			now, err := q.ask(ctx, entry.ID)
 			switch {
