@@ -53,9 +53,7 @@ func (s *Service) concerns(ctx context.Context, summary bmdb.Summary, providers 
 			}
 		}
 	}
-	if n := summary.Discrepancies; n > 0 {
-		all = append(all, concern(fleet.ConcernDiscrepancy, "", n, "%s", countedUp(n, "discrepancy", "discrepancies"))...)
-	}
+	all = append(all, disagreeing(summary.Discrepancies, providers)...)
 	for _, p := range summary.Processes {
 		if slices.Contains(summary.Missing, p.Process.Role()) {
 			continue // told above
@@ -87,6 +85,27 @@ func ofMachines(kind fleet.ConcernKind, machines bmdb.Counted, one, many, advice
 		which = countedUp(machines.N, "", many)
 	}
 	return concern(kind, string(machines.First), machines.N, "%s: %s", which, fmt.Sprintf(advice, machines.First))
+}
+
+// disagreeing returns a concern while there are so many discrepancies, at some of the providers.
+func disagreeing(n int, providers []bmdb.ProviderRow) []*fleetv1.Concern {
+	const named = 3
+	var where []string
+	for _, p := range providers {
+		if p.Discrepancies > 0 {
+			where = append(where, string(p.Name))
+		}
+	}
+	switch {
+	case n == 0:
+		return nil
+	case len(where) == 0: // they came, or went, between two looks
+		where = []string{"that provider"}
+	case len(where) > named:
+		where = append(where[:named], fmt.Sprintf("%d more", len(where)-named))
+	}
+	return concern(fleet.ConcernDiscrepancy, "", n, "%s, so nothing new is created at %s: `ironherd discrepancy list` says what ends each",
+		countedUp(n, "discrepancy", "discrepancies"), strings.Join(where, ", "))
 }
 
 // readOnly returns a concern while the database takes no changes, as with a full disk. Roles and
