@@ -100,13 +100,22 @@ func (a *app) clientThrough(transport http.RoundTripper, base, shown, token stri
 				request.Header().Set("Authorization", "Bearer "+token)
 			}
 			response, err := next(ctx, request)
-			return response, explainUnreachable(ctx, shown, err)
+			return response, a.askedError(explainUnreachable(ctx, shown, err))
 		}
 	}
 	// A redirect could lead the token to where it does not belong.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport, CheckRedirect: stay}, base,
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(authorize)))
+}
+
+// askedError is an error, in which commands that the control plane tells get the flags that they
+// need here.
+func (a *app) askedError(err error) error {
+	if remote, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
+		return connect.NewWireError(remote.Code(), errors.New(a.asked(remote.Message())))
+	}
+	return err
 }
 
 // noAnswer is the failure of a question that was not answered in time.

@@ -1,8 +1,11 @@
 package cli_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"connectrpc.com/connect"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/cli"
@@ -18,6 +21,10 @@ func TestQuotedCommandsNameTheControlPlane(t *testing.T) {
 	if r := server.run(t, "status"); r.code != 0 ||
 		!strings.Contains(r.stdout, "  "+begun+" --server "+server.url+"`; `ironherd token create NAME --role ROLE`, `initializer.penalty`\n") {
 		t.Errorf("got %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	server.lost = []error{connect.NewError(connect.CodeFailedPrecondition, errors.New(begun+"`"))}
+	if r := server.run(t, "machine", "show", "herd-0001"); r.code != 5 || r.stderr != "ironherd: "+begun+" --server "+server.url+"`\n" {
+		t.Errorf("a failure: got %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	for _, args := range []string{"status", "machine explain herd-0001", "discrepancy list"} {
 		if r := server.run(t, append(strings.Fields(args), "-o", "json")...); r.code != 0 || strings.Contains(r.stdout, "--server") {
