@@ -221,6 +221,7 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	config := &ssh.ClientConfig{
 		User:              target.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeysCallback(offer.keys)},
+		AuthCallback:      offer.next,
 		BannerCallback:    offer.banner,
 		HostKeyCallback:   verifier.check,
 		HostKeyAlgorithms: verifier.algorithms(),
@@ -269,6 +270,11 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 		return nil, fleet.Errorf(fleet.KindUnauthenticated, "%s does not let user %s in by public key, perhaps only by password: "+
 			"put `PubkeyAuthentication yes` into its sshd_config", target.Address, target.User)
 	}
+	if refused && len(offer.wanted) > 0 {
+		return nil, fleet.Errorf(fleet.KindUnauthenticated, "%s takes the key %s for user %s, and wants more than that (%s): "+
+			"put `Match User %s` and below it `AuthenticationMethods publickey` at the end of its sshd_config",
+			target.Address, d.key.Fingerprint(), target.User, said{errors.New(strings.Join(offer.wanted, ", "))}, target.User)
+	}
 	return nil, d.handshakeError(target, refused, err)
 }
 
@@ -281,6 +287,8 @@ type offer struct {
 	key *Key
 	// made tells that the host admits public keys, so that ours was offered.
 	made bool
+	// wanted is by what else the host wants to know us once it has taken our key.
+	wanted []string
 	// greeted is how much of a greeting has arrived, in bytes.
 	greeted int
 }
@@ -288,6 +296,15 @@ type offer struct {
 func (o *offer) keys() ([]ssh.Signer, error) {
 	o.made = true
 	return []ssh.Signer{o.key.signer}, nil
+}
+
+// next leaves it to the library what is tried next. Where our key is only a part of what the host
+// wants, nothing is.
+func (o *offer) next(so *ssh.ClientAuthContext) (ssh.AuthMethod, error) {
+	if len(so.PartialSuccessMethods) > 0 {
+		o.wanted = so.AllowedMethods
+	}
+	return nil, nil
 }
 
 // banner receives a part of the greeting. It is for people, and nobody reads it here.
