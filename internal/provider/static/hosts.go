@@ -284,6 +284,7 @@ func parseLabels(node *yaml.Node) (labels []string, err error) {
 	if len(node.Content) > 2*fleet.MaxLabels { // before they are read: there may be very many
 		return nil, fmt.Errorf("line %d: a host has at most %d labels", node.Line, fleet.MaxLabels)
 	}
+	given := make(map[string]bool)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], node.Content[i+1]
 		if value.Kind != yaml.ScalarNode {
@@ -293,6 +294,10 @@ func parseLabels(node *yaml.Node) (labels []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", name.Line, err)
 		}
+		if given[name.Value] {
+			return nil, fmt.Errorf("line %d: label %s is given twice", name.Line, name.Value)
+		}
+		given[name.Value] = true
 		labels = append(labels, label)
 	}
 	slices.Sort(labels)

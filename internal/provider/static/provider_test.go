@@ -171,6 +171,7 @@ func TestAFaultOfOneHostConcernsItAlone(t *testing.T) {
 		"bad host name":      {`{id: x, address: 192.0.2.1, hostname: "a b"}`, "hostname must"},
 		"labels as a list":   {`{id: x, address: 192.0.2.1, labels: [a]}`, "labels are written"},
 		"too many labels":    {`{id: x, address: 192.0.2.1, labels: {` + strings.Repeat("a: b, ", 20) + `a: "b c"}}`, "a host has at most 20 labels"},
+		"a label twice":      {`{id: x, address: 192.0.2.1, labels: {role: web, zone: a, role: database}}`, "label role is given twice"},
 		"label with spaces":  {`{id: x, address: 192.0.2.1, labels: {a: "b c"}}`, "a label has"},
 		"jump without key":   {`{id: x, address: 192.0.2.1, jump: {address: 192.0.2.2}}`, "jump: host_key must be set"},
 		"jump by name":       {`{id: x, address: 192.0.2.1, jump: {address: bastion, host_key: x}}`, "jump: address must be"},
