@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -120,11 +121,12 @@ func (r *run) run(ctx context.Context) (*agentv1.TakeoverSuccess, error) {
 	if err != nil {
 		return nil, err
 	}
+	// First what concerns more than the network in memory: history keeps only so many.
 	if warning := clock.Warning(r.init.GetSentAt()); warning != "" {
-		success.Warnings = append(success.Warnings, warning)
+		success.Warnings = slices.Insert(success.Warnings, 0, warning)
 	}
 	if other := last.GetInit().GetMachineId(); other != "" && other != r.init.GetMachineId() {
-		success.Warnings = append(success.Warnings, "the last takeover of this host was for machine "+other+": both are this host, or this disk is a copy of that one's")
+		success.Warnings = slices.Insert(success.Warnings, 0, "the last takeover of this host was for machine "+other+": both are this host, or this disk is a copy of that one's")
 	}
 	return success, nil
 }

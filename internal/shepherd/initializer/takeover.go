@@ -169,10 +169,11 @@ func notes(record fleet.Record, answer []byte) []bmdb.Change {
 		changes = append(changes, bmdb.RecordHistory(fleet.EventTakeoverReturned,
 			fmt.Sprintf("takeover generation %d: %s%s", generation, clip(returned.GetCause()), heardInMemory(record, generation))))
 	}
-	for i, warning := range response.GetSuccess().GetWarnings() {
-		if i == mostWarnings {
-			break
-		}
+	warnings := response.GetSuccess().GetWarnings()
+	if more := len(warnings) - mostWarnings; more > 0 {
+		warnings = append(warnings[:mostWarnings-1:mostWarnings-1], fmt.Sprintf("%d more warnings were left out", more+1))
+	}
+	for _, warning := range warnings {
 		changes = append(changes, bmdb.RecordHistory(fleet.EventTakeoverWarning, clip(warning)))
 	}
 	return changes

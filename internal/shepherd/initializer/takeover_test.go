@@ -43,7 +43,7 @@ func TestHistoryKeepsWhatATakeoverTells(t *testing.T) {
 		"more warnings than are kept": {nil, warnings[2:], []string{
 			"takeover warning: warning 0", "takeover warning: warning 1", "takeover warning: warning 2", "takeover warning: warning 3",
 			"takeover warning: warning 4", "takeover warning: warning 5", "takeover warning: warning 6", "takeover warning: warning 7",
-			"takeover warning: warning 8", "takeover warning: warning 9",
+			"takeover warning: warning 8", "takeover warning: 11 more warnings were left out",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
