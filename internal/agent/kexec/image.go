@@ -49,7 +49,8 @@ func (p *Plan) kernel(architecture string) error {
 		return fmt.Errorf("the image of the running kernel (%s) is compressed, and kexec starts only one that is not on %s: unpack it as /boot/Image-%s",
 			packed, architecture, p.Release)
 	}
-	return fmt.Errorf("the image of the running kernel was found neither as %s nor in the boot loader's words", strings.Join(p.candidates(), ", "))
+	return fmt.Errorf("the image of the running kernel was found neither as %s nor in the boot loader's words: put it there, from the package of that very version, "+
+		"or, in a rescue system, start the machine from its disk", strings.Join(p.candidates(), ", "))
 }
 
 // candidates are where distributions put the image of a release.

@@ -87,6 +87,9 @@ func (p *Plan) Build(w io.Writer, files []File) error {
 	}
 	// The kernel opens it before anything is mounted.
 	b.record("dev/console", typeCharacter|0o600, 5, 1, nil)
+	// Where it cannot, as with a console whose driver is a module, Go's runtime opens this in its
+	// place before main, and ends the program where there is none.
+	b.record("dev/null", typeCharacter|0o666, 1, 3, nil)
 	executable, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		return fmt.Errorf("read the agent's executable: %w", err)

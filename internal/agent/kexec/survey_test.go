@@ -364,6 +364,10 @@ func TestBuild(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "init")); err != nil || info.Mode().Perm()&0o111 == 0 {
 		t.Errorf("init: %v, %v", info, err)
 	}
+	// Go's runtime needs it where there is no console.
+	if info, err := os.Stat(filepath.Join(dir, "dev/null")); os.Getuid() == 0 && (err != nil || info.Mode()&os.ModeCharDevice == 0) {
+		t.Errorf("/dev/null: %v, %v", info, err)
+	}
 	if info, err := os.Stat(filepath.Join(dir, "deep/down/state")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("state: %v, %v", info, err)
 	}
