@@ -68,7 +68,7 @@ func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings
 	if err != nil {
 		return nil, err
 	}
-	pinned, err := pinNames(ctx, carried, state, net.InterfaceAddrs, net.DefaultResolver.LookupHost)
+	pinned, err := pinNames(ctx, carried, state, network.LeadsTo, net.DefaultResolver.LookupHost)
 	if err != nil {
 		return nil, err
 	}

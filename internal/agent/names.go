@@ -19,19 +19,15 @@ import (
 // nameWait is how long the names may take to be found that an agent in memory needs.
 const nameWait = 10 * time.Second
 
-// pinNames adds to the hosts of a network that has no name server but the host itself what an agent
-// in memory calls by a name: the control plane, and the image that it jumps for. Nobody in memory
-// would tell it their addresses, and a resolver of the host's own can be asked before the jump
-// alone. The warnings say which addresses are kept so.
+// pinNames adds to the hosts of a network without a name server that it leads to what an agent in
+// memory calls by a name: the control plane, and the image that it jumps for. Nobody in memory
+// would tell it their addresses: a resolver of the host's own, or one behind a tunnel, can be
+// asked before the jump alone. The warnings say which addresses are kept so.
 func pinNames(
 	ctx context.Context, carried *agentv1.Network, state *agentv1.AgentState,
-	addresses func() ([]net.Addr, error), lookup func(ctx context.Context, host string) ([]string, error),
+	leadsTo func(*agentv1.Network, netip.Addr) bool, lookup func(ctx context.Context, host string) ([]string, error),
 ) (warnings []string, err error) {
-	own, err := addresses()
-	if err != nil {
-		return nil, fmt.Errorf("this host's own addresses: %w", err)
-	}
-	if asksOthers(carried, own) {
+	if slices.ContainsFunc(install.NameServers(carried), func(server netip.Addr) bool { return leadsTo(carried, server) }) {
 		return nil, nil
 	}
 	plane, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
@@ -54,7 +50,7 @@ func pinNames(
 		addresses, err := lookup(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("no name server is known that can be asked in memory, and this host does not find %s: "+
-				"give it a name server other than itself in /etc/resolv.conf, or %s in /etc/hosts: %w", name, name, err)
+				"give it a name server that is neither itself nor behind a tunnel in /etc/resolv.conf, or %s in /etc/hosts: %w", name, name, err)
 		}
 		for _, address := range addresses {
 			carried.Hosts = fmt.Appendf(carried.Hosts, "\n%s %s\n", address, name)
@@ -62,15 +58,4 @@ func pinNames(
 		warnings = append(warnings, fmt.Sprintf("the agent in memory takes %s to be at %s for as long as it is there", name, strings.Join(addresses, ", ")))
 	}
 	return warnings, nil
-}
-
-// asksOthers says whether a network has a name server that is no address of the host's own. Those
-// on interfaces that are not carried into memory are its own, too, as that on lo of a resolver.
-func asksOthers(n *agentv1.Network, own []net.Addr) bool {
-	return slices.ContainsFunc(install.NameServers(n), func(server netip.Addr) bool {
-		return !slices.ContainsFunc(own, func(a net.Addr) bool {
-			prefix, err := netip.ParsePrefix(a.String())
-			return err == nil && prefix.Addr() == server
-		})
-	})
 }

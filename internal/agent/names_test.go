@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +32,7 @@ func TestNamesArePinned(t *testing.T) {
 		"a name server":        {endpoint: "plane.example:443", image: "https://nowhere.example/os", resolver: "nameserver 192.0.2.53\n"},
 		"a server of its own":  {"plane.example:443", "", "search example\nnameserver 192.0.2.7\n", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
 		"its own, not carried": {"plane.example:443", "", "nameserver 10.53.0.1\nnameserver 2001:db8::53\n", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
+		"behind a tunnel":      {"plane.example:443", "", "nameserver 10.8.0.1\n", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
 		"not carried, and one": {endpoint: "plane.example:443", resolver: "nameserver 10.53.0.1\nnameserver 10.53.0.11\n"},
 		"a router's, on links": {endpoint: "plane.example:443", resolver: "nameserver fe80::1%eth0\n"},
 		"its own, and another": {endpoint: "plane.example:443", resolver: "nameserver 192.0.2.7\nnameserver 192.0.2.70\n"},
@@ -40,7 +41,7 @@ func TestNamesArePinned(t *testing.T) {
 		"names":                {"plane.example:443", "oci://images.example:5000/os", "", plane + images, []string{"plane.example to be at 192.0.2.1, 2001:db8::1", "images.example to be at 192.0.2.2"}, ""},
 		"one name for both":    {"plane.example:443", "https://plane.example/os", "", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
 		"no install":           {"plane.example:443", "", "", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
-		"an unknown plane":     {endpoint: "nowhere.example:443", err: "this host does not find nowhere.example: give it a name server"},
+		"an unknown plane":     {endpoint: "nowhere.example:443", err: "this host does not find nowhere.example: give it a name server that is neither"},
 		"an unknown image":     {endpoint: "192.0.2.1:443", image: "https://nowhere.example/os", err: "or nowhere.example in /etc/hosts"},
 		"an image elsewhere":   {"192.0.2.1:443", "https://images.example/os", "", images, []string{"images.example to be at 192.0.2.2"}, ""},
 	} {
@@ -56,18 +57,11 @@ func TestNamesArePinned(t *testing.T) {
 			ResolvConf: []byte(test.resolver), Hosts: []byte(before),
 			Links: []*agentv1.NetworkLink{{Name: "eth0", Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}}},
 		}
-		own := func() ([]net.Addr, error) { // of lo, and of bridges
-			var all []net.Addr
-			for _, prefix := range []string{"10.53.0.1/32", "2001:db8::53/128", "fe80::1/64"} {
-				ip, ipNet, err := net.ParseCIDR(prefix)
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, &net.IPNet{IP: ip, Mask: ipNet.Mask})
-			}
-			return all, nil
+		leadsTo := func(_ *agentv1.Network, server netip.Addr) bool {
+			// lo has two of them, and a tunnel leads to one
+			return !slices.Contains([]string{"10.53.0.1", "2001:db8::53", "10.8.0.1"}, server.String())
 		}
-		warnings, err := pinNames(t.Context(), carried, state, own, func(_ context.Context, host string) ([]string, error) {
+		warnings, err := pinNames(t.Context(), carried, state, leadsTo, func(_ context.Context, host string) ([]string, error) {
 			if known[host] == nil {
 				return nil, errors.New("no such host")
 			}

@@ -47,11 +47,14 @@ var families = []struct {
 // Capture reads the network of this host, which has to lead to another one, a name or an address.
 // The warnings say what is not carried.
 func Capture(ctx context.Context, to string) (*agentv1.Network, []string, error) {
-	c := &capture{network: new(agentv1.Network), names: map[int]string{}, sys: interfaces}
+	c := &capture{network: new(agentv1.Network), names: map[int]string{}, tunnels: map[int]string{}, sys: interfaces}
 	if err := c.links(); err != nil {
 		return nil, nil, fmt.Errorf("read the network interfaces: %w", err)
 	}
 	if err := c.loopback(ctx, to); err != nil {
+		return nil, nil, err
+	}
+	if err := c.throughTunnel(ctx, to); err != nil {
 		return nil, nil, err
 	}
 	if err := c.routes(); err != nil {
@@ -87,6 +90,8 @@ type capture struct {
 	onLoopback []string
 	// leftOut are the interfaces with addresses that are not carried over, by index.
 	leftOut []int
+	// tunnels are the names and kinds of tunnels, by index.
+	tunnels map[int]string
 }
 
 func (c *capture) warn(format string, args ...any) {
@@ -206,6 +211,9 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 		carried.Lower = c.bridged(attrs.Name, members(attrs.Index, byIndex))
 	default:
 		if kind := c.doesNotComeBack(link); kind != "" {
+			if slices.Contains(tunnels, kind) {
+				c.tunnels[attrs.Index] = fmt.Sprintf("%s (%s)", attrs.Name, kind)
+			}
 			addresses, err := c.addresses(link)
 			if err == nil && len(addresses) > 0 && attrs.MasterIndex == 0 {
 				c.leftOut = append(c.leftOut, attrs.Index)
@@ -273,6 +281,7 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 		return nil, err
 	}
 	var carried []*agentv1.NetworkAddress
+	var seconds []string
 	for _, address := range list {
 		if address.Scope == int(netlink.SCOPE_LINK) || address.Scope == int(netlink.SCOPE_HOST) {
 			continue
@@ -281,7 +290,7 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 		// hosts (VRRP) is such a second one, and nobody would give it up in memory.
 		if address.Flags&unix.IFA_F_TEMPORARY != 0 {
 			if address.IP.To4() != nil {
-				c.warn("the address %s of %s is not carried over, because it is a second one of its subnet", address.IPNet, link.Attrs().Name)
+				seconds = append(seconds, address.IPNet.String())
 			}
 			continue
 		}
@@ -303,7 +312,19 @@ func (c *capture) addresses(link netlink.Link) ([]*agentv1.NetworkAddress, error
 		}
 		carried = append(carried, a)
 	}
+	c.secondsOf(link.Attrs().Name, seconds)
 	return carried, nil
+}
+
+// secondsOf warns of the second addresses of an interface. There may be very many.
+func (c *capture) secondsOf(name string, addresses []string) {
+	switch n := len(addresses); n {
+	case 0:
+	case 1:
+		c.warn("the address %s of %s is not carried over, because it is a second one of its subnet", addresses[0], name)
+	default:
+		c.warn("%d addresses of %s, as %s, are not carried over, because they are second ones of their subnets", n, name, addresses[0])
+	}
 }
 
 // floats says whether an address is a single one, without an end, in the subnet of another of the

@@ -216,7 +216,7 @@ func TestPartOfHardware(t *testing.T) {
 // hostCapture is a capture of a host that has hardware behind the interfaces of these names.
 func hostCapture(t *testing.T, hardware ...string) *capture {
 	t.Helper()
-	c := &capture{network: new(agentv1.Network), names: map[int]string{}, sys: t.TempDir()}
+	c := &capture{network: new(agentv1.Network), names: map[int]string{}, tunnels: map[int]string{}, sys: t.TempDir()}
 	for _, name := range hardware {
 		if err := os.MkdirAll(filepath.Join(c.sys, name, "device"), 0o755); err != nil {
 			t.Fatal(err)
@@ -338,6 +338,13 @@ func TestUnproven(t *testing.T) {
 	if second := "the address 192.0.2.8/24 of near is not carried over, because it is a second one of its subnet"; err != nil || len(carried) != 2 ||
 		!slices.Contains(c.warnings, second) {
 		t.Errorf("carried %v, warned %q, %v", carried, c.warnings, err)
+	}
+	if err := netlink.AddrAdd(near, &netlink.Addr{IPNet: prefixOf("192.0.2.9/24")}); err != nil {
+		t.Fatal(err)
+	}
+	c = hostCapture(t)
+	if _, err = c.addresses(near); err != nil || len(c.warnings) != 2 || !strings.HasPrefix(c.warnings[1], "2 addresses of near, as 192.0.2.8/24, ") {
+		t.Errorf("of two second ones: warned %q, %v", c.warnings, err)
 	}
 }
 
