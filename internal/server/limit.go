@@ -87,7 +87,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &LimitedConn{Conn: conn, listener: l}
-		victim, ok := l.enter(c, sourceOf(conn.RemoteAddr()))
+		victim, ok := l.enter(c, SourceOf(conn.RemoteAddr()))
 		if victim != nil {
 			victim.refuse(refusedForRoom)
 		}
@@ -155,9 +155,9 @@ func (l *limitedListener) idlest(s *source, least time.Duration) (idlest *Limite
 	return idlest
 }
 
-// sourceOf returns the source of a connection; invalid where there is no IP address, as for a Unix
-// socket.
-func sourceOf(addr net.Addr) netip.Prefix {
+// SourceOf returns the source of a connection, as Limit counts them; invalid where there is no IP
+// address, as for a Unix socket.
+func SourceOf(addr net.Addr) netip.Prefix {
 	ip := remoteIP(addr)
 	bits := ip.BitLen()
 	if ip.Is6() {

@@ -70,8 +70,9 @@
 //
 // One agent can hurt only itself: messages, what they take in memory, calls, reports, lines of the
 // log about what it sends, streams and connections are bounded, and the calls of one agent are
-// served one after the other. So are those that name one machine whose system is up, and only what
-// is news of it is written. An agent that calls on and on though it is told that it does so too
+// served one after the other. So are those that come from one source and name one machine whose
+// system is up, and only what is news of it is written. Whoever floods in a machine's name, from
+// elsewhere, is not in its way. An agent that calls on and on though it is told that it does so too
 // often, whatever it calls, loses its connection. A message is decoded before any of its other
 // limits is asked, so a flood of large ones costs what reading them does. Of the connections of one
 // agent the newest four stay, and none for much longer than half a day.

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -14,7 +15,16 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/remote"
 	"github.com/ironherd/ironherd/internal/secret"
+	"github.com/ironherd/ironherd/internal/server"
 )
+
+// upCall is whose turns of ReportUp are counted together: the calls that name one machine and come
+// from one source. Anybody can name a machine. So whoever does so again and again, from elsewhere,
+// does not keep its own system waiting.
+type upCall struct {
+	machine fleet.MachineID
+	source  netip.Prefix
+}
 
 // ReportUp implements agentv1.AgentCallbackServer. The secret is the credential: a malformed
 // request gets the answer of one with a wrong secret.
@@ -28,7 +38,8 @@ func (s *Server) ReportUp(ctx context.Context, req *agentv1.ReportUpRequest) (*a
 		return nil, s.turnAway(ctx)
 	}
 	keys, leftOut := remote.ParseHostKeys(req.GetHostKeys()) // nobody has looked at the secret yet
-	leave, err := serve(ctx, conn.limited, func(ctx context.Context) (func(), error) { return s.ups.Enter(ctx, id) })
+	call := upCall{machine: id, source: server.SourceOf(conn.remote)}
+	leave, err := serve(ctx, conn.limited, func(ctx context.Context) (func(), error) { return s.ups.Enter(ctx, call) })
 	if err != nil {
 		return nil, s.failure(ctx, "record that the system is up", id, err)
 	}

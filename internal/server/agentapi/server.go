@@ -61,7 +61,7 @@ type Server struct {
 	// identities and ups are for what anybody can make this server ask the BMDB: who the agent of a
 	// machine is, and whether a secret is that of an install.
 	identities server.Gate
-	ups        *server.Turns[fleet.MachineID] // one call for a machine at a time
+	ups        *server.Turns[upCall] // one of each at a time
 	// rechecks is for whether an agent that is remembered is in charge still. Strangers are not in its
 	// way.
 	rechecks server.Gate
@@ -85,7 +85,7 @@ func New(db *bmdb.DB, config Config, options Options) *Server {
 	s := &Server{
 		db: db, config: config, options: options, observer: options.Observer,
 		agents: newAgentCache(config), pace: newPace(config.HeartbeatsPerSecond),
-		identities: make(server.Gate, strangersAtATime), ups: server.NewTurns[fleet.MachineID](strangersAtATime, 1),
+		identities: make(server.Gate, strangersAtATime), ups: server.NewTurns[upCall](strangersAtATime, 1),
 		rechecks:    make(server.Gate, strangersAtATime),
 		oddHostKeys: rate.Sometimes{First: 1, Interval: time.Minute}, unserved: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		unflushed: rate.Sometimes{First: 3, Interval: time.Minute}, invalid: rate.Sometimes{First: 1, Interval: time.Minute},
