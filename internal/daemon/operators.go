@@ -85,14 +85,21 @@ func (d *Daemon) buildOperators(parts *components) error {
 	return nil
 }
 
+// severalViewers is for whom the page asks what several watch. It is not server.PageActor, whose
+// turn is for the few questions that all pages have in common: what is watched may be dozens of
+// views that read much, and no page would come to its turn.
+const severalViewers = "the page for several viewers"
+
 // page returns the web page. A live view of it does not outlast what lets its viewer read, and no
 // token keeps the live views from the others. What it asks for one viewer does not wait for what
-// that one asks elsewhere, and what it asks for all of them waits for none of theirs.
+// that one asks elsewhere. What it asks for several does not wait for what one of them asks alone,
+// and what it asks for all of them waits for none of theirs.
 func page(access *server.Access, client fleetv1connect.FleetServiceClient, logger *slog.Logger, stopped <-chan struct{}) http.Handler {
 	site := webui.New(client, webui.Options{
 		Logger: logger, Stopped: stopped, Allowed: func(r *http.Request) bool { return access.May(r, fleetapi.Needs()) == nil },
 		Caller: func(r *http.Request) string { return server.CallerFrom(r.Context()).Actor },
 		Ours:   func(ctx context.Context) context.Context { return server.AsReader(ctx, server.PageActor) },
+		Shared: func(ctx context.Context) context.Context { return server.AsReader(ctx, severalViewers) },
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		viewer := "the page for " + server.CallerFrom(r.Context()).Actor

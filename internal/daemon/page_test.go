@@ -202,3 +202,72 @@ func TestThePageHasTurnsOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatSeveralWatchIsAskedForNoneOfThem: the view of one goes on for another under the name of
+// neither, also when the first one has left. So it waits for nothing that one of them asks besides.
+func TestWhatSeveralWatchIsAskedForNoneOfThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens")
+		texts := map[string]string{}
+		for _, name := range []string{"ada", "bob"} {
+			text, _, err := token.Create(path, name, token.Viewer, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[name] = text
+		}
+		logger := slog.New(slog.DiscardHandler)
+		tokens, err := token.Open(path, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, access := new(lists), server.NewAccess(tokens, logger)
+		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, client, logger, nil)))
+		watch := func(name string) (leave context.CancelFunc) {
+			ctx, leave := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live/machines", nil)
+			r.SetBasicAuth("anybody", texts[name])
+			go site.ServeHTTP(httptest.NewRecorder(), r)
+			synctest.Wait()
+			return leave
+		}
+		expect := func(when, want string) {
+			t.Helper()
+			client.take()
+			time.Sleep(3 * time.Second)
+			if actors := slices.Compact(client.take()); !slices.Equal(actors, []string{want}) {
+				t.Errorf("%s it is asked for %q, want %q", when, actors, want)
+			}
+		}
+		leaves := watch("ada")
+		expect("while one watches", "the page for token ada (viewer)")
+		again := watch("ada")
+		expect("while one watches twice", "the page for token ada (viewer)")
+		defer watch("bob")()
+		expect("while two watch", severalViewers+" (viewer)")
+		leaves()
+		again()
+		expect("when the first one has left", severalViewers+" (viewer)")
+	})
+}
+
+// lists notes for whom lists of machines are asked.
+type lists struct {
+	askers
+	listed askers
+}
+
+func (l *lists) ListMachines(ctx context.Context, _ *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
+	l.listed.note(ctx)
+	return &fleetv1.ListMachinesResponse{}, nil
+}
+
+// take returns them, and forgets them.
+func (l *lists) take() []string {
+	l.listed.mu.Lock()
+	defer l.listed.mu.Unlock()
+	actors := l.listed.actors
+	l.listed.actors = nil
+	return actors
+}

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,7 +47,7 @@ func NewHub(cache *Cache, options Options) *Hub {
 
 // join makes the caller a viewer of a view until they call leave, once. When leave returns for the
 // last viewer of a view, the feed has ended. The feed outlives ctx, with its values, because it may
-// have other viewers by then.
+// have other viewers by then; see Options.Shared.
 func (h *Hub) join(ctx context.Context, v View, caller string) (s *seat, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,9 +57,12 @@ func (h *Hub) join(ctx context.Context, v View, caller string) (s *seat, leave f
 	f := h.feeds[v.Key()]
 	if f == nil {
 		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &feed{view: v, cache: h.cache, options: h.options, cancel: cancel, ended: make(chan struct{}), changed: make(chan struct{})}
+		f = &feed{view: v, caller: caller, cache: h.cache, options: h.options, cancel: cancel, ended: make(chan struct{}), changed: make(chan struct{})}
 		h.feeds[v.Key()] = f
 		go f.run(running)
+	}
+	if f.caller != caller {
+		f.shared.Store(true)
 	}
 	s = &seat{caller: caller, feed: f, taken: make(chan struct{})}
 	f.seats = append(f.seats, s)
@@ -150,7 +154,11 @@ func (h *Hub) leave(s *seat) {
 
 // feed loads one view again and again, for all of its viewers.
 type feed struct {
-	view    View
+	view   View
+	caller string // who came first, and is behind what is asked until another caller comes
+	// shared: another caller has come. The first one may have left, and the others must not wait for
+	// what that one asks besides.
+	shared  atomic.Bool
 	cache   *Cache
 	options Options
 	cancel  context.CancelFunc
@@ -195,6 +203,9 @@ func (f *feed) run(ctx context.Context) {
 }
 
 func (f *feed) look(ctx context.Context) (*Content, error) {
+	if f.shared.Load() && f.options.Shared != nil {
+		ctx = f.options.Shared(ctx)
+	}
 	a, err := f.cache.Look(ctx, f.view)
 	if err != nil {
 		return nil, err

@@ -50,6 +50,9 @@ type Options struct {
 	// Ours binds what is asked for all callers to none of them, so that none keeps the others waiting
 	// for it. Nil: it is asked for who came first.
 	Ours func(context.Context) context.Context
+	// Shared binds what is asked for a view that another caller watches, too, or in place of the first
+	// one, to none of them. Nil: it is asked for who came first.
+	Shared func(context.Context) context.Context
 }
 
 // noticeID is the ID of the fragment that holds a view's notice.
