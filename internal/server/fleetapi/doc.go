@@ -15,6 +15,7 @@
 //     logged here, and the caller gets it without details.
 //   - Few questions ask the database at a time, and fewer of one actor. So whoever asks many waits
 //     for themselves, and neither agents, loops nor other callers wait for them. A question that
-//     waits too long is not answered, and says so. What changes something waits for no turn.
+//     waits too long is not answered, and says so. A plan for several machines is made in such a
+//     turn. Whatever else changes something waits for none.
 //   - Answers are bounded: lists come in pages by key, histories with a limit.
 package fleetapi

@@ -21,32 +21,38 @@ import (
 // CreatePlan implements fleetv1connect.FleetServiceHandler.
 func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest) (*fleetv1.CreatePlanResponse, error) {
 	return answer(ctx, s, fleetv1connect.FleetServiceCreatePlanProcedure, func(ctx context.Context, actor string) (*fleetv1.CreatePlanResponse, error) {
-		wanted, err := s.planOf(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		made := func(plan bmdb.Plan) (*fleetv1.CreatePlanResponse, error) {
-			response := &fleetv1.CreatePlanResponse{Plan: planMessage(plan), Labels: req.GetLabels()}
-			if wanted.Install != nil {
-				response.Caveat = wanted.Install.Caveat("--seen-up ssh")
-			}
-			return response, nil
-		}
-		if len(wanted.Machines) == 0 {
-			return made(bmdb.Plan{Request: verb.Request{Verb: wanted.Verb, Reason: wanted.Reason}})
-		}
-		plan, err := s.db.CreatePlan(ctx, actor, wanted)
-		if err != nil && req.GetAllowRefused() && len(plan.Machines) > 0 {
-			return made(plan)
-		}
-		if err == nil && (req.GetConfirm() || req.GetConfirmHarmless() && !plan.NeedsConfirmation) {
+		plan, wanted, err := s.makePlan(ctx, actor, req)
+		made := plan.ID != ""
+		if made && (req.GetConfirm() || req.GetConfirmHarmless() && !plan.NeedsConfirmation) {
 			plan, err = s.confirm(ctx, actor, plan.ID)
 		}
-		if err != nil {
+		if err != nil && (made || !req.GetAllowRefused() || len(plan.Machines) == 0) {
 			return nil, err
 		}
-		return made(plan)
+		response := &fleetv1.CreatePlanResponse{Plan: planMessage(plan), Labels: req.GetLabels()}
+		if wanted.Install != nil {
+			response.Caveat = wanted.Install.Caveat("--seen-up ssh")
+		}
+		return response, nil
 	})
+}
+
+// makePlan makes a plan when its turn has come. The plan has no ID where it is for no machine, and,
+// with the error, where nothing can be done to any.
+func (s *Service) makePlan(ctx context.Context, actor string, req *fleetv1.CreatePlanRequest) (plan bmdb.Plan, wanted bmdb.PlanRequest, err error) {
+	leave, err := s.enterPlanning(ctx, actor, req)
+	if err != nil {
+		return plan, wanted, err
+	}
+	defer leave()
+	if wanted, err = s.planOf(ctx, req); err != nil {
+		return plan, wanted, err
+	}
+	if len(wanted.Machines) == 0 {
+		return bmdb.Plan{Request: verb.Request{Verb: wanted.Verb, Reason: wanted.Reason}}, wanted, nil
+	}
+	plan, err = s.db.CreatePlan(ctx, actor, wanted)
+	return plan, wanted, err
 }
 
 // confirm has a plan carried out, and logs that it was.
@@ -106,22 +112,27 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 	return wanted, nil
 }
 
+// selects reports whether the machines are selected, and not named.
+func selects(req *fleetv1.CreatePlanRequest) bool {
+	return req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations())+len(req.GetLabels()) > 0
+}
+
 // choose fills in the machines that were named, or those that the selector fits. Only behind some
 // other, and with allow_refused, these may be none. They are judged once more when the plan is
 // made, and when it is carried out: what is stored of their states may be older.
 func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
-	selects := req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations())+len(req.GetLabels()) > 0
+	selected := selects(req)
 	switch {
-	case (selects || req.GetLimit() != 0 || req.GetAfter() != "") && len(req.GetMachines()) > 0:
+	case (selected || req.GetLimit() != 0 || req.GetAfter() != "") && len(req.GetMachines()) > 0:
 		return fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state, location and label")
-	case !selects && len(req.GetMachines()) == 0:
+	case !selected && len(req.GetMachines()) == 0:
 		return fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state, location and label")
 	case req.GetLimit() < 0 || req.GetLimit() > bmdb.MaxPlanned:
 		return fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
 	case len(req.GetMachines()) > bmdb.MaxPlanned:
 		return fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
 	}
-	if !selects {
+	if !selected {
 		wanted.Machines, err = s.named(ctx, req.GetMachines())
 		return err
 	}

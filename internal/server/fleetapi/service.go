@@ -67,7 +67,7 @@ type Options struct {
 type Service struct {
 	db      *bmdb.DB
 	options Options
-	turns   *server.Turns[string]
+	turns   *server.Turns[share]
 	page    server.Gate
 
 	mu sync.Mutex
@@ -83,7 +83,7 @@ func New(db *bmdb.DB, options Options) *Service {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
 	return &Service{
-		db: db, options: options, turns: server.NewTurns[string](questionsAtATime, ofOneActor), page: make(server.Gate, 1), neverDone: make(map[fleet.Process]time.Time),
+		db: db, options: options, turns: server.NewTurns[share](questionsAtATime, ofOneShare), page: make(server.Gate, 1), neverDone: make(map[fleet.Process]time.Time),
 	}
 }
 

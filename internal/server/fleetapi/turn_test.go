@@ -105,8 +105,8 @@ func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 		for i := range many {
 			crowd.Go(func() { failed.Store(i, as(t, "greedy", slowly)) })
 		}
-		if n := engine.held(); n != ofOneActor {
-			t.Fatalf("%d lists of one token are answered at a time, want %d", n, ofOneActor)
+		if n := engine.held(); n != ofOneShare {
+			t.Fatalf("%d lists of one token are answered at a time, want %d", n, ofOneShare)
 		}
 		if err := as(t, "other", list); err != nil {
 			t.Errorf("another token: %v", err)

@@ -5,7 +5,8 @@
 // It promises:
 //
 //   - What is asked does not depend on how many look. A view is loaded at most once an interval,
-//     for all of its pages and streams, and not at all while nobody looks.
+//     for all of its pages and streams, and not at all while nobody looks. Once several callers
+//     watch it, it is asked for none of them (Options.Shared).
 //   - A viewer is sent everything once, then only the fragments that changed. While nothing
 //     changes, a beat every ten seconds proves that the stream is alive.
 //   - When a view cannot be loaded, its last content stays, under a notice of the view's own.
