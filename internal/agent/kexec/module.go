@@ -63,7 +63,8 @@ func (p *Plan) chooseModules(kinds []string) error {
 	c := &chooser{all: all, chosen: map[string]bool{}}
 	var missing []string
 	loaded := p.loaded()
-	for name, device := range p.inUse() {
+	own, suppliers := p.inUse()
+	for name, device := range own {
 		if c.all.path[name] == "" && !slices.Contains(loaded, name) {
 			continue // built in, although modules.builtin need not have it: pcieportdrv is not there
 		}
@@ -82,14 +83,15 @@ func (p *Plan) chooseModules(kinds []string) error {
 		slices.Sort(missing)
 		return errors.New(strings.Join(missing, "; "))
 	}
-	p.addOptional(c)
+	p.addOptional(c, suppliers)
 	p.Modules = c.order
 	return p.chooseFirmware()
 }
 
-// addOptional adds the modules that are loaded besides, and those that help where they are there.
-func (p *Plan) addOptional(c *chooser) {
-	optional := []string{"af_packet"}
+// addOptional adds those of suppliers, the modules that are loaded besides, and those that help
+// where they are there.
+func (p *Plan) addOptional(c *chooser, suppliers drivers) {
+	optional := append(slices.Sorted(maps.Keys(suppliers)), "af_packet")
 	for _, fs := range installedFS {
 		optional = append(optional, fs.name)
 	}
@@ -124,29 +126,47 @@ func (p *Plan) loaded() []string {
 	return names
 }
 
-// inUse returns the modules that drive the network interfaces and disks that are there, each with
-// the name of a device that it drives. The kernel names those that are built into it, too.
-func (p *Plan) inUse() map[string]string {
-	found := map[string]string{}
+// drivers are modules by name, each with the name of a device that it drives.
+type drivers map[string]string
+
+// inUse returns the modules that drive the network interfaces and disks that are there, and those
+// of their suppliers: what powers or clocks a device, for example, where a device tree says so. The
+// kernel names those that are built into it, too.
+func (p *Plan) inUse() (own, suppliers drivers) {
+	own, suppliers = drivers{}, drivers{}
+	seen := map[string]bool{}
 	for _, class := range []string{"net", "block", "nvme", "scsi_host", "mmc_host", "watchdog"} {
 		dir := p.path("/sys/class/" + class)
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
 			// A partition's parents are those of its disk.
-			device, err := filepath.EvalSymlinks(filepath.Join(dir, entry.Name(), "device"))
-			if err != nil {
-				continue
-			}
-			top := p.path("/sys/devices")
-			for ; strings.HasPrefix(device, top+"/"); device = filepath.Dir(device) {
-				if module, err := os.Readlink(filepath.Join(device, "driver/module")); err == nil {
-					name := normal(filepath.Base(module))
-					found[name] = entry.Name()
-				}
+			p.driversOf(filepath.Join(dir, entry.Name(), "device"), entry.Name(), own, suppliers, seen)
+		}
+	}
+	return own, suppliers
+}
+
+// driversOf adds the drivers of a device and of its parents, and those of what supplies them.
+func (p *Plan) driversOf(device, name string, own, suppliers drivers, seen map[string]bool) {
+	device, err := filepath.EvalSymlinks(device)
+	if err != nil {
+		return
+	}
+	for top := p.path("/sys/devices"); strings.HasPrefix(device, top+"/"); device = filepath.Dir(device) {
+		if module, err := os.Readlink(filepath.Join(device, "driver/module")); err == nil {
+			own[normal(filepath.Base(module))] = name
+		}
+		if seen[device] {
+			continue
+		}
+		seen[device] = true // suppliers may be each other's
+		entries, _ := os.ReadDir(device)
+		for _, entry := range entries {
+			if strings.HasPrefix(entry.Name(), "supplier:") {
+				p.driversOf(filepath.Join(device, entry.Name(), "supplier"), name, suppliers, suppliers, seen)
 			}
 		}
 	}
-	return found
 }
 
 // chooser puts modules in their order.

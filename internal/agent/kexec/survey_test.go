@@ -71,6 +71,8 @@ kernel/drivers/virtio/virtio.ko: kernel/drivers/virtio/virtio_ring.ko
 kernel/drivers/virtio/virtio-pci.ko: kernel/drivers/virtio/virtio.ko
 kernel/drivers/net/netcard.ko:
 kernel/drivers/net/phy.ko:
+kernel/drivers/phy/serdes.ko:
+kernel/drivers/clk/clk-card.ko:
 kernel/drivers/char/ipmi/ipmi_msghandler.ko:
 kernel/drivers/char/ipmi/ipmi_si.ko: kernel/drivers/char/ipmi/ipmi_msghandler.ko
 kernel/drivers/char/ipmi/ipmi_devintf.ko: kernel/drivers/char/ipmi/ipmi_msghandler.ko
@@ -84,7 +86,7 @@ kernel/crypto/sum_generic.ko:
 	put(modules+"modules.alias", "# comment\nalias crypto-sum sum_generic\nalias crypto-sum sum_of_this_processor\nalias pci:v*d*sv* snd\n")
 	for _, path := range []string{
 		"block/virtio_blk", "virtio/virtio_ring", "virtio/virtio", "virtio/virtio-pci", "net/netcard", "net/phy", "char/ipmi/ipmi_si", "char/ipmi/ipmi_msghandler", "char/ipmi/ipmi_devintf",
-		"net/bonding/bonding",
+		"net/bonding/bonding", "phy/serdes", "clk/clk-card",
 	} {
 		put(modules+"kernel/drivers/"+path+".ko", "\x7fELF")
 	}
@@ -105,6 +107,14 @@ kernel/crypto/sum_generic.ko:
 	link(card, card+"/net/eth0/device")
 	link(card+"/net/eth0", "sys/class/net/eth0")
 	link("sys/module/netcard", card+"/driver/module")
+	// As a device tree may have it: a port's signals come from one device, whose clock is another's.
+	serdes, clock := "sys/devices/soc/serdes", "sys/devices/soc/clock"
+	link("sys/devices/virtual/devlink/serdes--card", card+"/supplier:platform:serdes")
+	link(serdes, "sys/devices/virtual/devlink/serdes--card/supplier")
+	link("sys/devices/virtual/devlink/clock--serdes", serdes+"/supplier:platform:clock")
+	link(clock, "sys/devices/virtual/devlink/clock--serdes/supplier")
+	link("sys/module/serdes", serdes+"/driver/module")
+	link("sys/module/clk_card", clock+"/driver/module")
 	return root, put
 }
 
@@ -123,7 +133,7 @@ func TestSurvey(t *testing.T) {
 		names = append(names, m.Name)
 	}
 	if got := slices.Sorted(slices.Values(names)); !slices.Equal(got, []string{
-		"bonding", "ipmi_devintf", "ipmi_msghandler", "ipmi_si", "netcard", "phy", "sum_generic", "tls", "virtio", "virtio_blk", "virtio_pci", "virtio_ring",
+		"bonding", "clk_card", "ipmi_devintf", "ipmi_msghandler", "ipmi_si", "netcard", "phy", "serdes", "sum_generic", "tls", "virtio", "virtio_blk", "virtio_pci", "virtio_ring",
 	}) {
 		t.Errorf("modules: %v", got)
 	}
