@@ -15,6 +15,21 @@ const (
 	foldBatch = 5000
 )
 
+// InstallFailing is how many attempts at an install that fail one after the other are no accident.
+const InstallFailing = 3
+
+// CountFailingInstalls counts the machines in the state installing of which the newest attempts
+// have failed, InstallFailing of them or more: at most CountedAtMost. It reads the backoffs of
+// installs alone.
+func (db *DB) CountFailingInstalls(ctx context.Context) (int, error) {
+	n, err := read(ctx, db.peek, "count failing installs", func(ctx context.Context, t *transaction) (int64, error) {
+		return t.q.CountFailing(ctx, statement.CountFailingParams{
+			Process: string(fleet.ProcessInstall), State: string(fleet.StateInstalling), Least: InstallFailing, MaxRows: CountedAtMost,
+		})
+	})
+	return int(n), err
+}
+
 // foldCounts keeps the state counts short: for each provider, with its row locked, the sum takes
 // the place of the rows.
 func (db *DB) foldCounts(ctx context.Context) error {

@@ -226,6 +226,30 @@ var installTests = []test{
 		}
 		w.wantEvents(a.Machine, "install handed out", "install failed", "install handed out", "disk written")
 	}},
+	{"what fails again and again is counted while it is wanted", func(w *world) {
+		failing := func(when string, want int) {
+			w.Helper()
+			if n, err := w.db.CountFailingInstalls(w.ctx); n != want || err != nil {
+				w.Fatalf("%s: %d fail, want %d: %v", when, n, want, err)
+			}
+		}
+		a, attempt := w.ready("c1", true), 0
+		for range bmdb.InstallFailing {
+			failing("before the last failure", 0)
+			w.shift.Advance(time.Hour)
+			attempt = w.handOut(a, 1, attempt).Attempt
+			w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: attempt, Error: "digest mismatch"}))
+		}
+		failing("all have failed", 1)
+		w.shift.Advance(time.Hour)
+		attempt = w.handOut(a, 1, attempt).Attempt
+		failing("it is tried once more", 1)
+		w.must(Quarantine(w.ctx, w.db, actor, a.Machine, "a bad disk"))
+		failing("somebody has put it aside", 0)
+		w.must(Unquarantine(w.ctx, w.db, actor, a.Machine, "another disk"))
+		w.must(w.db.RecordInstallReport(w.ctx, a, fleet.InstallReport{Generation: 1, Attempt: attempt, OK: true}))
+		failing("it has succeeded", 0)
+	}},
 	{"an attempt whose agent is gone may have written", func(w *world) {
 		a := w.ready("c1", true)
 		w.handOut(a, 0, 0)

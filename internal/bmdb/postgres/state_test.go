@@ -141,6 +141,15 @@ func TestBackoffsAreCountedByIndex(t *testing.T) {
 			}
 			return err
 		})
+		count("failing, "+known, 300, func(ctx context.Context, q *statement.Queries) error {
+			n, err := q.CountFailing(ctx, statement.CountFailingParams{
+				Process: string(fleet.ProcessInstall), State: state, Least: 1, MaxRows: bmdb.CountedAtMost,
+			})
+			if n != 12 {
+				t.Errorf("%d fail, %s", n, known)
+			}
+			return err
+		})
 		keys(known)
 		restarted(known)
 		count("refusing, "+known, 300, func(ctx context.Context, q *statement.Queries) error {

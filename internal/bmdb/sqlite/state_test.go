@@ -135,6 +135,8 @@ func TestBackoffsAreCountedByIndex(t *testing.T) {
 		if !slices.Contains(e.plan, "SEARCH b USING INDEX sqlite_autoindex_backoff_1 (subject=? AND process=?)") {
 			t.Errorf("those that refuse us are looked at: %q", e.plan)
 		}
+		_, err = q.CountFailing(ctx, statement.CountFailingParams{Process: process, State: state, Least: 3, MaxRows: 1})
+		check(err, "SEARCH backoff USING INDEX backoff_process (process=?)")
 		_, err = q.CountHostsRefusing(ctx, statement.CountHostsRefusingParams{Process: process, State: state, MaxRows: 1})
 		check(err, "SEARCH backoff USING INDEX backoff_refused (process=?)")
 		_, err = q.CountUnasked(ctx, statement.CountUnaskedParams{Before: 1, MaxRows: 1})

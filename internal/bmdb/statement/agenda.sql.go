@@ -87,6 +87,37 @@ func (q *Queries) CountDue(ctx context.Context, arg CountDueParams) (CountDueRow
 	return i, err
 }
 
+const countFailing = `-- name: CountFailing :one
+SELECT count(*) FROM (
+  SELECT b.subject FROM (
+    SELECT subject, failures FROM backoff WHERE process = $1
+    ORDER BY not_before LIMIT 10 * CAST($2 AS BIGINT)) AS b
+  WHERE b.failures >= CAST($3 AS BIGINT)
+    AND (SELECT s.state FROM machine_state AS s WHERE s.machine = b.subject) = $4
+  LIMIT CAST($2 AS BIGINT)) AS c
+`
+
+type CountFailingParams struct {
+	Process string
+	MaxRows int64
+	Least   int64
+	State   string
+}
+
+// How many machines in a state have a process that has failed so often in a row, counted as far as
+// to the limit. It looks at no more than ten times the limit of backoffs, one after the other.
+func (q *Queries) CountFailing(ctx context.Context, arg CountFailingParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countFailing,
+		arg.Process,
+		arg.MaxRows,
+		arg.Least,
+		arg.State,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countHostsRefusing = `-- name: CountHostsRefusing :one
 SELECT count(*) AS n, CAST(COALESCE(min(r.subject), '') AS TEXT) AS first FROM (
   SELECT b.subject FROM (

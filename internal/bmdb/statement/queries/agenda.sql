@@ -137,6 +137,17 @@ SELECT count(*) FROM (
   SELECT 1 FROM backoff WHERE process = sqlc.arg(process) AND not_before > sqlc.arg(now)
   LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS c;
 
+-- How many machines in a state have a process that has failed so often in a row, counted as far as
+-- to the limit. It looks at no more than ten times the limit of backoffs, one after the other.
+-- name: CountFailing :one
+SELECT count(*) FROM (
+  SELECT b.subject FROM (
+    SELECT subject, failures FROM backoff WHERE process = sqlc.arg(process)
+    ORDER BY not_before LIMIT 10 * CAST(sqlc.arg(max_rows) AS BIGINT)) AS b
+  WHERE b.failures >= CAST(sqlc.arg(least) AS BIGINT)
+    AND (SELECT s.state FROM machine_state AS s WHERE s.machine = b.subject) = sqlc.arg(state)
+  LIMIT CAST(sqlc.arg(max_rows) AS BIGINT)) AS c;
+
 -- How many machines in a state show a host key that is not the known one, counted as far as to the
 -- limit, and the first of them. How their work failed says so: a host may have failed in another
 -- way since it showed that key. It looks at no more than ten times the limit of hosts that have
