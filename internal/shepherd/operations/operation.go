@@ -403,6 +403,7 @@ func (o *operation) done(seen string, changes ...bmdb.Change) shepherd.Outcome {
 // fail gives the operation up.
 func (o *operation) fail(why string, changes ...bmdb.Change) shepherd.Outcome {
 	o.observe(ResultFailed)
+	o.logger.Warn("operation has failed", slog.String("actor", o.request.Actor), slog.String("reason", why))
 	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, false, why, 0))}
 }
 

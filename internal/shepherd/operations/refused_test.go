@@ -1,6 +1,8 @@
 package operations_test
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,7 +31,8 @@ func TestWhatWasNotDoneHoldsUpNoInstall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				herd, handler := bench(t, 1, operations.Options{}, nil, nil)
+				var log bytes.Buffer
+				herd, handler := bench(t, 1, operations.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil, nil)
 				id := herd.Machines()[0]
 				herd.Fake.Hook = func(at shepherdtest.Point, _ fleet.CapacityID) error {
 					if at == shepherdtest.Pulling {
@@ -37,7 +40,7 @@ func TestWhatWasNotDoneHoldsUpNoInstall(t *testing.T) {
 					}
 					return nil
 				}
-				defer herd.Start(handler)()
+				stop := herd.Start(handler)
 				time.Sleep(2 * time.Minute)
 				_, err := bmdbtest.Operate(t.Context(), herd.DB, "ada", id, c.operation, "it hangs")
 				check(t, err)
@@ -46,6 +49,11 @@ func TestWhatWasNotDoneHoldsUpNoInstall(t *testing.T) {
 					t.Errorf("%s, want %s", got, c.ended)
 				}
 				installWaits(t, herd, id, false)
+				stop()
+				told := strings.Contains(log.String(), `level=WARN msg="operation has failed" machine=`+string(id)+" operation="+string(c.operation)+" actor=ada reason=")
+				if failed := strings.HasPrefix(c.ended, "operation failed"); told != failed {
+					t.Errorf("the log tells of a failure: %t, want %t: %s", told, failed, &log)
+				}
 			})
 		})
 	}
