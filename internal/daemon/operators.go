@@ -52,6 +52,10 @@ func (d *Daemon) buildOperators(parts *components) error {
 		for _, role := range token.Roles() {
 			d.metrics.Tokens(string(role), func(now time.Time) bool { return tokens.RunsOut(role, now) })
 		}
+		d.metrics.TokensMissing(func(now time.Time) bool {
+			counts, err := tokens.Counts(now)
+			return err != nil || !counts && exposed
+		})
 	}
 	if d.config.Has(fleet.RoleAgentAPI) || d.config.Has(fleet.RoleInitializer) {
 		options.Endpoint = d.config.Initializer.Endpoint

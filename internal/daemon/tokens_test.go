@@ -87,23 +87,27 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 				t.Errorf("a stranger gets %d", code)
 			}
 			socket := overSocket(t, d)
-			concern := func(when string, wants, runsOut bool) {
+			concern := func(when string, wants, runsOut, missing bool) {
 				t.Helper()
 				summary, err := fleetv1connect.NewFleetServiceClient(socket, "http://herd").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
 				told := slices.ContainsFunc(summary.GetConcerns(), func(c *fleetv1.Concern) bool { return c.GetKind() == "token" })
 				if err != nil || told != wants {
 					t.Errorf("%s: %v, %v", when, summary.GetConcerns(), err)
 				}
-				gauge := fmt.Sprintf("\nironherd_tokens_expire_soon{role=\"viewer\"} %d\n", map[bool]int{true: 1}[runsOut])
-				if code, text := get(t, socket, "http://herd/metrics"); code != http.StatusOK || !strings.Contains(text, gauge) {
-					t.Errorf("%s: %d, no line %q", when, code, gauge)
+				is := map[bool]int{true: 1}
+				for _, gauge := range []string{
+					fmt.Sprintf("\nironherd_tokens_expire_soon{role=\"viewer\"} %d\n", is[runsOut]), fmt.Sprintf("\nironherd_tokens_missing %d\n", is[missing]),
+				} {
+					if code, text := get(t, socket, "http://herd/metrics"); code != http.StatusOK || !strings.Contains(text, gauge) {
+						t.Errorf("%s: %d, no line %q", when, code, gauge)
+					}
 				}
 			}
-			concern("no token counts", true, test.life > 0)
+			concern("no token counts", true, test.life > 0, true)
 			if code, _ := get(t, overTLS(t, c, create(t, c, token.Metrics)), api+"/metrics"); code != http.StatusOK {
 				t.Errorf("whoever got a token gets %d", code)
 			}
-			concern("one counts", test.life > 0, test.life > 0)
+			concern("one counts", test.life > 0, test.life > 0, false)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
@@ -161,6 +165,9 @@ func startsWithDamagedTokens(t *testing.T, listen string) {
 		return c.GetKind() == "token" && strings.Contains(c.GetText(), "must have the SHA-256")
 	}) {
 		t.Errorf("concerns: %v, %v", summary.GetConcerns(), err)
+	}
+	if code, text := get(t, socket, "http://herd/metrics"); code != http.StatusOK || !strings.Contains(text, "\nironherd_tokens_missing 1\n") {
+		t.Errorf("the metrics (%d) do not tell it", code)
 	}
 	if err := os.WriteFile(c.OperatorAPI.TokensFile, whole, 0o600); err != nil {
 		t.Fatal(err)

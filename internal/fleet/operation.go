@@ -288,3 +288,6 @@ const (
 	StopSilence StopCause = "silence" // so many are silent at once that the fault is probably ours
 	StopGrace   StopCause = "grace"   // most of those were heard again, and the others have time
 )
+
+// StopCauses lists them.
+func StopCauses() []StopCause { return []StopCause{StopAsked, StopBudget, StopSilence, StopGrace} }

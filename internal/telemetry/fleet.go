@@ -37,7 +37,8 @@ func (m *Metrics) Fleet(db *bmdb.DB, logger *slog.Logger) {
 		backingOff:    describe("process_backing_off", "Subjects for which a process waits after a failure; 10000 means so many or more.", "process"),
 		overdue:       describe("process_overdue_seconds", "For how long the subject that waits longest has been due, but for those that recovery has no room for under the policy. While it was never done on one: since this process knows of such a one.", "process"),
 		discrepancies: describe("discrepancies", "Disagreements between providers and the database; 10000 means so many or more."),
-		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by a person or by the database. `ironherd recovery status` also says what else it waits for, as for an agent listener."),
+		stopped:       describe("recovery_stopped", "Whether recovery is stopped, by the cause. `ironherd recovery status` also says what else it waits for, as for an agent listener.", "cause"),
+		failing:       describe("installs_failing", fmt.Sprintf("Machines in the state installing whose install has failed %d times in a row or more; 10000 means so many or more.", bmdb.InstallFailing)),
 		restored:      describe("database_restored", "Whether the database looks restored or copied, so that work waits until a person accepts it."),
 		listener:      describe("agent_listener_up", "Whether some control plane is up whom agents can call. While none is, no silence counts."),
 		full:          describe("agent_listener_full", "Whether some agent listener turns callers away for want of room or has a certificate that they refuse, or did minutes ago. Meanwhile no silence counts."),
@@ -59,6 +60,7 @@ type fleetCollector struct {
 
 	up, machines, oldest, running, due, backingOff, overdue, discrepancies, stopped, restored *prometheus.Desc
 	listener, full, missing, refused, refusing, unasked, unserved, unusable, paused, failures *prometheus.Desc
+	failing                                                                                   *prometheus.Desc
 
 	mu       sync.Mutex
 	readAt   time.Time
@@ -72,6 +74,8 @@ type readings struct {
 	summary bmdb.Summary
 	since   map[fleet.State]time.Time
 	env     fleet.Environment
+	// failing is how many machines fail at their installs again and again.
+	failing int
 	// providers fail, or do not.
 	providers []bmdb.ProviderRow
 	// overdue is for how long each process has been due.
@@ -86,6 +90,9 @@ func (c *fleetCollector) read(ctx context.Context) (r readings, err error) {
 		return r, err
 	}
 	if r.providers, err = c.db.Providers(ctx); err != nil {
+		return r, err
+	}
+	if r.failing, err = c.db.CountFailingInstalls(ctx); err != nil {
 		return r, err
 	}
 	r.env, err = c.db.Environment(ctx)
@@ -142,7 +149,7 @@ func (c *fleetCollector) overdueBy(s bmdb.Summary) map[fleet.Process]time.Durati
 func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.up, c.machines, c.oldest, c.running, c.due, c.backingOff, c.overdue, c.discrepancies, c.stopped, c.restored, c.listener, c.full, c.missing, c.refused, c.refusing,
-		c.unasked, c.unserved, c.unusable, c.paused, c.failures,
+		c.unasked, c.unserved, c.unusable, c.paused, c.failures, c.failing,
 	} {
 		ch <- d
 	}
@@ -163,7 +170,10 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	one := map[bool]float64{true: 1}
 	summary, now := r.summary, r.summary.At
 	send(c.up, 1)
-	send(c.stopped, one[r.summary.RecoveryHold != nil])
+	for _, cause := range append(fleet.StopCauses(), unknownCause) {
+		send(c.stopped, one[causeOf(r.summary.RecoveryHold) == cause], string(cause))
+	}
+	send(c.failing, float64(r.failing))
 	send(c.restored, one[r.env.Restored != ""])
 	send(c.listener, one[!r.env.ListenerUpSince.IsZero()])
 	send(c.full, one[now.Before(r.env.ListenerFullUntil)])
@@ -197,6 +207,20 @@ func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		send(c.backingOff, float64(p.BackingOff), name)
 		send(c.overdue, r.overdue[p.Process].Seconds(), name)
 	}
+}
+
+// unknownCause is the cause of a stop that a control plane of another version has made.
+const unknownCause fleet.StopCause = "unknown"
+
+// causeOf returns why recovery is stopped; "": it is not.
+func causeOf(h *fleet.RecoveryHold) fleet.StopCause {
+	switch {
+	case h == nil:
+		return ""
+	case slices.Contains(fleet.StopCauses(), h.Cause):
+		return h.Cause
+	}
+	return unknownCause
 }
 
 // pausedFor returns for how long a provider has been paused; 0: it is not.

@@ -168,6 +168,9 @@ func (m *Metrics) JanitorDone(duty string, rows int, took time.Duration, err err
 	m.janitor.seconds.WithLabelValues(duty).Observe(took.Seconds())
 }
 
+// operationFailed is the result of an operation that was given up (operations.ResultFailed).
+const operationFailed = "failed"
+
 // handMetrics count what is done to machines through their providers.
 type handMetrics struct {
 	steps, operations, probes *prometheus.CounterVec
@@ -178,6 +181,9 @@ func (h *handMetrics) register(m *Metrics) {
 		"rung", "result")
 	h.operations = m.counter("operations_total", "What was asked for by people or the policy: how often a piece of work brought it to that result.",
 		"operation", "result")
+	for _, o := range fleet.Operations() { // an alert needs the zero before the first one
+		h.operations.WithLabelValues(string(o), operationFailed)
+	}
 	h.probes = m.counter("probes_total", "Probes of installed systems by what shows that they are up, and what was found.", "by", "result")
 }
 
@@ -215,7 +221,7 @@ func (m *Metrics) Certificate(listener string, expires func() time.Time, soon fu
 	}
 	add("certificate_expires_timestamp_seconds", "When the certificate of a listener of this process expires, or a certificate that it leads to, in seconds since 1970.",
 		func() float64 { return float64(expires().Unix()) })
-	add("certificate_expires_soon", "Whether that is so soon that somebody should have renewed it, or is past.",
+	add("certificate_expires_soon", "Whether that certificate expires so soon that somebody should have renewed it, or has expired.",
 		func() float64 { return map[bool]float64{true: 1}[soon(time.Now())] })
 	add("certificate_faulty", "Whether some of those who connect refuse it, or it cannot be renewed: `ironherd status` of this process says why.",
 		func() float64 { return map[bool]float64{true: 1}[trouble(time.Now()) != ""] })
@@ -227,6 +233,15 @@ func (m *Metrics) Tokens(role string, runOut func(now time.Time) bool) {
 		Namespace: namespace, Name: "tokens_expire_soon", ConstLabels: prometheus.Labels{"role": role},
 		Help: "Whether the last token of the operator API with a role expires so soon that somebody should have made another, or has expired within the last 30 days.",
 	}, func() float64 { return map[bool]float64{true: 1}[runOut(time.Now())] }))
+}
+
+// TokensMissing adds whether nobody can call the operator API over TCP because no token counts.
+// Call it once.
+func (m *Metrics) TokensMissing(missing func(now time.Time) bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "tokens_missing",
+		Help: "Whether nobody can call the operator API over TCP, because its tokens cannot be read, or none counts though other hosts reach it. Whoever asks for metrics there is refused, too: over the Unix socket they tell it.",
+	}, func() float64 { return map[bool]float64{true: 1}[missing(time.Now())] }))
 }
 
 // Writable adds whether the database takes changes. Call it once.

@@ -104,7 +104,7 @@ func (m *metrics) watch(s *reconciler.Service, c config, kubeconfig resources.Ce
 		config:   c,
 		presents: kubeconfig,
 		expires:  describe("certificate_expires_timestamp_seconds", "When the client certificate in a file expires.", "file"),
-		soon:     describe("certificate_expires_soon", "Whether that is so soon that somebody should have renewed it, or is past.", "file"),
+		soon:     describe("certificate_expires_soon", "Whether that certificate expires so soon that somebody should have renewed it, or has expired.", "file"),
 		leading:  describe("leading", "Whether this process leads."),
 		term:     describe("term", "Number of our leadership; 0 when we do not lead."),
 		campaign: describe("may_lead", "Whether the releases present allow this node to lead."),
