@@ -75,6 +75,9 @@ type Daemon struct {
 // the database's name, which may be about to change: a process that is started again finds it then.
 func Open(ctx context.Context, c config.Config, options Options) (*Daemon, error) {
 	options.Logger = cmp.Or(options.Logger, slog.New(slog.DiscardHandler))
+	for _, caveat := range c.Caveats() {
+		options.Logger.WarnContext(ctx, "the configuration has a caveat", slog.String("caveat", caveat))
+	}
 	d := &Daemon{config: c, options: options, logger: options.Logger, metrics: telemetry.New(options.Version)}
 	if err := d.open(ctx); err != nil {
 		if secret.Passes(err) || postgres.Refuses(err) {

@@ -91,9 +91,6 @@ func missed(c config.Config, have int64, err error) string {
 }
 
 func openPostgres(ctx context.Context, c config.Config, logger *slog.Logger) (bmdb.Engine, error) {
-	if caveat := c.Database.Caveat(); caveat != "" && logger != nil {
-		logger.WarnContext(ctx, "mind how the database is reached", slog.String("caveat", caveat))
-	}
 	if _, err := c.Database.ReadPassword(); err != nil { // what is wrong with it is told at once
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/daemon"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/test/pgserver"
@@ -43,18 +44,37 @@ func TestWhoPostgresRefusesIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestAStartTellsOfAServerThatNobodyVerifies: it is no fault, but whoever runs it is told.
-func TestAStartTellsOfAServerThatNobodyVerifies(t *testing.T) {
+// TestAStartTellsOfCaveats: they are no faults, but whoever runs it is told, once of each.
+func TestAStartTellsOfCaveats(t *testing.T) {
 	t.Parallel()
-	for url, told := range map[string]int{"postgres://u@0.0.0.0:1/x": 1, "postgres://u@127.0.0.1:1/x": 0} {
+	ssh, unit := config.Install{Image: "os", SeenUp: "ssh"}, config.Install{Image: "os", SeenUp: "unit"}
+	const unverified, silent = "database.url does not have the server verified", "Of providers[0].install, mind that the installed system counts as up when a unit of it calls"
+	for _, test := range []struct {
+		url     string
+		install config.Install
+		told    []string
+	}{
+		{"postgres://u@0.0.0.0:1/x", ssh, []string{unverified}},
+		{"postgres://u@0.0.0.0:1/x", unit, []string{unverified, silent}},
+		{"postgres://u@127.0.0.1:1/x", unit, []string{silent}},
+		{"postgres://u@127.0.0.1:1/x", ssh, nil},
+	} {
 		c, log := settings(t), strings.Builder{}
-		c.Database.URL, c.Database.Path = url, ""
+		c.Database.URL, c.Database.Path = test.url, ""
+		c.Images = []config.Image{{Name: "os", URL: "https://i.example/os.raw", FirstBoot: fleet.FirstBootNoCloud}}
+		c.Providers[0].Install = &test.install
 		d, err := daemon.Open(t.Context(), c, daemon.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err == nil {
-			t.Fatalf("%s: opened, %v", url, d.Close())
+			t.Fatalf("%s: opened, %v", test.url, d.Close())
 		}
-		if got := strings.Count(log.String(), `level=WARN msg="mind how the database is reached" caveat="database.url does not have the server verified`); got != told {
-			t.Errorf("%s: told %d times, want %d:\n%s", url, got, told, &log)
+		const line = `level=WARN msg="the configuration has a caveat" caveat=`
+		if got := strings.Count(log.String(), line); got != len(test.told) {
+			t.Errorf("%s: %d are told, want %d:\n%s", test.url, got, len(test.told), &log)
+		}
+		for _, want := range test.told {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%s: %q is not told:\n%s", test.url, want, &log)
+			}
 		}
 	}
 }
