@@ -20,6 +20,7 @@ import (
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/reconciler/resources"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
+	"github.com/ironherd/ironherd/internal/secret"
 	"github.com/ironherd/ironherd/internal/telemetry"
 	"github.com/ironherd/ironherd/reconciler"
 	"github.com/ironherd/ironherd/reconciler/etcd"
@@ -304,7 +305,7 @@ func (c config) open(ctx context.Context) error {
 	if c.kubeconfig != "" {
 		server, err := resources.CheckKubeconfig(c.kubeconfig)
 		if err == nil {
-			err = c.checkServer(server)
+			err = errors.Join(c.checkServer(server), c.exposed())
 		}
 		if err != nil {
 			wrong.add("%w", err)
@@ -317,6 +318,22 @@ func (c config) open(ctx context.Context) error {
 	}
 	for _, f := range failures {
 		wrong.add("%s: %s", f.Object, f.Reason)
+	}
+	return errors.Join(wrong...)
+}
+
+// exposed reports which of the files that have the credentials for the API server others can read.
+// A service runs all the same: that it stops would mend nothing.
+func (c config) exposed() error {
+	files, err := resources.SecretFiles(c.kubeconfig)
+	if err != nil {
+		return nil //nolint:nilerr // others tell of it
+	}
+	var wrong []error
+	for _, file := range files {
+		if err := secret.Check(file); err != nil {
+			wrong = append(wrong, fleet.Errorf(fleet.KindInvalid, "credentials for the API server: %w", err))
+		}
 	}
 	return errors.Join(wrong...)
 }

@@ -50,6 +50,9 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 		return err
 	}
 	defer applier.Close()
+	if err := c.exposed(); err != nil {
+		logger.WarnContext(ctx, "others may use the credentials for the API server", slog.Any("err", err))
+	}
 	m := newMetrics(a.env.Version)
 	settings := c.service()
 	settings.Logger, settings.Observer = logger, m

@@ -171,6 +171,27 @@ func CheckKubeconfig(kubeconfig string) (server string, err error) {
 	return a.Address(), nil
 }
 
+// SecretFiles returns the files that have what a kubeconfig's current context proves itself to the
+// API server with: a key, a token or a password. The kubeconfig is one where it has that itself.
+func SecretFiles(kubeconfig string) (files []string, err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	if config.BearerTokenFile != "" {
+		config.BearerToken = "" // which was read from there
+	}
+	if len(config.KeyData) > 0 || config.BearerToken != "" || config.Password != "" {
+		files = append(files, kubeconfig)
+	}
+	for _, file := range []string{config.KeyFile, config.BearerTokenFile} {
+		if file != "" {
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
 // Certificate is where the certificate is by which a kubeconfig's current context is known to the
 // API server.
 type Certificate struct {
