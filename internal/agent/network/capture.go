@@ -198,6 +198,9 @@ func (c *capture) link(link netlink.Link, byIndex map[int]netlink.Link) (*agentv
 			Mode: int32(l.Mode), MiimonMs: int32(max(0, l.Miimon)), XmitHashPolicy: int32(l.XmitHashPolicy), LacpRate: int32(l.LacpRate),
 		}
 		carried.Lower = members(attrs.Index, byIndex)
+		if l.ArpInterval > 0 && len(carried.Lower) > 0 {
+			c.warn("the bond %s watches its ports by ARP, which is not carried over: it watches their links", attrs.Name)
+		}
 	case *netlink.Vlan:
 		carried.Kind, carried.VlanId = "vlan", int32(l.VlanId)
 		if l.VlanProtocol != netlink.VLAN_PROTOCOL_8021Q {
