@@ -72,8 +72,8 @@ func metricLabels(t *testing.T) metricstest.Labels {
 	}
 }
 
-const stopCauses = "a person has asked for it, as many machines were restarted within an hour as the policy allows, so many are silent at once that the fault is probably ours, " +
-	"most of those were heard again and the others have time, a control plane of another version has stopped it"
+const stopCauses = "`asked`: a person has asked for it; `budget`: as many machines were restarted within an hour as the policy allows; `silence`: so many are silent at once that the fault is " +
+	"probably ours; `grace`: most of those were heard again, and the others have time; `unknown`: a control plane of another version has stopped it"
 
 // constants returns the constants of a type that is a word, as the source declares them.
 func constants(t *testing.T, file, of string) (values []string) {
@@ -171,12 +171,19 @@ func fleetMetrics(t *testing.T) map[string]bool {
 func TestWhatIsRegisteredIsThere(t *testing.T) {
 	t.Parallel()
 	there, seen := inReference(t), 0
-	for _, file := range []string{"fleet.go", "metrics.go", "observers.go"} {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?:\b(?:counter|gauge|histogram|describe|add)\(|\bName: )"(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		for _, m := range regexp.MustCompile(`(?:\b(?:counter|gauge|histogram|describe|add)\(\s*|\bName: )"(\w+)"`).FindAllStringSubmatch(string(source), -1) {
 			if seen++; !there["ironherd_"+m[1]] {
 				t.Errorf("%s registers %s, which the reference lacks: let observed call what does so", file, m[1])
 			}

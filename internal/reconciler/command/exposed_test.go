@@ -24,6 +24,8 @@ func TestExposedCredentials(t *testing.T) {
 		"a password":               {"{username: a, password: b}", "kubeconfig"},
 		"a key in a file":          {"{client-certificate: user.crt, client-key: user.key}", "user.key"},
 		"a token in a file":        {"{tokenFile: token}", "token"},
+		"a token beside a file":    {"{token: abc, tokenFile: closed.key}", "kubeconfig"},
+		"what a program gets":      {"{exec: {apiVersion: client.authentication.k8s.io/v1, command: \"true\", interactiveMode: Never, env: [{name: A, value: b}]}}", "kubeconfig"},
 		"a certificate in a file ": {"{client-certificate: user.crt, client-key: closed.key}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +62,7 @@ func TestExposedCredentials(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			_, stderr, code := p.start(ctx, "run", "--kubeconfig", file, "--listen", "127.0.0.1:0")
 			await(t, "it listens", func() bool { return strings.Contains(stderr.String(), "listening") })
-			contains(t, "the log", stderr.String(), "others may use the credentials for the API server", says)
+			contains(t, "the log", stderr.String(), "the credentials for the API server are not kept as they ought to be", says)
 			cancel()
 			code()
 			if err := os.Chmod(exposed, 0o600); err != nil {

@@ -51,7 +51,7 @@ func (a *app) run(ctx context.Context, c config, client *clientv3.Client, logger
 	}
 	defer applier.Close()
 	if err := c.exposed(); err != nil {
-		logger.WarnContext(ctx, "others may use the credentials for the API server", slog.Any("err", err))
+		logger.WarnContext(ctx, "the credentials for the API server are not kept as they ought to be", slog.Any("err", err))
 	}
 	m := newMetrics(a.env.Version)
 	settings := c.service()

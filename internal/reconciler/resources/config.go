@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/api"
 	"github.com/ironherd/ironherd/internal/reconciler/resources/builtin"
@@ -172,24 +173,37 @@ func CheckKubeconfig(kubeconfig string) (server string, err error) {
 }
 
 // SecretFiles returns the files that have what a kubeconfig's current context proves itself to the
-// API server with: a key, a token or a password. The kubeconfig is one where it has that itself.
+// API server with: a key, a token or a password. The kubeconfig is one where it has that itself, or
+// gives it to a program that fetches such.
 func SecretFiles(kubeconfig string) (files []string, err error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	resolved, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
-	if config.BearerTokenFile != "" {
-		config.BearerToken = "" // which was read from there
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
-	if len(config.KeyData) > 0 || config.BearerToken != "" || config.Password != "" {
-		files = append(files, kubeconfig)
+	if u := userOf(config); u != nil {
+		program := u.Exec != nil && len(u.Exec.Env) > 0 || u.AuthProvider != nil && len(u.AuthProvider.Config) > 0
+		if len(u.ClientKeyData) > 0 || u.Token != "" || u.Password != "" || program {
+			files = append(files, kubeconfig)
+		}
 	}
-	for _, file := range []string{config.KeyFile, config.BearerTokenFile} {
+	for _, file := range []string{resolved.KeyFile, resolved.BearerTokenFile} {
 		if file != "" {
 			files = append(files, file)
 		}
 	}
 	return files, nil
+}
+
+// userOf returns the user of a kubeconfig's current context; nil: it names none.
+func userOf(config *clientcmdapi.Config) *clientcmdapi.AuthInfo {
+	if context := config.Contexts[config.CurrentContext]; context != nil {
+		return config.AuthInfos[context.AuthInfo]
+	}
+	return nil
 }
 
 // Certificate is where the certificate is by which a kubeconfig's current context is known to the

@@ -139,6 +139,7 @@ func TestWhatThePolicyDoesNotWantAnyMore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var herd *shepherdtest.Herd
+				var results []operations.Result
 				flips := 0
 				flip := func() {
 					if flips++; flips > 1 {
@@ -160,7 +161,9 @@ func TestWhatThePolicyDoesNotWantAnyMore(t *testing.T) {
 				herd = shepherdtest.NewHerd(t, db, 4)
 				id := herd.Machines()[0]
 				sources := []operations.Source{{Name: herd.Name, Provider: flipping{newPaced(db, herd.Fake), atCall}, Config: operations.ProviderConfig{Penalty: time.Hour}}}
-				handler, err := operations.New(db, sources, operations.DefaultConfig(), operations.Options{})
+				handler, err := operations.New(db, sources, operations.DefaultConfig(), operations.Options{
+					Observed: func(_ fleet.Operation, result operations.Result) { results = append(results, result) },
+				})
 				check(t, err)
 				says(t, herd, fleet.ProviderStatusFailed, id)
 				asked := 0
@@ -176,8 +179,16 @@ func TestWhatThePolicyDoesNotWantAnyMore(t *testing.T) {
 					}
 					return nil
 				}
-				defer herd.Start(handler)()
+				stop := herd.Start(handler)
 				time.Sleep(3 * time.Hour)
+				stop()
+				want := operations.ResultUnwanted
+				if c.ask < 0 { // the provider may do it all the same
+					want = operations.ResultFailed
+				}
+				if c.ended == unwanted && (len(results) == 0 || results[len(results)-1] != want) {
+					t.Errorf("observed %q", results)
+				}
 				if flips == 0 {
 					t.Fatal("the policy was not changed: the test tests nothing")
 				}

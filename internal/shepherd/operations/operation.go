@@ -65,7 +65,7 @@ func (o *operation) advance(ctx context.Context) shepherd.Outcome {
 		}
 	}
 	if o.recovered(fact) {
-		return o.fail(fmt.Sprintf("the provider says that the machine is %s: the policy gives back only what the provider gave up", fact.Says()), seen)
+		return o.unwanted(fmt.Sprintf("the provider says that the machine is %s: the policy gives back only what the provider gave up", fact.Says()), seen)
 	}
 	if outcome := o.byPolicy(ctx, fact, seen); outcome != nil {
 		return outcome
@@ -404,6 +404,13 @@ func (o *operation) done(seen string, changes ...bmdb.Change) shepherd.Outcome {
 func (o *operation) fail(why string, changes ...bmdb.Change) shepherd.Outcome {
 	o.observe(ResultFailed)
 	o.logger.Warn("operation has failed", slog.String("actor", o.request.Actor), slog.String("reason", why))
+	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, false, why, 0))}
+}
+
+// unwanted gives up what the policy had asked for and does not want any more: nobody has to look.
+func (o *operation) unwanted(why string, changes ...bmdb.Change) shepherd.Outcome {
+	o.observe(ResultUnwanted)
+	o.logger.Info("operation is not wanted any more", slog.String("reason", why))
 	return shepherd.Finish{Changes: append(changes, bmdb.EndOperation(o.request.Number, false, why, 0))}
 }
 

@@ -60,6 +60,8 @@ const (
 	ResultDone Result = "done"
 	// ResultFailed: it was given up.
 	ResultFailed Result = "failed"
+	// ResultUnwanted: the policy, which had asked for it, does not want it any more.
+	ResultUnwanted Result = "unwanted"
 )
 
 // Cleaner leaves hosts of a list clean that are given back.

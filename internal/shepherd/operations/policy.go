@@ -31,7 +31,7 @@ func (o *operation) byPolicy(ctx context.Context, fact fleet.Provided, seen bmdb
 		return o.fail(fmt.Sprintf("the policy does not want it any more; %s may do it all the same: the reply to an earlier call, at %s, was not clear",
 			o.source.Name, fleet.Instant(o.attempt.At)), seen)
 	case !wanted:
-		return o.fail("the policy does not want it any more", seen)
+		return o.unwanted("the policy does not want it any more", seen)
 	case notYet != "" && o.attempt == nil: // lifecycle says when it is looked at again
 		return shepherd.Cancel{Reason: notYet, Changes: []bmdb.Change{seen}}
 	case notYet != "":
