@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb/statement"
 	"github.com/ironherd/ironherd/test/pgserver"
@@ -33,7 +34,7 @@ func TestRowsAsArrays(t *testing.T) {
 }
 
 func migrateAt(ctx context.Context, url string) error {
-	e, err := Open(ctx, url, Options{Silent: true})
+	e, err := Open(ctx, url, Options{Silent: true, Lease: 2 * time.Minute})
 	if err != nil {
 		return err
 	}

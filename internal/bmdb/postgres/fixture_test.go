@@ -29,13 +29,9 @@ type party struct {
 
 const provider = fleet.ProviderName("p1")
 
-// join opens a database as one more process would. Unless a test says otherwise, its server waits
-// so long for locks, and for a transaction to go on, that a busy host makes no difference.
+// join opens a database as one more process would.
 func join(t *testing.T, url string, options postgres.Options) *party {
 	t.Helper()
-	if options.Lease == 0 {
-		options.Lease = 2 * time.Minute
-	}
 	p := &party{t: t, at: url, pause: &pausing{Engine: open(t, url, options)}, count: &counter{statements: make(map[string]int)}}
 	p.shift = &bmdbtest.Shift{Engine: p.pause}
 	db, err := bmdb.Open(t.Context(), p.shift, bmdb.Options{Observer: p.count})

@@ -27,7 +27,7 @@ func TestAnOldDatabaseIsNoLeap(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	e, err := Open(ctx, server.URL(name), Options{Silent: true})
+	e, err := Open(ctx, server.URL(name), Options{Silent: true, Lease: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestAMigrationMeetsATransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := Open(ctx, server.URL(name), Options{Silent: true, Lease: time.Second})
+	e, err := Open(ctx, server.URL(name)+"&lock_timeout=400", Options{Silent: true, Lease: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestMigrationsUpDownUp(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	e, err := Open(ctx, server.URL(name), Options{Silent: true})
+	e, err := Open(ctx, server.URL(name), Options{Silent: true, Lease: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestMigrationsUpDownUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	// bmdb.Open closes what it is given
-	again, err := Open(ctx, server.URL(name), Options{Silent: true})
+	again, err := Open(ctx, server.URL(name), Options{Silent: true, Lease: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/bmdb/postgres"
@@ -74,7 +73,7 @@ func TestConnectionsThatAreReset(t *testing.T) {
 	}
 	b := balance(t, at.Host)
 	at.Host = b.at
-	e := open(t, at.String(), postgres.Options{Silent: true, Lease: 2 * time.Minute})
+	e := open(t, at.String(), postgres.Options{Silent: true})
 	t.Cleanup(func() { _ = e.Close() })
 	one := func(ctx context.Context, tx bmdb.Tx) error {
 		_, err := tx.ExecContext(ctx, "SELECT 1")

@@ -143,7 +143,7 @@ func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	s, name := serverAlone(ctx, t)
 	at := s.URL(name)
-	e := open(t, at, postgres.Options{Silent: true, Lease: time.Minute}) // which bounds what waits
+	e := open(t, at, postgres.Options{Silent: true, Lease: 10 * time.Minute}) // which bounds what waits
 	db, err := bmdb.Open(ctx, e, bmdb.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
 			t.Fatal(err)
 		}
-		soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+		soon, cancel := context.WithTimeout(ctx, 50*time.Second)
 		defer cancel()
 		before := told
 		await(t, "it is recognised, and told", func() bool {
@@ -167,7 +167,7 @@ func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 			return err == nil && told != "" && told != before || soon.Err() != nil
 		})
 		if soon.Err() != nil {
-			t.Fatalf("nobody could read for 20 s, or was told the same: %v: %s", soon.Err(), told)
+			t.Fatalf("nobody could read for 50 s, or was told the same: %v: %s", soon.Err(), told)
 		}
 		at := query[int64](t, at, "SELECT at FROM restored")
 		if at <= first {

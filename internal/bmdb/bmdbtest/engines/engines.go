@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -53,7 +54,7 @@ func All() []Opener {
 		Postgres(),
 		{"postgres serializable", func(tb testing.TB) Database {
 			tb.Helper()
-			return pgDatabase{newPostgres(tb), postgres.Options{Serializable: true, Silent: true}}
+			return pgDatabase{newPostgres(tb), postgres.Options{Serializable: true, Silent: true, Lease: patience}}
 		}},
 	}, func(o Opener) bool { return !match.MatchString(o.Name) })
 }
@@ -63,9 +64,13 @@ func SQLite() Opener {
 	return Opener{"sqlite", func(tb testing.TB) Database { tb.Helper(); return file(filepath.Join(tb.TempDir(), "bmdb")) }}
 }
 
+// patience is a lease whose fractions, after which a server gives a transaction up, are so long that
+// a busy host makes no difference.
+const patience = 2 * time.Minute
+
 // Postgres opens databases of a private server.
 func Postgres() Opener {
-	return Opener{"postgres", func(tb testing.TB) Database { tb.Helper(); return pgDatabase{newPostgres(tb), postgres.Options{}} }}
+	return Opener{"postgres", func(tb testing.TB) Database { tb.Helper(); return pgDatabase{newPostgres(tb), postgres.Options{Lease: patience}} }}
 }
 
 // Open makes a database and opens it.
@@ -132,7 +137,7 @@ func newPostgres(tb testing.TB) string {
 }
 
 func migrate(ctx context.Context, url string) error {
-	e, err := postgres.Open(ctx, url, postgres.Options{Silent: true})
+	e, err := postgres.Open(ctx, url, postgres.Options{Silent: true, Lease: patience})
 	if err != nil {
 		return err
 	}
