@@ -82,11 +82,11 @@ func TestStartsWhenTheLastTokenHasExpired(t *testing.T) {
 			}
 			api := "https://127.0.0.1:" + at.Port()
 			stranger := overTLS(t, c, "")
-			awaitReady(t, stranger, api)
+			socket := overSocket(t, d)
+			await(t, socket, "http://herd/readyz", http.StatusOK, "")
 			if code, _ := get(t, stranger, api+"/metrics"); code != http.StatusUnauthorized {
 				t.Errorf("a stranger gets %d", code)
 			}
-			socket := overSocket(t, d)
 			concern := func(when string, wants, runsOut, missing bool) {
 				t.Helper()
 				summary, err := fleetv1connect.NewFleetServiceClient(socket, "http://herd").GetSummary(t.Context(), &fleetv1.GetSummaryRequest{})
@@ -156,7 +156,7 @@ func startsWithDamagedTokens(t *testing.T, listen string) {
 	}
 	api, socket := "https://127.0.0.1:"+at.Port(), overSocket(t, d)
 	holder := overTLS(t, c, ada)
-	awaitReady(t, holder, api)
+	await(t, socket, "http://herd/readyz", http.StatusOK, "")
 	if code, _ := get(t, holder, api+"/metrics"); code == http.StatusOK {
 		t.Error("a token of a damaged file counts")
 	}
