@@ -45,9 +45,14 @@ func put(t *testing.T, client *clientv3.Client, key, value string) int64 {
 // followed runs a follower for the length of the test.
 func followed(t *testing.T, client *clientv3.Client, r etcd.Range) (<-chan etcd.Snapshot, *etcd.Follower) {
 	t.Helper()
+	return rereading(t, client, r, time.Second)
+}
+
+func rereading(t *testing.T, client *clientv3.Client, r etcd.Range, every time.Duration) (<-chan etcd.Snapshot, *etcd.Follower) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var latest watch.Memory[etcd.Snapshot]
-	f := &etcd.Follower{Client: client, Range: r, Logger: slog.New(slog.DiscardHandler), Reread: time.Second}
+	f := &etcd.Follower{Client: client, Range: r, Logger: slog.New(slog.DiscardHandler), Reread: every}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -65,20 +70,42 @@ func followed(t *testing.T, client *clientv3.Client, r etcd.Range) (<-chan etcd.
 // until receives snapshots until one is as wanted.
 func until(t *testing.T, snapshots <-chan etcd.Snapshot, wanted func(etcd.Snapshot) bool) etcd.Snapshot {
 	t.Helper()
-	for s := range snapshots {
-		if wanted(s) {
-			return s
+	var last etcd.Snapshot
+	for patience := time.After(3 * time.Minute); ; {
+		select {
+		case s, ok := <-snapshots:
+			if last = s; !ok {
+				t.Fatal("the follower ended")
+			}
+			if wanted(s) {
+				return s
+			}
+		case <-patience:
+			t.Fatalf("not what is wanted, for three minutes: %+v", last)
 		}
 	}
-	t.Fatal("the follower ended")
-	return etcd.Snapshot{}
+}
+
+// awaitStep waits until the follower says that it is in step with etcd, or that it is not.
+func awaitStep(t *testing.T, f *etcd.Follower, wanted bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for patience := time.After(time.Minute); (f.Check(t.Context()) == nil) != wanted; {
+		select {
+		case <-tick.C:
+		case <-patience:
+			t.Fatalf("for a minute, the follower says that it is in step: %t", !wanted)
+		}
+	}
 }
 
 func TestFollowerAppliesEverything(t *testing.T) {
 	t.Parallel()
 	client, prefix := shared.Client(t), ownKey()
 	put(t, client, prefix+"a", "1")
-	snapshots, _ := followed(t, client, etcd.Range{Key: prefix, Prefix: true})
+	// Reading anew publishes the revision of all of etcd, where other tests write, too.
+	snapshots, _ := rereading(t, client, etcd.Range{Key: prefix, Prefix: true}, time.Hour)
 	until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 1 })
 	put(t, client, prefix+"b", "1")
 	if _, err := client.Delete(t.Context(), prefix+"a"); err != nil {
@@ -292,9 +319,7 @@ func TestCompactionUnderWatch(t *testing.T) {
 	}
 	again := put(t, client, prefix+"n3", "1") // and it goes on watching
 	until(t, snapshots, func(s etcd.Snapshot) bool { return s.Revision >= again && len(s.Entries) == 3 })
-	if err := follower.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	awaitStep(t, follower, true)
 }
 
 // TestFollowerSaysThatItIsBehind: a member that is down, and comes back.
@@ -306,24 +331,13 @@ func TestFollowerSaysThatItIsBehind(t *testing.T) {
 	snapshots, follower := followed(t, client, etcd.Range{Key: "/nodes/", Prefix: true})
 	until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 1 })
 	cluster.Down(0)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	patience := time.After(time.Minute)
-	for follower.Check(t.Context()) == nil {
-		select {
-		case <-tick.C:
-		case <-patience:
-			t.Fatal("etcd is down for a minute, and the follower says that it is in step")
-		}
-	}
+	awaitStep(t, follower, false)
 	if err := cluster.Up(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	put(t, client, "/nodes/n2", "1")
 	until(t, snapshots, func(s etcd.Snapshot) bool { return len(s.Entries) == 2 })
-	if err := follower.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	awaitStep(t, follower, true)
 }
 
 func TestConfigIsChecked(t *testing.T) {

@@ -9,11 +9,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,7 +124,12 @@ func TestAuthorityIsReadAnew(t *testing.T) {
 		t.Helper()
 		server.Stop()
 		current.Store(cert)
-		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ln.Addr().String())
+		address := ln.Addr().String()
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		for errors.Is(err, syscall.EADDRINUSE) && t.Context().Err() == nil { // somebody's connection has the port
+			<-time.After(5 * time.Millisecond)
+			ln, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
