@@ -33,7 +33,7 @@ func TestOtherClusterIsLeftAlone(t *testing.T) {
 	client, layout := shared.Client(t), ownLayout()
 	one, two := build("v1.0.0", "v1.0.0", "v1.0.0"), build("v1.1.0", "v1.0.0", "v1.0.0")
 	a, b := resources{cluster: "uid-of-a"}, resources{cluster: "uid-of-b"}
-	config := Config{Node: "n1", Build: one, Layout: layout, TTL: 2 * time.Second, FullPass: 100 * time.Millisecond, Settle: time.Millisecond}
+	config := Config{Node: "n1", Build: one, Layout: layout, TTL: time.Minute, FullPass: 100 * time.Millisecond, Settle: time.Millisecond}
 	first := start(t, client, config, &a)
 	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
 	first.stop()
@@ -46,7 +46,7 @@ func TestOtherClusterIsLeftAlone(t *testing.T) {
 		return leader.Name == "n2" && strings.Contains(leader.Fault, "uid-of-a") && strings.Contains(leader.Fault, "uid-of-b")
 	})
 	eventually(t, "people of a see it as trouble", func() bool {
-		o := answered(t, func() (Overview, error) { return Look(t.Context(), client, layout, two, quiet(t)) })
+		o := look(t, client, layout, two)
 		return o.Trouble != nil && o.Trouble.Node == "n2" && strings.Contains(o.Trouble.Error, layout.Cluster())
 	})
 	if now := statusNow(t, client, layout).Status; now != done("v1.0.0", "v1.0.0") {
@@ -269,7 +269,7 @@ func TestClusterIsSaidByTheLeader(t *testing.T) {
 	campaign := func() *election.Leadership {
 		t.Helper()
 		l, err := election.Campaign(t.Context(), election.Config{
-			Client: client, Prefix: layout.Election(), TTL: 5 * time.Second, Logger: quiet(t),
+			Client: client, Prefix: layout.Election(), TTL: time.Minute, Logger: quiet(t),
 			Candidate: election.Candidate{Name: "n1", Build: build("v1.0.0", "v1.0.0", "v1.0.0")},
 		})
 		if err != nil {

@@ -41,14 +41,7 @@ func TestManifestsGateNobody(t *testing.T) {
 				_, passes := r.now()
 				return passes > first+2
 			})
-			look := func() Overview {
-				o, err := Look(t.Context(), client, layout, b, quiet(t))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return o
-			}
-			if o := look(); o.Trouble == nil || o.Trouble.Blocks || len(o.Trouble.Failures) != 1 {
+			if o := look(t, client, layout, b); o.Trouble == nil || o.Trouble.Blocks || len(o.Trouble.Failures) != 1 {
 				t.Errorf("the trouble is %+v", o.Trouble)
 			}
 			for _, h := range s.tree.Health(t.Context()) {
@@ -57,7 +50,7 @@ func TestManifestsGateNobody(t *testing.T) {
 				}
 			}
 			r.set(func(r *resources) { r.broken = nil })
-			eventually(t, "the trouble is over", func() bool { return look().Trouble == nil })
+			eventually(t, "the trouble is over", func() bool { return look(t, client, layout, b).Trouble == nil })
 		})
 	}
 }
@@ -77,8 +70,8 @@ func TestRequiredGates(t *testing.T) {
 		t.Errorf("a status is written: %+v", o)
 	}
 	eventually(t, "it is unhealthy, and says that it blocks", func() bool {
-		o, err := Look(t.Context(), client, layout, b, quiet(t))
-		return err == nil && o.Trouble != nil && o.Trouble.Blocks && s.checkPass(t.Context()) != nil
+		o := look(t, client, layout, b)
+		return o.Trouble != nil && o.Trouble.Blocks && s.checkPass(t.Context()) != nil
 	})
 }
 
@@ -180,9 +173,9 @@ func TestConsent(t *testing.T) {
 	if ask(d2).Approved || !ask(node.Source{Digest: "d3"}).Approved || ask(node.Source{Digest: "d3", Faults: 1}).Approved {
 		t.Error("an approval is of one digest")
 	}
-	o, err := Look(t.Context(), client, layout, b, quiet(t))
-	if err != nil || o.Approval == nil || o.Approval.Reason != "why" || o.Approval.Until.Sub(o.Approval.At) != time.Hour {
-		t.Errorf("%+v, %v", o.Approval, err)
+	o := look(t, client, layout, b)
+	if o.Approval == nil || o.Approval.Reason != "why" || o.Approval.Until.Sub(o.Approval.At) != time.Hour {
+		t.Errorf("%+v", o.Approval)
 	}
 	if err := Withdraw(t.Context(), client, layout); err != nil || ask(node.Source{Digest: "d3"}).Approved {
 		t.Errorf("withdrawn: %v", err)
@@ -309,9 +302,9 @@ func TestOverrides(t *testing.T) {
 	}
 	told("three hold", "force Secret", "pause ConfigMap default/x", "pause Secret")
 	mortal(t, client, layout.Overrides())
-	o, err := Look(t.Context(), client, layout, b, quiet(t))
-	if err != nil || len(o.Overrides) != 3 || o.Overrides[1].Reason != "an incident" || o.Overrides[1].Until.Sub(o.Overrides[1].At) != time.Hour {
-		t.Errorf("%+v, %v", o.Overrides, err)
+	o := look(t, client, layout, b)
+	if len(o.Overrides) != 3 || o.Overrides[1].Reason != "an incident" || o.Overrides[1].Until.Sub(o.Overrides[1].At) != time.Hour {
+		t.Errorf("%+v", o.Overrides)
 	}
 	if _, err := EndOverride(t.Context(), client, layout, Pause, "ConfigMap default/x"); err != nil {
 		t.Fatal(err)
@@ -428,10 +421,7 @@ func TestTroubleFits(t *testing.T) {
 	r := resources{broken: errors.New("much to say" + strings.Repeat("ü", 1<<20)), optional: true}
 	start(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 200 * time.Millisecond}, &r)
 	eventually(t, "the trouble is told", func() bool {
-		o, err := Look(t.Context(), client, layout, b, quiet(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := look(t, client, layout, b)
 		if o.Trouble == nil {
 			return false
 		}

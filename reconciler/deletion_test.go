@@ -23,14 +23,6 @@ func TestDeletionsAreTold(t *testing.T) {
 		})
 	}
 	start(t, client, Config{Node: "n1", Build: b, Layout: layout, FullPass: 10 * time.Millisecond}, &r)
-	look := func() Overview {
-		t.Helper()
-		o, err := Look(t.Context(), client, layout, b, quiet(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
 	written := func() int64 {
 		t.Helper()
 		read, err := etcd.Read(t.Context(), client, etcd.Range{Key: layout.Deletions()})
@@ -39,8 +31,8 @@ func TestDeletionsAreTold(t *testing.T) {
 		}
 		return read.Entries[layout.Deletions()].Revision
 	}
-	eventually(t, "it is told", func() bool { return look().Deletions != nil })
-	o := look()
+	eventually(t, "it is told", func() bool { return look(t, client, layout, b).Deletions != nil })
+	o := look(t, client, layout, b)
 	if d := o.Deletions; o.Trouble != nil || d.Node != "n1" || d.Count != maxFailures+5 || len(d.Objects) != maxFailures {
 		t.Fatalf("the trouble is %+v; %d of %d are told by %s", o.Trouble, len(d.Objects), d.Count, d.Node)
 	}
@@ -56,9 +48,9 @@ func TestDeletionsAreTold(t *testing.T) {
 	}
 	r.set(func(r *resources) { r.deleting, r.unrecorded = nil, 7 })
 	eventually(t, "what is no longer known to be created", func() bool {
-		d := look().Deletions
+		d := look(t, client, layout, b).Deletions
 		return d != nil && d.Count == 0 && d.Objects != nil && d.Unrecorded == 7
 	})
 	r.set(func(r *resources) { r.unrecorded = 0 })
-	eventually(t, "that it is over", func() bool { return look().Deletions == nil })
+	eventually(t, "that it is over", func() bool { return look(t, client, layout, b).Deletions == nil })
 }

@@ -201,6 +201,12 @@ func answered[T any](t *testing.T, ask func() (T, error)) (answer T) {
 	return answer
 }
 
+// look is what people are shown.
+func look(t *testing.T, client *clientv3.Client, layout etcd.Layout, b release.Build) Overview {
+	t.Helper()
+	return answered(t, func() (Overview, error) { return Look(t.Context(), client, layout, b, quiet(t)) })
+}
+
 func statusNow(t *testing.T, client *clientv3.Client, layout etcd.Layout) gate.Observed {
 	t.Helper()
 	return answered(t, func() (statusView, error) { return readStatus(t.Context(), client, layout) }).Observed
@@ -251,10 +257,14 @@ func register(t *testing.T, client *clientv3.Client, layout etcd.Layout, name, o
 	})
 }
 
-// ready asks once whether an API server may start.
+// ready asks whether an API server may start, until etcd answers in time.
 func ready(t *testing.T, client *clientv3.Client, layout etcd.Layout, name string, b release.Build) (bool, string) {
 	t.Helper()
-	verdict, _ := NewDoor(Ready{Client: client, Layout: layout, Node: name, Build: b, Logger: quiet(t)}).Ask(t.Context())
+	verdict := gate.Verdict{}
+	eventually(t, "an answer of etcd", func() bool {
+		verdict, _ = NewDoor(Ready{Client: client, Layout: layout, Node: name, Build: b, Logger: quiet(t)}).Ask(t.Context())
+		return !strings.HasPrefix(verdict.Reason, "etcd cannot be read")
+	})
 	return verdict.OK, verdict.Reason
 }
 

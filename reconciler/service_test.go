@@ -36,9 +36,9 @@ func TestFromNothingToDone(t *testing.T) {
 	if got := joined(announced(t, client, layout)); got != "done v1.0.0/v1.0.0" {
 		t.Errorf("announced: %s", got)
 	}
-	o, err := Look(t.Context(), client, layout, b, quiet(t))
-	if err != nil || o.Leader == nil || o.Leader.Name != "n1" || len(o.Nodes) != 1 || !o.Nodes[0].Admitted.OK || o.Holds {
-		t.Errorf("%+v, %v", o, err)
+	o := look(t, client, layout, b)
+	if o.Leader == nil || o.Leader.Name != "n1" || len(o.Nodes) != 1 || !o.Nodes[0].Admitted.OK || o.Holds {
+		t.Errorf("%+v", o)
 	}
 	eventually(t, "the state says so", func() bool {
 		state := s.State()
@@ -65,7 +65,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 	var r resources
 	one, two := build("v1.0.0", "v1.0.0", "v1.0.0"), build("v2.0.0", "v1.0.0", "v2.0.0")
 	config := func(name string, b release.Build) Config {
-		return Config{Node: name, Build: b, Layout: layout, TTL: 2 * time.Second}
+		return Config{Node: name, Build: b, Layout: layout, TTL: time.Minute}
 	}
 	a := start(t, client, config("a", one), &r)
 	b := start(t, client, config("b", one), &r)
@@ -80,9 +80,9 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 	if doing := a.State().Doing; !strings.Contains(doing, "older than v2.0.0: b (v1.0.0)") {
 		t.Errorf("it does not say what it waits for: %s", doing)
 	}
-	o, err := Look(t.Context(), client, layout, one, quiet(t))
-	if err != nil || !o.Holds || !strings.Contains(o.Reason, "b (v1.0.0)") || o.Leader.Name != "a" {
-		t.Errorf("others cannot see why: %+v, %v", o, err)
+	o := look(t, client, layout, one)
+	if !o.Holds || !strings.Contains(o.Reason, "b (v1.0.0)") || o.Leader.Name != "a" {
+		t.Errorf("others cannot see why: %+v", o)
 	}
 	if is, _ := r.now(); is != "v1.0.0" {
 		t.Fatalf("the resources became %s while an API server of v1.0.0 serves", is)
@@ -197,14 +197,14 @@ func TestFirstPassIsTriedUntilItSucceeds(t *testing.T) {
 	if !unhealthy {
 		t.Errorf("it counts as healthy: %+v", s.tree.Health(t.Context()))
 	}
-	o, err := Look(t.Context(), client, layout, s.config.Build, quiet(t))
-	if err != nil || o.Trouble == nil || o.Trouble.Error != errBroken.Error() || len(o.Trouble.Failures) != 1 || o.Trouble.Node != "n1" {
-		t.Errorf("others are not told: %+v, %v", o.Trouble, err)
+	o := look(t, client, layout, s.config.Build)
+	if o.Trouble == nil || o.Trouble.Error != errBroken.Error() || len(o.Trouble.Failures) != 1 || o.Trouble.Node != "n1" {
+		t.Errorf("others are not told: %+v", o.Trouble)
 	}
 	r.set(func(r *resources) { r.broken = nil })
 	awaitStatus(t, client, layout, done("v1.0.0", "v1.0.0"))
-	if o, err := Look(t.Context(), client, layout, s.config.Build, quiet(t)); err != nil || o.Trouble != nil {
-		t.Errorf("others are still told: %+v, %v", o.Trouble, err)
+	if o := look(t, client, layout, s.config.Build); o.Trouble != nil {
+		t.Errorf("others are still told: %+v", o.Trouble)
 	}
 	for _, h := range s.tree.Health(t.Context()) {
 		if !h.Healthy {
@@ -329,20 +329,15 @@ func TestLookAtAnotherRelease(t *testing.T) {
 	}
 	text, err := done("v1.2.0", "v1.2.0").Encode()
 	put(layout.Status(), text, err)
-	look := func() []NodeOverview {
-		t.Helper()
-		return answered(t, func() (Overview, error) {
-			return Look(t.Context(), client, layout, build("v1.2.0", "v1.2.0", "v1.2.0"), quiet(t))
-		}).Nodes
-	}
+	b := build("v1.2.0", "v1.2.0", "v1.2.0")
 	const unsure = "as far as is known here"
-	if n := look(); len(n) != 2 || !n[0].Admitted.OK || !strings.Contains(n[0].Admitted.Reason, unsure) || !n[1].Admitted.OK ||
+	if n := look(t, client, layout, b).Nodes; len(n) != 2 || !n[0].Admitted.OK || !strings.Contains(n[0].Admitted.Reason, unsure) || !n[1].Admitted.OK ||
 		strings.Contains(n[1].Admitted.Reason, unsure) {
 		t.Errorf("nobody leads: %+v", n)
 	}
 	text, err = json.Marshal(election.Candidate{Name: "n1", Build: build("v1.3.0", "v1.3.0", "v1.3.0")})
 	put(layout.Election()+"candidates/1", text, err)
-	if n := look(); n[0].Admitted.OK || strings.Contains(n[0].Admitted.Reason, unsure) || !n[1].Admitted.OK {
+	if n := look(t, client, layout, b).Nodes; n[0].Admitted.OK || strings.Contains(n[0].Admitted.Reason, unsure) || !n[1].Admitted.OK {
 		t.Errorf("the newer one leads: %+v", n)
 	}
 }

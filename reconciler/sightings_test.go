@@ -77,8 +77,8 @@ func TestOverridesEndInTime(t *testing.T) {
 	}
 	store("Secret", time.Now().Add(-time.Hour), time.Second)
 	store("ConfigMap", time.Now().Add(-time.Minute), time.Hour)
-	if o, err := Look(t.Context(), client, layout, b, quiet(t)); err != nil || len(o.Overrides) != 1 || o.Overrides[0].Scope != "ConfigMap" {
-		t.Errorf("status shows %+v, %v", o.Overrides, err)
+	if o := look(t, client, layout, b); len(o.Overrides) != 1 || o.Overrides[0].Scope != "ConfigMap" {
+		t.Errorf("status shows %+v", o.Overrides)
 	}
 	var r resources
 	p := &paused{hand: r.hand("v1.0.0"), told: make(chan []Override, 1)}
@@ -119,8 +119,8 @@ func TestApprovalsAreShownWhileTheyHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, err := Look(t.Context(), client, layout, config.Build, config.Logger); err != nil || (o.Approval != nil) != want {
-			t.Errorf("began %s ago: status shows %+v, %v", -began, o.Approval, err)
+		if o := look(t, client, layout, config.Build); (o.Approval != nil) != want {
+			t.Errorf("began %s ago: status shows %+v", -began, o.Approval)
 		}
 		p := &planner{sourced: &sourced{}, paused: paused{told: make(chan []Override, 1)}}
 		if _, err := Plan(t.Context(), config, client, p); err != nil {
@@ -152,8 +152,8 @@ func TestTroubleOfAnEarlierLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := build("v2.0.0", "v2.0.0", "v2.0.0")
-	if o, err := Look(t.Context(), client, layout, b, quiet(t)); err != nil || o.Trouble != nil || o.Deletions != nil {
-		t.Errorf("nobody leads, and the trouble is %+v, and these are being deleted: %+v, %v", o.Trouble, o.Deletions, err)
+	if o := look(t, client, layout, b); o.Trouble != nil || o.Deletions != nil {
+		t.Errorf("nobody leads, and the trouble is %+v, and these are being deleted: %+v", o.Trouble, o.Deletions)
 	}
 	var r resources
 	s := start(t, client, Config{Node: "n1", Build: b, Layout: layout}, &r)
