@@ -76,7 +76,7 @@ func TestADeadHTTP2ConnectionIsFoundOut(t *testing.T) {
 		t.Fatalf("%q, %v", text, err)
 	}
 	first.Store(true)
-	if text, err := ask(); err != nil || text != "HTTP/2.0" || dials.Load() != 2 {
+	if text, err := ask(); err != nil || text != "HTTP/2.0" || dials.Load() < 2 {
 		t.Errorf("%q, %v, after %d connections", text, err, dials.Load())
 	}
 }

@@ -297,16 +297,24 @@ func TestServeDrains(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- l.Serve(ctx, server.NewHTTP(handler, server.HTTPOptions{Logger: discard}).Serve) }()
+	go func() { ended <- l.Serve(ctx, server.NewHTTP(handler, server.HTTPOptions{Logger: discard, Drain: time.Hour}).Serve) }()
 	client := newClient(t, "")
-	answer := make(chan string)
+	answer := make(chan string, 1)
 	go func() {
+		defer close(answer) // also when there is none
 		_, body := get(t, client, l.URL("http"), nil)
 		answer <- body
 	}()
 	<-entered
 	cancel()
-	time.AfterFunc(50*time.Millisecond, func() { close(release) })
+	for { // it drains as soon as nobody is let in any more
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Address())
+		if err != nil {
+			break
+		}
+		_ = c.Close()
+	}
+	close(release)
 	if body := <-answer; body != "finished" {
 		t.Errorf("the request under way got %q", body)
 	}

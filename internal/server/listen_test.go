@@ -145,7 +145,7 @@ func TestLimitConnections(t *testing.T) {
 		if c == nil {
 			return true
 		}
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		_, err := c.Read(make([]byte, 1))
 		return !os.IsTimeout(err)
 	}
