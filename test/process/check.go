@@ -57,10 +57,10 @@ func (h *Herd) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Settle repeats Check until it finds nothing, for at most half a minute. The world may record that
+// Settle repeats Check until it finds nothing, for at most three minutes. The world may record that
 // an installed system is up a moment after the control plane has.
 func (h *Herd) Settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	var last error
 	for {

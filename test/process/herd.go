@@ -134,7 +134,7 @@ func NewClient(socket string) fleetv1connect.FleetServiceClient {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
-	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport, Timeout: 20 * time.Second}, "http://herd")
+	return fleetv1connect.NewFleetServiceClient(&http.Client{Transport: transport, Timeout: time.Minute}, "http://herd")
 }
 
 // CLI runs a command against the control plane, and returns its exit code and output.
@@ -167,7 +167,7 @@ func (h *Herd) Status(ctx context.Context) (sim.Status, error) {
 		return status, err
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
 	if err != nil {
 		return status, fmt.Errorf("ask the world: %w", err)
 	}
