@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ type torture struct {
 	started  int
 	blows    []blow
 	machines []fleet.MachineID
+	gaps     []gap
 }
 
 // blow is what was done to one process.
@@ -42,6 +44,22 @@ type blow struct {
 	pid int
 	// at is when it was killed or stopped; until, when it went on. Zero: never.
 	at, until time.Time
+}
+
+// gap is a time in which the driver, and so perhaps everybody, was kept from running.
+type gap struct{ from, to time.Time }
+
+// watch notes the gaps until ctx ends.
+func (t *torture) watch(ctx context.Context) {
+	const every = 10 * time.Millisecond
+	last := time.Now().Round(0) // by the clock of the log
+	for wait(ctx, every) == nil {
+		now := time.Now().Round(0)
+		if now.Sub(last) > 5*every {
+			t.gaps = append(t.gaps, gap{last, now})
+		}
+		last = now
+	}
 }
 
 const (
@@ -93,6 +111,11 @@ func (t *torture) run(ctx context.Context, dir string) (r report, err error) {
 	if err := t.stock(ctx); err != nil {
 		return r, err
 	}
+	watching, unwatch := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { t.watch(watching) })
+	defer watcher.Wait()
+	defer unwatch()
 	n := processes
 	if t.alone {
 		n = 1
@@ -126,6 +149,8 @@ func (t *torture) run(ctx context.Context, dir string) (r report, err error) {
 			return r, err
 		}
 	}
+	unwatch()
+	watcher.Wait()
 	return t.judge(ctx)
 }
 

@@ -26,7 +26,7 @@ func TestTorture(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 			defer cancel()
 			torture := torture{kills: 8, stops: 3, seed: 7, lease: 2 * time.Second, told: func(line string) { t.Log(line) }}
 			r, err := torture.on(ctx, engine)
@@ -45,6 +45,7 @@ func TestReclaimed(t *testing.T) {
 	const struck, next, other = 7, 8, 9
 	begun := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	at := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+	still := []gap{{at(1), at(1.5)}, {at(3.5), at(9)}} // for 1.5 s until the claim
 	stopped := func(pid int, seconds float64) blow { return blow{pid: pid, at: at(seconds), until: at(seconds + 4)} }
 	for name, c := range map[string]struct {
 		epoch   fleet.Epoch // of the claim that is logged, 4.5 s after the blow
@@ -52,16 +53,18 @@ func TestReclaimed(t *testing.T) {
 		also    blow
 		claimed time.Duration
 		fails   bool
+		gaps    []gap
 	}{
-		"too late":                                {2, 4.4, blow{}, 4500 * time.Millisecond, true},
-		"in time by who died at once":             {3, 2.25, blow{}, 2250 * time.Millisecond, false},
-		"too late by who died at once, too":       {3, 4.25, blow{}, 4250 * time.Millisecond, true},
-		"another was stopped, maybe in its claim": {2, 4.4, stopped(other, 2.5), 4500 * time.Millisecond, false},
-		"another was stopped long before":         {2, 4.4, stopped(other, 0.4), 4500 * time.Millisecond, true},
-		"another was stopped only after":          {2, 4.4, stopped(other, 4.1), 4500 * time.Millisecond, true},
-		"another was killed":                      {2, 4.4, blow{pid: other, at: at(2.5)}, 4500 * time.Millisecond, true},
+		"too late":                                {2, 4.4, blow{}, 4500 * time.Millisecond, true, nil},
+		"nobody could, for a while":               {2, 4.4, blow{}, 4500 * time.Millisecond, false, still},
+		"in time by who died at once":             {3, 2.25, blow{}, 2250 * time.Millisecond, false, nil},
+		"too late by who died at once, too":       {3, 4.25, blow{}, 4250 * time.Millisecond, true, nil},
+		"another was stopped, maybe in its claim": {2, 4.4, stopped(other, 2.5), 4500 * time.Millisecond, false, nil},
+		"another was stopped long before":         {2, 4.4, stopped(other, 0.4), 4500 * time.Millisecond, true, nil},
+		"another was stopped only after":          {2, 4.4, stopped(other, 4.1), 4500 * time.Millisecond, true, nil},
+		"another was killed":                      {2, 4.4, blow{pid: other, at: at(2.5)}, 4500 * time.Millisecond, true, nil},
 	} {
-		torture := torture{lease: 2 * time.Second, blows: []blow{{pid: struck, at: begun}, c.also}}
+		torture := torture{lease: 2 * time.Second, blows: []blow{{pid: struck, at: begun}, c.also}, gaps: c.gaps}
 		lines := []line{
 			{at: at(-1), pid: struck, event: "claim", machine: "m", epoch: 1},
 			{at: at(4.5), pid: next, event: "claim", machine: "m", epoch: c.epoch},
@@ -112,14 +115,17 @@ func TestTornLine(t *testing.T) {
 // it. Everybody else is wrong.
 func TestLateEffects(t *testing.T) {
 	t.Parallel()
-	const stopped, other = 7, 8
+	const stopped, other, still = 7, 8, 9
 	claimed := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		pid              int
 		looked           time.Duration // after the next claim
 		residual, faults int
-	}{{stopped, -time.Millisecond, 1, 0}, {stopped, time.Millisecond, 0, 1}, {other, -time.Millisecond, 0, 1}, {stopped, -time.Second, 0, 1}} {
-		torture := torture{blows: []blow{{pid: stopped, at: claimed, until: claimed.Add(time.Second)}}}
+	}{{stopped, -time.Millisecond, 1, 0}, {stopped, time.Millisecond, 0, 1}, {other, -time.Millisecond, 0, 1}, {stopped, -time.Second, 0, 1}, {still, -2 * time.Minute, 1, 0}, {still, -3 * time.Minute, 0, 1}} {
+		torture := torture{
+			blows: []blow{{pid: stopped, at: claimed, until: claimed.Add(time.Second)}},
+			gaps:  []gap{{claimed.Add(-2*time.Minute - time.Second), claimed.Add(-time.Minute)}},
+		}
 		var r report
 		torture.late(&r, line{pid: c.pid, at: claimed.Add(c.looked), machine: "m", epoch: 1}, 2, ending{from: claimed})
 		if r.residual != c.residual || len(r.faults) != c.faults {
