@@ -297,7 +297,9 @@ func TestServeDrains(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- l.Serve(ctx, server.NewHTTP(handler, server.HTTPOptions{Logger: discard, Drain: time.Hour}).Serve) }()
+	go func() {
+		ended <- l.Serve(ctx, server.NewHTTP(handler, server.HTTPOptions{Logger: discard, Drain: time.Hour}).Serve)
+	}()
 	client := newClient(t, "")
 	answer := make(chan string, 1)
 	go func() {

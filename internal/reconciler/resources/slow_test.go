@@ -145,7 +145,7 @@ func TestTurnAfterManySlowDependencies(t *testing.T) {
 		applied bool
 	}{
 		// The last look begins after half of the budget.
-		"within a pass":     {7 * slowTakes / 2, 4 * turnsBudget, true},
+		"within a pass":     {7 * slowTakes, 8 * turnsBudget, true},
 		"not within a pass": {2 * slowTakes, turnsBudget, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestTurnAfterReplacements(t *testing.T) {
 	w.write("a.yaml", all.String()+configMap("later", "1"))
 	var mu sync.Mutex
 	asked, most := map[string]int{}, 0
-	a := w.hangingAt(turnsBudget+100*time.Millisecond, func(r *http.Request) bool {
+	a := w.hangingWithin(3*turnsBudget, 4*turnsBudget, func(r *http.Request) bool {
 		if !gets("halfway-")(r) {
 			return false
 		}

@@ -184,7 +184,7 @@ func TestOneLookThatHangs(t *testing.T) {
 	}
 	w.write("a.yaml", all+annotated("later", "ironherd.dev/depends-on: ConfigMap default/kept-0"))
 	looks := 0
-	a := w.hangingWithin(10*time.Second, 250*time.Millisecond, func(r *http.Request) bool {
+	a := w.hangingWithin(time.Minute, 250*time.Millisecond, func(r *http.Request) bool {
 		hangs := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps/hangs")
 		if hangs {
 			looks++

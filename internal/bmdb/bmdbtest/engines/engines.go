@@ -70,7 +70,10 @@ const patience = 2 * time.Minute
 
 // Postgres opens databases of a private server.
 func Postgres() Opener {
-	return Opener{"postgres", func(tb testing.TB) Database { tb.Helper(); return pgDatabase{newPostgres(tb), postgres.Options{Lease: patience}} }}
+	return Opener{"postgres", func(tb testing.TB) Database {
+		tb.Helper()
+		return pgDatabase{newPostgres(tb), postgres.Options{Lease: patience}}
+	}}
 }
 
 // Open makes a database and opens it.
