@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
@@ -247,22 +248,32 @@ func runProgram(ctx context.Context, options Options, path string) error {
 	limit := cmp.Or(options.programLimit, defaultProgramLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Dir = options.Root
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	var output io.Writer
 	// The output stays out of the log, because the data may hold secrets.
 	if err := writeFile(path+".log", nil, 0o600); err != nil {
 		options.Logger.Error("the output of the first-boot data cannot be kept", slog.Any("err", err))
 	} else if log, err := os.OpenFile(path+".log", os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0); err == nil {
 		defer func() { _ = log.Close() }() // what a program says of itself is no reason to fail
-		cmd.Stdout, cmd.Stderr = log, log
+		output = log
 	}
-	err := cmd.Run()
+	err := execute(ctx, options.Root, path, output)
+	// A process that is being started meanwhile has what was open for writing until it executes.
+	for tries := 1; errors.Is(err, unix.ETXTBSY) && tries < 100; tries++ {
+		_ = sleep(ctx, 10*time.Millisecond)
+		err = execute(ctx, options.Root, path, output)
+	}
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+func execute(ctx context.Context, dir, path string, output io.Writer) error {
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	return cmd.Run()
 }
 
 // keepFile writes a file, unless it has that content.
