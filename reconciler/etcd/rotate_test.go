@@ -126,7 +126,8 @@ func TestAuthorityIsReadAnew(t *testing.T) {
 		current.Store(cert)
 		address := ln.Addr().String()
 		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-		for errors.Is(err, syscall.EADDRINUSE) && t.Context().Err() == nil { // somebody's connection has the port
+		// Somebody's connection may have the port.
+		for errors.Is(err, syscall.EADDRINUSE) && t.Context().Err() == nil {
 			<-time.After(5 * time.Millisecond)
 			ln, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 		}

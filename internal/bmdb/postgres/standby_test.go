@@ -143,7 +143,8 @@ func TestARestoreIsNotedWithoutAStandby(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	s, name := serverAlone(ctx, t)
 	at := s.URL(name)
-	e := open(t, at, postgres.Options{Silent: true, Lease: 10 * time.Minute}) // which bounds what waits
+	// The lease bounds what waits.
+	e := open(t, at, postgres.Options{Silent: true, Lease: 10 * time.Minute})
 	db, err := bmdb.Open(ctx, e, bmdb.Options{})
 	if err != nil {
 		t.Fatal(err)

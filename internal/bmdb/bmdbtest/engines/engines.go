@@ -64,8 +64,8 @@ func SQLite() Opener {
 	return Opener{"sqlite", func(tb testing.TB) Database { tb.Helper(); return file(filepath.Join(tb.TempDir(), "bmdb")) }}
 }
 
-// patience is a lease whose fractions, after which a server gives a transaction up, are so long that
-// a busy host makes no difference.
+// patience is a lease whose fractions, after which a server gives a transaction up, are so long
+// that a busy host makes no difference.
 const patience = 2 * time.Minute
 
 // Postgres opens databases of a private server.
