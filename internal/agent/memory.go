@@ -60,15 +60,15 @@ type hostKexec struct {
 
 // Load implements takeover.Kexec.
 func (*hostKexec) Load(ctx context.Context, state *agentv1.AgentState) (warnings []string, err error) {
-	plane, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
+	plane, port, err := net.SplitHostPort(state.GetInit().GetEndpoint())
 	if err != nil {
 		return nil, fmt.Errorf("the endpoint is not host:port: %w", err)
 	}
-	carried, warnings, err := network.Capture(ctx, plane)
+	carried, warnings, err := network.Capture(ctx, plane, port)
 	if err != nil {
 		return nil, err
 	}
-	pinned, err := pinNames(ctx, carried, state, network.LeadsTo, net.DefaultResolver.LookupHost)
+	pinned, err := pinNames(ctx, carried, state, network.Asks, net.DefaultResolver.LookupHost)
 	if err != nil {
 		return nil, err
 	}

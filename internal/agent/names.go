@@ -25,9 +25,9 @@ const nameWait = 10 * time.Second
 // asked before the jump alone. The warnings say which addresses are kept so.
 func pinNames(
 	ctx context.Context, carried *agentv1.Network, state *agentv1.AgentState,
-	leadsTo func(*agentv1.Network, netip.Addr) bool, lookup func(ctx context.Context, host string) ([]string, error),
+	asks func(*agentv1.Network, netip.Addr) bool, lookup func(ctx context.Context, host string) ([]string, error),
 ) (warnings []string, err error) {
-	if slices.ContainsFunc(install.NameServers(carried), func(server netip.Addr) bool { return leadsTo(carried, server) }) {
+	if slices.ContainsFunc(install.NameServers(carried), func(server netip.Addr) bool { return asks(carried, server) }) {
 		return nil, nil
 	}
 	plane, _, err := net.SplitHostPort(state.GetInit().GetEndpoint())
@@ -50,7 +50,7 @@ func pinNames(
 		addresses, err := lookup(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("no name server is known that can be asked in memory, and this host does not find %s: "+
-				"give it a name server that is neither itself nor behind a tunnel in /etc/resolv.conf, or %s in /etc/hosts: %w", name, name, err)
+				"give it a name server in /etc/resolv.conf that the network interfaces lead to which are carried over, or %s in /etc/hosts: %w", name, name, err)
 		}
 		for _, address := range addresses {
 			carried.Hosts = fmt.Appendf(carried.Hosts, "\n%s %s\n", address, name)

@@ -41,7 +41,7 @@ func TestNamesArePinned(t *testing.T) {
 		"names":                {"plane.example:443", "oci://images.example:5000/os", "", plane + images, []string{"plane.example to be at 192.0.2.1, 2001:db8::1", "images.example to be at 192.0.2.2"}, ""},
 		"one name for both":    {"plane.example:443", "https://plane.example/os", "", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
 		"no install":           {"plane.example:443", "", "", plane, []string{"plane.example to be at 192.0.2.1, 2001:db8::1"}, ""},
-		"an unknown plane":     {endpoint: "nowhere.example:443", err: "this host does not find nowhere.example: give it a name server that is neither"},
+		"an unknown plane":     {endpoint: "nowhere.example:443", err: "this host does not find nowhere.example: give it a name server in /etc/resolv.conf that"},
 		"an unknown image":     {endpoint: "192.0.2.1:443", image: "https://nowhere.example/os", err: "or nowhere.example in /etc/hosts"},
 		"an image elsewhere":   {"192.0.2.1:443", "https://images.example/os", "", images, []string{"images.example to be at 192.0.2.2"}, ""},
 	} {
@@ -57,11 +57,11 @@ func TestNamesArePinned(t *testing.T) {
 			ResolvConf: []byte(test.resolver), Hosts: []byte(before),
 			Links: []*agentv1.NetworkLink{{Name: "eth0", Addresses: []*agentv1.NetworkAddress{{Prefix: "192.0.2.7/24"}}}},
 		}
-		leadsTo := func(_ *agentv1.Network, server netip.Addr) bool {
+		asks := func(_ *agentv1.Network, server netip.Addr) bool {
 			// lo has two of them, and a tunnel leads to one
 			return !slices.Contains([]string{"10.53.0.1", "2001:db8::53", "10.8.0.1"}, server.String())
 		}
-		warnings, err := pinNames(t.Context(), carried, state, leadsTo, func(_ context.Context, host string) ([]string, error) {
+		warnings, err := pinNames(t.Context(), carried, state, asks, func(_ context.Context, host string) ([]string, error) {
 			if known[host] == nil {
 				return nil, errors.New("no such host")
 			}

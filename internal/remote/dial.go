@@ -272,8 +272,8 @@ func (d *Dialer) handshake(ctx context.Context, connection net.Conn, target Targ
 	}
 	if refused && len(offer.wanted) > 0 {
 		return nil, fleet.Errorf(fleet.KindUnauthenticated, "%s takes the key %s for user %s, and wants more than that (%s): "+
-			"put `Match User %s` and below it `AuthenticationMethods publickey` at the end of its sshd_config",
-			target.Address, d.key.Fingerprint(), target.User, said{errors.New(strings.Join(offer.wanted, ", "))}, target.User)
+			"have its sshd be content with the key for that user, by `AuthenticationMethods publickey` in a Match block before all others",
+			target.Address, d.key.Fingerprint(), target.User, said{errors.New(strings.Join(offer.wanted, ", "))})
 	}
 	return nil, d.handshakeError(target, refused, err)
 }

@@ -194,7 +194,7 @@ func TestHostsThatDoNotLetUsIn(t *testing.T) {
 		// OpenSSH's server leaves it out.
 		"a banner of megabytes": {"Banner " + large, 0, nil},
 		"password only":         {"PubkeyAuthentication no\nPasswordAuthentication yes", fleet.KindUnauthenticated, []string{"by public key", "PubkeyAuthentication yes"}},
-		"two factors":           {"AuthenticationMethods publickey,publickey", fleet.KindUnauthenticated, []string{"takes the key SHA256:", "wants more than that (publickey)", "Match User root"}},
+		"two factors":           {"AuthenticationMethods publickey,publickey", fleet.KindUnauthenticated, []string{"takes the key SHA256:", "wants more than that (publickey)", "AuthenticationMethods publickey"}},
 		"other users":           {"AllowUsers nobody", fleet.KindUnauthenticated, []string{"refuses the key SHA256:", "user root"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,6 +109,9 @@ func (p *Plan) addOptional(c *chooser, suppliers drivers) {
 	}
 	for _, name := range optional {
 		if c.all.path[name] == "" {
+			if device := suppliers[name]; device != "" && slices.Contains(p.loaded(), name) {
+				p.warn("the module %s, of what supplies %s, is not carried: the kernel's list of modules does not have it", name, device)
+			}
 			continue
 		}
 		if err := c.add(name); err != nil {
@@ -130,11 +133,15 @@ func (p *Plan) loaded() []string {
 type drivers map[string]string
 
 // inUse returns the modules that drive the network interfaces and disks that are there, and those
-// of their suppliers: what powers or clocks a device, for example, where a device tree says so. The
-// kernel names those that are built into it, too.
+// of their suppliers where there is a device tree: what powers or clocks a device, for example.
+// Elsewhere the firmware sees to that, and suppliers are such as graphics cards. The kernel names
+// modules that are built into it, too.
 func (p *Plan) inUse() (own, suppliers drivers) {
 	own, suppliers = drivers{}, drivers{}
-	seen := map[string]bool{}
+	var seen map[string]bool
+	if _, err := os.Stat(p.path("sys/firmware/devicetree/base")); err == nil {
+		seen = map[string]bool{}
+	}
 	for _, class := range []string{"net", "block", "nvme", "scsi_host", "mmc_host", "watchdog"} {
 		dir := p.path("/sys/class/" + class)
 		entries, _ := os.ReadDir(dir)
@@ -146,7 +153,8 @@ func (p *Plan) inUse() (own, suppliers drivers) {
 	return own, suppliers
 }
 
-// driversOf adds the drivers of a device and of its parents, and those of what supplies them.
+// driversOf adds the drivers of a device and of its parents, and those of what supplies them, which
+// it has not seen yet; nil: suppliers do not count.
 func (p *Plan) driversOf(device, name string, own, suppliers drivers, seen map[string]bool) {
 	device, err := filepath.EvalSymlinks(device)
 	if err != nil {
@@ -156,7 +164,7 @@ func (p *Plan) driversOf(device, name string, own, suppliers drivers, seen map[s
 		if module, err := os.Readlink(filepath.Join(device, "driver/module")); err == nil {
 			own[normal(filepath.Base(module))] = name
 		}
-		if seen[device] {
+		if seen == nil || seen[device] {
 			continue
 		}
 		seen[device] = true // suppliers may be each other's

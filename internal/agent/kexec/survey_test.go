@@ -107,7 +107,11 @@ kernel/crypto/sum_generic.ko:
 	link(card, card+"/net/eth0/device")
 	link(card+"/net/eth0", "sys/class/net/eth0")
 	link("sys/module/netcard", card+"/driver/module")
-	// As a device tree may have it: a port's signals come from one device, whose clock is another's.
+	// As a device tree may have it: a port's signals come from one device, whose clock is another's,
+	// and each of the two supplies the other.
+	put("sys/firmware/devicetree/base/model", "board")
+	link("sys/devices/virtual/devlink/serdes--clock", "sys/devices/soc/clock/supplier:platform:serdes")
+	link("sys/devices/soc/serdes", "sys/devices/virtual/devlink/serdes--clock/supplier")
 	serdes, clock := "sys/devices/soc/serdes", "sys/devices/soc/clock"
 	link("sys/devices/virtual/devlink/serdes--card", card+"/supplier:platform:serdes")
 	link(serdes, "sys/devices/virtual/devlink/serdes--card/supplier")

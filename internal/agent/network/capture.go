@@ -44,17 +44,17 @@ var families = []struct {
 	{netlink.FAMILY_V6, "IPv6", 2},
 }
 
-// Capture reads the network of this host, which has to lead to another one, a name or an address.
-// The warnings say what is not carried.
-func Capture(ctx context.Context, to string) (*agentv1.Network, []string, error) {
-	c := &capture{network: new(agentv1.Network), names: map[int]string{}, tunnels: map[int]string{}, sys: interfaces}
+// Capture reads the network of this host, which has to lead to another one, a name or an address,
+// where a port answers. The warnings say what is not carried.
+func Capture(ctx context.Context, to, port string) (*agentv1.Network, []string, error) {
+	c := &capture{network: new(agentv1.Network), names: map[int]string{}, tunnels: map[int]string{}, sys: interfaces, answers: answersOver}
 	if err := c.links(); err != nil {
 		return nil, nil, fmt.Errorf("read the network interfaces: %w", err)
 	}
 	if err := c.loopback(ctx, to); err != nil {
 		return nil, nil, err
 	}
-	if err := c.throughTunnel(ctx, to); err != nil {
+	if err := c.throughTunnel(ctx, to, port); err != nil {
 		return nil, nil, err
 	}
 	if err := c.routes(); err != nil {
@@ -92,6 +92,8 @@ type capture struct {
 	leftOut []int
 	// tunnels are the names and kinds of tunnels, by index.
 	tunnels map[int]string
+	// answers says whether a host takes a connection over an interface: answersOver.
+	answers func(ctx context.Context, link, address string) bool
 }
 
 func (c *capture) warn(format string, args ...any) {

@@ -34,6 +34,10 @@ func resolver(root string) []byte {
 				if len(fields) < 2 || net.ParseIP(fields[1]).IsLoopback() {
 					continue
 				}
+				// The number of an interface may be another's in memory.
+				if address, zone, ok := strings.Cut(fields[1], "%"); ok {
+					fields[1] = address + "%" + interfaceName(zone)
+				}
 				servers = true
 			}
 			kept = append(kept, strings.Join(fields, " "))
