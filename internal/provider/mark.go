@@ -13,6 +13,7 @@ var (
 	errUnsent     = errors.New("nothing was sent")
 	errQueued     = errors.New("waited for its turn")
 	errMoved      = errors.New("is there, and not ours")
+	errPutOff     = errors.New("is not to be sent yet")
 )
 
 // marked is an error with marks.

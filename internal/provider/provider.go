@@ -153,7 +153,8 @@ type CreateRequest struct {
 	// Its zero value asks for none. Providers that are no Injector leave it aside.
 	HostKey HostKey
 	// BeforeCall is called in front of each call that could create something. An error from it stops
-	// Create before the call. The provisioner records here that the call is about to be made.
+	// Create before the call, and one of PutOff for a while only: then it is called again. The
+	// provisioner records here that the call is about to be made.
 	BeforeCall func(ctx context.Context) error
 }
 

@@ -103,29 +103,6 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-type beforeSendKey struct{}
-
-// WithBeforeSend returns a context for calls. The transport calls before in front of each of their
-// requests, after pacing, so that the request is sent next. An error from before stops the call,
-// which returns it wrapped and sends nothing.
-func WithBeforeSend(ctx context.Context, before func(context.Context) error) context.Context {
-	return context.WithValue(ctx, beforeSendKey{}, before)
-}
-
-// WithBeforeFirstSend is WithBeforeSend for calls that send several requests: once before has let
-// one be sent, it is not called any more. A power cycle that has turned a machine off goes on.
-func WithBeforeFirstSend(ctx context.Context, before func(context.Context) error) context.Context {
-	begun := false
-	return WithBeforeSend(ctx, func(ctx context.Context) error {
-		if begun {
-			return nil
-		}
-		err := before(ctx)
-		begun = err == nil
-		return err
-	})
-}
-
 // RoundTrip makes one call.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
@@ -170,9 +147,23 @@ func givenUp(ctx context.Context) error {
 	return &fleet.Error{Kind: fleet.KindTimeout, Message: "the call was given up before its answer came", Err: fleet.ContextError(ctx)}
 }
 
-// attempt sends one request and reads its answer completely. Only transient failures are a
-// *failure.
+// attempt sends one request, as soon as nobody puts it off, and reads its answer completely. Only
+// transient failures are a *failure.
 func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response, error) {
+	for {
+		response, err := t.inTurn(request, attempt)
+		wait, off := PutOffBy(err)
+		if !off {
+			return response, err
+		}
+		if err := pause(request.Context(), wait); err != nil {
+			return nil, first(attempt, fmt.Errorf("wait until it may be sent: %w", err), errUnsent, errQueued)
+		}
+	}
+}
+
+// inTurn sends one request in its turn, unless somebody puts it off.
+func (t *Transport) inTurn(request *http.Request, attempt int) (*http.Response, error) {
 	ctx := request.Context()
 	t.behind.Add(1)
 	select {
@@ -190,10 +181,8 @@ func (t *Transport) attempt(request *http.Request, attempt int) (*http.Response,
 		}
 		return nil, first(attempt, err, errUnsent, errQueued)
 	}
-	if before, ok := ctx.Value(beforeSendKey{}).(func(context.Context) error); ok {
-		if err := before(ctx); err != nil {
-			return nil, first(attempt, fmt.Errorf("before the call: %w", err), errUnsent)
-		}
+	if err := BeforeSend(ctx); err != nil {
+		return nil, first(attempt, fmt.Errorf("before the call: %w", err), errUnsent)
 	}
 	sending, cancel := context.WithTimeout(ctx, t.limits.AttemptTimeout)
 	defer cancel()

@@ -326,7 +326,7 @@ func (s *source) Create(ctx context.Context, request provider.CreateRequest) (en
 	} else if fleet.KindOf(err) != fleet.KindNotFound {
 		return provider.Entry{}, err
 	}
-	if err := request.BeforeCall(ctx); err != nil {
+	if err := s.mayCreate(ctx, request); err != nil {
 		return provider.Entry{}, err
 	}
 	err = s.call(ctx, "create", func() { s.world.watch.effect(ctx, "create", nil) }, func() error {

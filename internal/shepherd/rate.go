@@ -2,6 +2,7 @@ package shepherd
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -48,6 +49,18 @@ func (l *Limiter) Wait(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// Take takes a token, if there are so many at least, or returns how long it is until then. It
+// leaves the others to whoever comes next.
+func (l *Limiter) Take(among int) (wait time.Duration) {
+	const rounded = 1e-6 // of a token: they are counted in fractions
+	now := l.clock.Now()
+	if short := float64(among) - l.limiter.TokensAt(now); short > rounded {
+		return max(time.Duration(short/float64(l.limiter.Limit())*float64(time.Second)), time.Microsecond)
+	}
+	l.limiter.ReserveN(now, 1)
+	return 0
 }
 
 // Tokens returns how many tokens there are now; below zero: so many are promised.

@@ -206,7 +206,8 @@ func (p *pass) plannedStart(n int) time.Time {
 	return p.view.Now.Add(time.Duration(max(0, short) * float64(p.source.Config.CreateRate.Every)))
 }
 
-// createAll creates in order and at the configured rate. It goes on after a creation that failed by
+// createAll creates in order and at the configured rate, at which requests are sent, too (see
+// sending). It goes on after a creation that failed by
 // its piece of capacity. It stops when the provider is paused, and, with the error, when a creation
 // failed by what every other one needs; creations that are under way then come to their end.
 func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
@@ -257,9 +258,14 @@ func (p *pass) createOne(ctx context.Context, intent fleet.Intent) (creationResu
 		return endFailed, err
 	}
 	calls, stopped := 0, false
+	turn := p.source.sending.turn()
+	defer turn.end()
 	entry, failure := p.source.Provider.Create(ctx, provider.CreateRequest{
 		Capacity: intent.Capacity, Token: intent.Token, Machine: intent.Machine, HostKey: key,
 		BeforeCall: func(ctx context.Context) error {
+			if wait := turn.take(); wait > 0 {
+				return provider.PutOff(wait)
+			}
 			if err := p.work.Note(ctx, append(injectedChanges(intent.Machine, key), bmdb.IntentCalled(intent.Machine))...); err != nil {
 				stopped = errors.Is(err, bmdb.ErrPaused)
 				return fmt.Errorf("record the call: %w", err)

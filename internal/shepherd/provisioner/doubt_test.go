@@ -81,7 +81,7 @@ type refusing struct{ *shepherdtest.FakeProvider }
 
 func (r refusing) Create(ctx context.Context, request provider.CreateRequest) (provider.Entry, error) {
 	for range 2 {
-		if err := request.BeforeCall(ctx); err != nil {
+		if err := shepherdtest.BeforeCall(ctx, request); err != nil {
 			return provider.Entry{}, fleet.Errorf(fleet.KindForbidden, "the key is another one; it was not sent again: %v", err)
 		}
 		if err := r.Hook(shepherdtest.Refusing, request.Capacity); err != nil {

@@ -25,6 +25,8 @@ type Provisioner struct {
 // sourceState is a provider with what the handler remembers from one pass to the next.
 type sourceState struct {
 	Source
+	// sending is when requests may be sent, and limiter when creations may begin.
+	sending *sending
 	limiter *shepherd.Limiter
 
 	// mu guards the rest. A pass that has lost its lease may not have returned when the next one
@@ -55,8 +57,8 @@ type Options struct {
 // New returns the handler for these sources. It reports every fault of their configurations.
 func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
 	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
-		limiter := shepherd.EmptyLimiter(s.Config.CreateRate, db.Clock())
-		return &sourceState{Source: s, limiter: limiter, looks: make(map[fleet.MachineID]int), hung: make(map[string]bool)}, s.Config.Validate()
+		empty := func() *shepherd.Limiter { return shepherd.EmptyLimiter(s.Config.CreateRate, db.Clock()) }
+		return &sourceState{Source: s, sending: &sending{limiter: empty()}, limiter: empty(), looks: make(map[fleet.MachineID]int), hung: make(map[string]bool)}, s.Config.Validate()
 	})
 	if err != nil {
 		return nil, err
@@ -71,11 +73,12 @@ func (p *Provisioner) Scope() shepherd.Scope {
 }
 
 // begins starts the pass of that epoch. What other processes created since the last pass of this
-// one is not known here: then the bucket begins empty.
+// one is not known here: then the buckets begin empty.
 func (s *sourceState) begins(epoch fleet.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if epoch != s.epoch+1 {
+		s.sending.limiter.Drain()
 		s.limiter.Drain()
 	}
 	s.epoch = epoch

@@ -198,7 +198,7 @@ func (p *FakeProvider) Create(ctx context.Context, request provider.CreateReques
 		}
 		return provider.Entry{}, fleet.Errorf(fleet.KindRaceLost, "%s is occupied by %s", request.Capacity, entry.ID)
 	}
-	if err := request.BeforeCall(ctx); err != nil {
+	if err := BeforeCall(ctx, request); err != nil {
 		return provider.Entry{}, err
 	}
 	for _, point := range []Point{Refusing, Sending} {
@@ -216,6 +216,22 @@ func (p *FakeProvider) Create(ctx context.Context, request provider.CreateReques
 		}
 	}
 	return entry, nil
+}
+
+// BeforeCall calls the one of the request, until it does not put the call off any more.
+func BeforeCall(ctx context.Context, request provider.CreateRequest) error {
+	for {
+		err := request.BeforeCall(ctx)
+		wait, off := provider.PutOffBy(err)
+		if !off {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return provider.Queued(fleet.ContextError(ctx))
+		}
+	}
 }
 
 // Land is a request for a device that reaches the provider, now or late. Without a token it is
