@@ -27,7 +27,7 @@ func TestAnOutageThatNobodySeesEnd(t *testing.T) {
 		}
 		call := func() {
 			t.Helper()
-			if err := p.wait(t.Context()); err != nil {
+			if err := p.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestABurstAfterAnOutageThatIsNotTold(t *testing.T) {
 		x := &trouble{Turns: l.db}
 		p := l.process(x)
 		x.fails.Store(true)
-		if err := p.wait(t.Context()); err != nil {
+		if err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		x.fails.Store(false)
@@ -71,7 +71,7 @@ func TestABurstAfterAnOutageThatIsNotTold(t *testing.T) {
 		time.Sleep(2 * turnsTold)
 		var group sync.WaitGroup
 		for range 3 {
-			group.Go(func() { _ = p.wait(t.Context()) })
+			group.Go(func() { _ = p.Wait(t.Context()) })
 		}
 		synctest.Wait()
 		if said := p.pacing(); !strings.Contains(said, "one call each 8s by this process alone") {

@@ -22,7 +22,7 @@ func TestAMillionCallsKeepTheLimit(t *testing.T) {
 			burst   = 1
 			workers = 50
 		)
-		p := newPacer(Limits{Spacing: spacing, Patience: time.Minute})
+		p := NewPacer(Limits{Spacing: spacing, Patience: time.Minute}, wallClock{})
 		begun := time.Now()
 		starts := make([]time.Duration, 0, calls)
 		var mu sync.Mutex
@@ -41,7 +41,7 @@ func TestAMillionCallsKeepTheLimit(t *testing.T) {
 					case 1: // a deadline that is too near is refused at once
 						ctx, cancel = context.WithTimeout(ctx, spacing)
 					}
-					err := p.wait(ctx)
+					err := p.Wait(ctx)
 					cancel()
 					if err != nil {
 						continue
@@ -51,7 +51,7 @@ func TestAMillionCallsKeepTheLimit(t *testing.T) {
 					if !done {
 						starts = append(starts, time.Since(begun))
 						if len(starts)%100_000 == 0 {
-							p.hold(t.Context(), 30*time.Second)
+							p.Hold(t.Context(), 30*time.Second)
 							paused += 30 * time.Second
 						}
 					}

@@ -30,10 +30,10 @@ func TestAStoppedProcessStopsNoOther(t *testing.T) {
 		}
 		time.Sleep(turnsRetry)
 		var callers sync.WaitGroup
-		for _, p := range []*pacer{one, other} {
+		for _, p := range []*Pacer{one, other} {
 			callers.Go(func() {
 				at := time.Now()
-				if err := p.wait(t.Context()); err != nil {
+				if err := p.Wait(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if waited := time.Since(at); waited > 2*turnsPatience {
@@ -61,7 +61,7 @@ func TestNoTurnIsFarAhead(t *testing.T) {
 		for range 3 {
 			p := l.process(x)
 			callers.Go(func() {
-				for p.wait(ctx) == nil {
+				for p.Wait(ctx) == nil {
 					l.started()
 				}
 			})
@@ -100,7 +100,7 @@ func TestOneSlowAnswerIsForgotten(t *testing.T) {
 			x := &trouble{Turns: l.db}
 			p := l.process(x)
 			x.takes.Store(int64(slow))
-			if err := p.wait(t.Context()); err != nil {
+			if err := p.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			x.takes.Store(0)
@@ -111,7 +111,7 @@ func TestOneSlowAnswerIsForgotten(t *testing.T) {
 			for i := range 8 {
 				at := time.Now()
 				said := p.pacing()
-				if err := p.wait(t.Context()); err != nil {
+				if err := p.Wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if waited := time.Since(at); i >= c.slowCalls && waited > 200*time.Millisecond {

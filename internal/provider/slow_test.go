@@ -60,13 +60,13 @@ func TestTheDatabaseTakesSeconds(t *testing.T) {
 					ctx, stop := context.WithTimeout(t.Context(), lasts)
 					defer stop()
 					var callers sync.WaitGroup
-					var all []*pacer
+					var all []*Pacer
 					for range processes {
 						p := l.process(slow{l.db, takes})
 						all = append(all, p)
 						for range 3 {
 							callers.Go(func() {
-								for p.wait(ctx) == nil {
+								for p.Wait(ctx) == nil {
 									l.started()
 								}
 							})

@@ -56,7 +56,7 @@ type Transport struct {
 
 	slots  chan struct{}
 	behind atomic.Int64 // attempts that wait for a slot
-	pacer  *pacer
+	pacer  *Pacer
 	budget *budget
 }
 
@@ -70,7 +70,7 @@ func NewTransport(limits Limits, endpoint func(*http.Request) string, options Op
 	}
 	t := &Transport{
 		next: next, limits: limits, endpoint: endpoint, observer: options.Observer, logger: options.Log(),
-		slots: make(chan struct{}, limits.InFlight), pacer: newPacer(limits), budget: newBudget(),
+		slots: make(chan struct{}, limits.InFlight), pacer: NewPacer(limits, wallClock{}), budget: newBudget(),
 	}
 	t.pacer.share(options, func() int { return int(t.behind.Load()) })
 	return t
@@ -174,7 +174,7 @@ func (t *Transport) inTurn(request *http.Request, attempt int) (*http.Response, 
 		t.behind.Add(-1)
 		return nil, first(attempt, fmt.Errorf("wait for a free slot: %w", fleet.ContextError(ctx)), errUnsent, errQueued)
 	}
-	if err := t.pacer.wait(ctx); err != nil {
+	if err := t.pacer.Wait(ctx); err != nil {
 		err = fmt.Errorf("wait for its turn: %w", err)
 		if fleet.KindOf(err) == fleet.KindThrottled { // the provider wants a pause
 			return nil, first(attempt, err, errUnsent)
@@ -196,7 +196,7 @@ func (t *Transport) inTurn(request *http.Request, attempt int) (*http.Response, 
 	if err == nil {
 		status = response.StatusCode
 		if wait := RetryAfter(status, response.Header); wait > 0 {
-			t.pacer.hold(ctx, wait)
+			t.pacer.Hold(ctx, wait)
 		}
 	}
 	if t.observer != nil {

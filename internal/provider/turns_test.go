@@ -78,8 +78,8 @@ func (l *limited) PacedAlone(alone bool) {
 }
 
 // process returns the pacer of one more process.
-func (l *limited) process(turns Turns) *pacer {
-	p := newPacer(Limits{Spacing: l.spacing, Patience: time.Minute, Limit: func() string { return "the limit" }})
+func (l *limited) process(turns Turns) *Pacer {
+	p := NewPacer(Limits{Spacing: l.spacing, Patience: time.Minute, Limit: func() string { return "the limit" }}, wallClock{})
 	p.share(Options{Turns: turns, Observer: l, Logger: slog.New(slog.DiscardHandler)}, func() int { return 0 })
 	return p
 }
@@ -134,7 +134,7 @@ func TestFourProcessesKeepTheLimit(t *testing.T) {
 						case 1: // nor must a deadline that is too near
 							ctx, cancel = context.WithTimeout(ctx, spacing)
 						}
-						err := p.wait(ctx)
+						err := p.Wait(ctx)
 						cancel()
 						if err != nil || done.Load() {
 							continue
@@ -144,7 +144,7 @@ func TestFourProcessesKeepTheLimit(t *testing.T) {
 							done.Store(true)
 						}
 						if n%pauseEach == 0 && n < calls {
-							p.hold(t.Context(), 30*time.Second)
+							p.Hold(t.Context(), 30*time.Second)
 							paused.Add(int64(30 * time.Second))
 						}
 					}
@@ -174,12 +174,12 @@ func TestTurnsBetweenMicroseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimited(t, 10*time.Millisecond)
 		a, b := l.process(l.db), l.process(l.db)
-		for _, p := range []*pacer{a, b, a, b} {
+		for _, p := range []*Pacer{a, b, a, b} {
 			time.Sleep(34 * time.Nanosecond)
 			if p == b {
 				time.Sleep(time.Duration(1000 - time.Now().Nanosecond()%1000))
 			}
-			if err := p.wait(t.Context()); err != nil {
+			if err := p.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			l.started()
@@ -203,13 +203,13 @@ func TestAPauseHoldsAllProcesses(t *testing.T) {
 			x.takes.Store(int64(c.takes))
 			ctx, stop := context.WithCancel(t.Context())
 			var callers sync.WaitGroup
-			var processes []*pacer
+			var processes []*Pacer
 			for range 4 {
 				p := l.process(x)
 				processes = append(processes, p)
 				for range 10 {
 					callers.Go(func() {
-						for p.wait(ctx) == nil {
+						for p.Wait(ctx) == nil {
 							l.started()
 						}
 					})
@@ -217,7 +217,7 @@ func TestAPauseHoldsAllProcesses(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			asked := time.Since(l.begun)
-			processes[1].hold(ctx, 30*time.Second)
+			processes[1].Hold(ctx, 30*time.Second)
 			time.Sleep(time.Minute)
 			stop()
 			callers.Wait()
@@ -255,10 +255,10 @@ func TestSpacingsMayDiffer(t *testing.T) {
 		defer stop()
 		var counts [2]atomic.Int64
 		var callers sync.WaitGroup
-		for i, p := range []*pacer{slow, fast} {
+		for i, p := range []*Pacer{slow, fast} {
 			for range 4 {
 				callers.Go(func() {
-					for p.wait(ctx) == nil {
+					for p.Wait(ctx) == nil {
 						l.started()
 						counts[i].Add(1)
 					}
@@ -286,14 +286,14 @@ func TestDeadlinesReserveNothing(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 20 {
 			callers.Go(func() {
-				for patient.wait(ctx) == nil {
+				for patient.Wait(ctx) == nil {
 					l.started()
 				}
 			})
 			callers.Go(func() {
 				for ctx.Err() == nil {
 					short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-					if hasty.wait(short) == nil {
+					if hasty.Wait(short) == nil {
 						l.started()
 					}
 					cancel()
@@ -358,7 +358,7 @@ func outage(t *testing.T, spacing time.Duration, hangs bool, cut int) {
 		p := l.process(x)
 		for range 10 {
 			callers.Go(func() {
-				for p.wait(ctx) == nil {
+				for p.Wait(ctx) == nil {
 					l.started()
 				}
 			})
@@ -430,7 +430,7 @@ func TestTheDatabaseIsSlow(t *testing.T) {
 				p := l.process(x)
 				for range 120 {
 					callers.Go(func() {
-						for p.wait(ctx) == nil {
+						for p.Wait(ctx) == nil {
 							l.started()
 						}
 					})
@@ -457,7 +457,7 @@ func TestMissedTurnsAreLost(t *testing.T) {
 			p.queue.reserved = append(p.queue.reserved, time.Now().Add(time.Duration(i-10)*time.Second))
 		}
 		for range 3 {
-			if err := p.wait(t.Context()); err != nil {
+			if err := p.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			l.started()

@@ -113,9 +113,9 @@ func (s Source[C]) excuse(ctx context.Context, db *bmdb.DB, entries []provider.E
 }
 
 const (
-	// askLimit is how long a question about one machine may take: the wait for its turn, and the
+	// AskLimit is how long a question about one machine may take: the wait for its turn, and the
 	// provider's answer.
-	askLimit = 30 * time.Second
+	AskLimit = 30 * time.Second
 	// answerLimit is how long a request must have gone without an answer to blame the provider.
 	answerLimit = 10 * time.Second
 )
@@ -134,8 +134,8 @@ func (s Source[C]) Moved(was *fleet.Provided, entry provider.Entry) string {
 // would keep a slot of the loop from the machines of other providers. So is a question whose turn
 // does not come, or comes too late; of its error provider.WasQueued is true.
 func (s Source[C]) Ask(ctx context.Context, id fleet.ProviderID) (provider.Entry, error) {
-	late := fleet.Errorf(fleet.KindTimeout, "provider %s did not answer within %s", s.Name, askLimit)
-	limited, cancel := context.WithTimeoutCause(ctx, askLimit, late)
+	late := fleet.Errorf(fleet.KindTimeout, "provider %s did not answer within %s", s.Name, AskLimit)
+	limited, cancel := context.WithTimeoutCause(ctx, AskLimit, late)
 	defer cancel()
 	var sent atomic.Pointer[time.Time] // for the first time: what comes after it was answered badly
 	limited = provider.WithBeforeSend(limited, func(context.Context) error {
