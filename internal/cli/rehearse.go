@@ -182,6 +182,10 @@ func rehearsalSetup(c config.Config) (rehearsal.Setup, error) {
 			return rehearsal.Setup{}, err
 		}
 		rehearsed := rehearsal.Provider{Name: fleet.ProviderName(p.Name), List: kind.IsList, Provisioner: p.Provisioner, Updater: p.Updater}
+		if kind.Pace != nil {
+			pace := kind.Pace(p.Sections)
+			rehearsed.Limits, rehearsed.PageSize, rehearsed.Account = pace.Limits, pace.PageSize, pace.Account
+		}
 		if p.Install != nil {
 			rehearsed.Provisioner.Install, err = p.Install.Request(fleet.ConfigurationOf(fleet.ProviderName(p.Name)), c.Catalogue())
 			if err != nil {

@@ -33,7 +33,7 @@ var rehearsedKeys = map[string]takenOver{
 	"prober.backoff": taken, "prober": left,
 
 	"providers.name": taken, "providers.kind": taken, "providers.trust_first_use": left, "providers.takeover": left,
-	"providers.equinix.spacing": left, "providers.equinix.page_size": left, "providers.equinix.in_flight": left, "providers.equinix": aside,
+	"providers.equinix.spacing": taken, "providers.equinix.page_size": taken, "providers.equinix.in_flight": taken, "providers.equinix": aside,
 	"providers.static.spacing": left, "providers.static.in_flight": left, "providers.static": aside,
 	"providers.provisioner.create_parallelism": left, "providers.provisioner": taken, "providers.updater": taken,
 

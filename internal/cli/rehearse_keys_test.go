@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ironherd/ironherd/internal/config"
 	"github.com/ironherd/ironherd/internal/fleet"
@@ -50,13 +51,33 @@ func TestWhatIsNotRehearsedIsNamed(t *testing.T) {
 	c.Roles, c.AgentAPI.HeartbeatsPerSecond, c.Dir = []fleet.Role{fleet.RoleUpdater}, 7, "/elsewhere"
 	c.Policy.HeartbeatInterval++
 	c.Providers[0].TrustFirstUse, c.Providers[0].Static.Path = true, "hosts.yaml"
-	c.Providers[1].Takeover, c.Providers[1].Equinix.Spacing, c.Providers[1].Equinix.InFlight = initializer.TakeoverKexec, 1, 5
+	c.Providers[1].Takeover, c.Providers[1].Equinix.Spacing, c.Providers[0].Static.Spacing = initializer.TakeoverKexec, 1, 5
 	c.Providers[1].Install = &config.Install{Image: "os", Kexec: true}
 	want := []string{
-		"agent_api.heartbeats_per_second", "providers.equinix.in_flight", "providers.equinix.spacing", "providers.install.kexec",
+		"agent_api.heartbeats_per_second", "providers.install.kexec", "providers.static.spacing",
 		"providers.takeover", "providers.trust_first_use", "roles",
 	}
 	if got := notRehearsed(c); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestARehearsalHasThePace of the configuration; a list of hosts has none.
+func TestARehearsalHasThePace(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Providers = []config.Provider{config.NewProvider("a", "static"), config.NewProvider("b", "equinix"), config.NewProvider("c", "equinix")}
+	c.Providers[1].Equinix.Spacing, c.Providers[1].Equinix.InFlight, c.Providers[1].Equinix.PageSize = 7*time.Second, 3, 25
+	c.Providers[1].Equinix.TokenFile, c.Providers[2].Equinix.TokenFile = "token", "token"
+	setup, err := rehearsalSetup(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, b, other := setup.Providers[0], setup.Providers[1], setup.Providers[2]
+	if list.Limits.Spacing != 0 || list.Limits.InFlight != 0 || list.PageSize != 0 || list.Account != "" {
+		t.Errorf("a list: %+v", list)
+	}
+	if b.Limits.Spacing != 7*time.Second || b.Limits.InFlight != 3 || b.PageSize != 25 || b.Account == "" || b.Account != other.Account {
+		t.Errorf("%+v, and account %q", b, other.Account)
 	}
 }

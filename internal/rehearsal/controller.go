@@ -35,6 +35,7 @@ type controller struct {
 	listener   *listener
 
 	strands []*strand
+	slots   map[*source]*slots
 	// late are the timers that came due while the process stood still.
 	late []*timer
 
@@ -65,7 +66,7 @@ func (s *stop) due(w *world) bool {
 
 // start starts a controller. It returns an error where the database cannot be reached.
 func (w *world) start(number int) error {
-	c := &controller{world: w, number: number, name: fmt.Sprintf("controller-%d", number), ctx: w.ctx}
+	c := &controller{world: w, number: number, name: fmt.Sprintf("controller-%d", number), ctx: w.ctx, slots: make(map[*source]*slots)}
 	c.clock = trust.NewSimulatedClock(clock{w.schedule, c})
 	c.connection = &connection{Engine: w.engine, owner: c}
 	db, err := bmdb.Open(w.ctx, c.connection, bmdb.Options{

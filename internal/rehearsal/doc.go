@@ -34,8 +34,10 @@
 //
 // # What it leaves out
 //
-// The wire: SSH, HTTP and gRPC, their clients, and the pacing of clients. Suspended hosts: time is
-// one for all. Disks: each host has one, with the system that it came with, and no image is written
+// The wire: SSH, HTTP and gRPC, and their clients. Calls of providers that are no lists are paced
+// all the same, by the provider.Pacer of the real clients (see pace.go); the turns that they get of
+// the database take no time here, and no call is repeated by itself. Suspended hosts: time is one
+// for all. Disks: each host has one, with the system that it came with, and no image is written
 // to it; of what a request says of disks, only erase counts. Creations at one provider are made one
 // at a time, whatever create_parallelism says. One database, which never loses what it committed.
 package rehearsal

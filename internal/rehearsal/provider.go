@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/provider"
+	"github.com/ironherd/ironherd/internal/shepherd"
 )
 
 // provided is a provider of the world, whatever it can do.
@@ -32,6 +33,10 @@ type source struct {
 	serial   int
 	// stale is what lists say while they are stale; nil: they are not.
 	stale []provider.Entry
+	// pacer paces the calls, of which each process may have so many in flight. A page of a list has so
+	// many rows. 0: no limit.
+	pacer              *provider.Pacer
+	inFlight, pageSize int
 	// calls counts the calls of each second, for the peak.
 	calls, peak int
 	second      int64
@@ -79,6 +84,7 @@ var (
 func newSource(w *world, p Provider, machines int) provided {
 	s := &source{
 		world: w, number: len(w.providers), name: p.Name, list: p.List, installs: p.Provisioner.Install != nil, total: make(map[string]int),
+		pacer: w.pacer(p), inFlight: p.Limits.InFlight, pageSize: p.PageSize,
 	}
 	for i := range machines {
 		s.capacity = append(s.capacity, fleet.CapacityID(fmt.Sprintf("%s-%04d", p.Name, i)))
@@ -189,72 +195,19 @@ func (s *source) entries() []provider.Entry {
 	return list
 }
 
-// The answers of a provider that is in trouble.
-var (
-	errNoAnswer  = fleet.Errorf(fleet.KindTimeout, "the provider did not answer in time")
-	errThrottled = &fleet.Error{Kind: fleet.KindThrottled, Message: "the provider was asked too often", RetryAfter: 20 * time.Second}
-	errOutage    = temporary("the provider is out of order")
-)
-
-// call is one call. What it does is done when the request arrives, whatever has become of its
-// sender by then. sent is called when it is sent.
-func (s *source) call(ctx context.Context, what string, sent func(), do func() error) error {
-	w := s.world
-	st := w.current
-	st.owner.step()
-	switch {
-	case st.owner.dead:
-		return errDead
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	sent()
-	s.count(what)
-	result := errOutage
-	lost := w.hits(LostReplies, "call")
-	arrives := !lost || w.chance("lost before", 50)
-	throttled := w.hits(Throttled, "call")
-	w.after(w.between("request", 20*time.Millisecond, 400*time.Millisecond), func() {
-		switch {
-		case !arrives || w.on(ProviderOutage):
-		case throttled:
-			result = errThrottled
-		default:
-			result = do()
-		}
-	})
-	patience := w.between("reply", 400*time.Millisecond, 1200*time.Millisecond)
-	if lost {
-		patience = 15 * time.Second
-	}
-	w.park(patience)
-	st.owner.step()
-	switch {
-	case st.owner.dead:
-		return errDead
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case lost:
-		return errNoAnswer
-	}
-	return result
-}
-
-// unseen is for calls that change nothing.
-func unseen() {}
-
-func (s *source) count(what string) {
-	s.total[what]++
-	if second := s.world.now.Unix(); second != s.second {
-		s.second, s.calls = second, 0
-	}
-	s.calls++
-	s.peak = max(s.peak, s.calls)
-}
-
 // List implements provider.Provider.
 func (s *source) List(ctx context.Context) (list []provider.Entry, err error) {
+	return s.inPages(ctx, s.pages(len(s.capacity))+s.pages(len(s.devices)))
+}
+
+// inPages reads the list in so many calls, besides others. What the last one sees counts.
+func (s *source) inPages(ctx context.Context, pages int) (list []provider.Entry, err error) {
 	w := s.world
+	for range pages - 1 {
+		if err := s.call(ctx, "list", unseen, func() error { return nil }); err != nil {
+			return nil, err
+		}
+	}
 	err = s.call(ctx, "list", unseen, func() error {
 		switch {
 		case w.on(StaleList) && s.stale != nil:
@@ -279,12 +232,13 @@ func (s *source) List(ctx context.Context) (list []provider.Entry, err error) {
 
 // ListMachines implements provider.Provider.
 func (s *source) ListMachines(ctx context.Context) ([]provider.Entry, error) {
-	entries, err := s.List(ctx)
+	entries, err := s.inPages(ctx, s.pages(len(s.devices)))
 	return provider.Machines(entries), err
 }
 
 // Get implements provider.Provider.
 func (s *source) Get(ctx context.Context, id fleet.ProviderID) (entry provider.Entry, err error) {
+	ctx = until{ctx, s.world.now.Add(shepherd.AskLimit)}
 	err = s.call(ctx, "get", unseen, func() error {
 		d := s.find(id)
 		if d == nil {
@@ -326,9 +280,7 @@ func (s *source) Create(ctx context.Context, request provider.CreateRequest) (en
 	} else if fleet.KindOf(err) != fleet.KindNotFound {
 		return provider.Entry{}, err
 	}
-	if err := s.mayCreate(ctx, request); err != nil {
-		return provider.Entry{}, err
-	}
+	ctx = provider.WithBeforeSend(ctx, request.BeforeCall)
 	err = s.call(ctx, "create", func() { s.world.watch.effect(ctx, "create", nil) }, func() error {
 		d := s.on(request.Capacity)
 		switch {

@@ -92,7 +92,7 @@ func Run(ctx context.Context, plan Plan, setup Setup, options Options) (report R
 	defer func() { err = errors.Join(err, os.RemoveAll(directory)) }()
 	w := &world{
 		schedule: &schedule{now: dawn}, ctx: ctx, plan: plan, setup: setup, began: dawn, randoms: make(map[string]*rand.Rand),
-		names: make(map[string]string), wanted: make(map[fleet.MachineID]bool), mayBeOff: make(map[fleet.MachineID]bool),
+		names: make(map[string]string), pacers: make(map[string]*provider.Pacer), wanted: make(map[fleet.MachineID]bool), mayBeOff: make(map[fleet.MachineID]bool),
 		digest: newDigest(), keepAll: options.KeepTrace, controllers: make([]*controller, plan.Controllers),
 	}
 	w.watch = newWatch(w)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 )
 
 var (
@@ -48,6 +49,12 @@ func TestSeedsOfUnits(t *testing.T) {
 	runSeeds(t, cmp.Or(*seeds, 100), "units")
 }
 
+// TestSeedsOfPace is TestSeeds where calls are paced, as those of a provider are by default.
+func TestSeedsOfPace(t *testing.T) {
+	t.Parallel()
+	runSeeds(t, cmp.Or(*seeds, 100), "paced")
+}
+
 // setupOf returns a setup by its name; "" is that of TestSeeds.
 func setupOf(name string) (Setup, error) {
 	setup := Brisk()
@@ -57,6 +64,8 @@ func setupOf(name string) (Setup, error) {
 		setup.SeenUp = fleet.SeenUp{By: fleet.SeenBySSH, Watch: true}
 	case "units":
 		setup.SeenUp = fleet.SeenUp{Watch: true}
+	case "paced":
+		setup = paced(provider.Limits{Spacing: 2 * time.Second, InFlight: 1}, 4)
 	case "hasty": // no install ends in time
 		setup.Policy.InstallTimeout = time.Minute
 	default:
@@ -181,14 +190,18 @@ func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
 	if raceDetector {
 		plans = plans[:1]
 	}
-	for _, plan := range plans {
+	for i, plan := range plans {
 		t.Run(strconv.FormatUint(plan.Seed, 10), func(t *testing.T) {
 			t.Parallel()
-			first, err := Run(t.Context(), plan, Brisk(), Options{KeepTrace: true})
+			setup, err := setupOf([]string{"", "paced"}[i%2])
 			if err != nil {
 				t.Fatal(err)
 			}
-			second, err := Run(t.Context(), plan, Brisk(), Options{KeepTrace: true})
+			first, err := Run(t.Context(), plan, setup, Options{KeepTrace: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := Run(t.Context(), plan, setup, Options{KeepTrace: true})
 			if err != nil {
 				t.Fatal(err)
 			}

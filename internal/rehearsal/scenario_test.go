@@ -187,18 +187,20 @@ func TestStepsThatAreRefusedDoNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := s.Plan(0, 40, 1, 8*time.Hour)
+	plan, err := s.Plan(1, 40, 1, 8*time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
+	plan.Events = slices.Clone(plan.Events)
+	plan.Events[0].Share = 50 // and each that is refused keeps all others back for a while
 	setup := Brisk()
 	setup.Policy.RecoveryAtOnce = 1
 	r, err := Run(t.Context(), plan, setup, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Failed() || r.Restarts["reboot"] != 2 {
-		t.Errorf("%v, %q, %v", r.Violations, r.Left, r.Restarts)
+	if r.Failed() || r.Restarts["reboot"] != 2 || r.Calls[0].Total["reboot"] <= 2 {
+		t.Errorf("%v, %q, %v, %v", r.Violations, r.Left, r.Restarts, r.Calls)
 	}
 	// The machines are well while the provider goes on refusing.
 	if r.Settled == 0 || r.Settled >= s.length {

@@ -142,8 +142,15 @@ func (s *schedule) park(d time.Duration) {
 		return
 	}
 	st.wake = s.after(d, st.wakeUp)
-	st.parked <- struct{}{}
-	<-st.resume
+	s.giveWay()
+}
+
+// giveWay is park until somebody wakes the strand.
+func (s *schedule) giveWay() {
+	if st := s.current; st != nil && !st.owner.dead {
+		st.parked <- struct{}{}
+		<-st.resume
+	}
 }
 
 // clock is the time of one process: trust.Simulation.

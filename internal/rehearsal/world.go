@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironherd/ironherd/internal/bmdb"
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/shepherd"
 	"github.com/ironherd/ironherd/internal/shepherd/initializer"
 	"github.com/ironherd/ironherd/internal/shepherd/janitor"
@@ -58,6 +59,14 @@ type Provider struct {
 	List        bool
 	Provisioner provisioner.Config
 	Updater     updater.Config
+	// Limits are those of its calls: Spacing and InFlight count, and zero is no limit.
+	Limits provider.Limits
+	// PageSize is how many rows a page of a list has, as that of the machines, and that of the
+	// capacity; 0: a list is one call.
+	PageSize int
+	// Account is what the calls count against, with those of others that have the same; empty: they
+	// count alone.
+	Account string
 }
 
 // world is everything of one rehearsal.
@@ -72,6 +81,7 @@ type world struct {
 	// db is the database as nobody's: for people's requests, and to look.
 	db          *bmdb.DB
 	providers   []provided
+	pacers      map[string]*provider.Pacer
 	controllers []*controller
 	watch       *watch
 

@@ -42,6 +42,9 @@ var table = []Kind{
 		Files: func(s *Sections) []File {
 			return []File{{Key: "token_file", Path: &s.Equinix.TokenFile, Check: equinix.CheckToken}}
 		},
+		Pace: func(s Sections) Pace {
+			return Pace{Limits: s.Equinix.Limits(), PageSize: s.Equinix.PageSize, Account: s.Equinix.Account()}
+		},
 		Section: func(s Sections) Section { return s.Equinix },
 		Open: func(s Sections, key string, options provider.Options) (provider.Provider, error) {
 			s.Equinix.SSHPublicKey = key
@@ -71,6 +74,9 @@ type Kind struct {
 	IsList bool
 	// Files returns the file names in the section of this kind.
 	Files func(*Sections) []File
+	// Pace returns how calls to a provider of this kind are paced. Nil: what is asked about one
+	// machine is no call of its own.
+	Pace func(Sections) Pace
 	// Section returns the section of this kind.
 	Section func(Sections) Section
 	// Open makes a provider of this kind from its section, which is valid. It asks the provider
@@ -78,6 +84,15 @@ type Kind struct {
 	Open func(s Sections, sshPublicKey string, options provider.Options) (provider.Provider, error)
 
 	defaults func(*Sections)
+}
+
+// Pace is how calls to a provider are paced.
+type Pace struct {
+	Limits provider.Limits
+	// PageSize is how many rows of a list one call brings.
+	PageSize int
+	// Account is what the calls count against, with those of other providers that have the same.
+	Account string
 }
 
 // Section is what every kind's section tells of a provider.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ironherd/ironherd/internal/fleet"
+	"github.com/ironherd/ironherd/internal/provider"
 	"github.com/ironherd/ironherd/internal/secret"
 )
 
@@ -117,6 +118,15 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(faults...)
 }
+
+// Limits returns those of the calls. They count against the token, which is not known here.
+func (c Config) Limits() provider.Limits {
+	return provider.Limits{Spacing: c.Spacing, InFlight: c.InFlight}
+}
+
+// Account names what the calls count against, as far as can be told without reading the token: the
+// same API and the same file.
+func (c Config) Account() string { return host(c.APIURL) + " " + c.TokenFile }
 
 // Source returns what names the project, the same for each spelling of it, and the key that does.
 // Both are empty where none is named.

@@ -106,7 +106,8 @@ func New(config Config, options provider.Options) (*Provider, error) {
 	}
 	p.limit.host = host(p.base)
 	p.limit.of(token)
-	limits := provider.Limits{Spacing: config.Spacing, InFlight: config.InFlight, Limit: p.limit.name}
+	limits := config.Limits()
+	limits.Limit = p.limit.name
 	p.transport = provider.NewTransport(limits, p.endpoint, options)
 	return p, nil
 }
