@@ -45,43 +45,59 @@ func TestHostsAndDatabaseDisagree(t *testing.T) {
 			if off := offset(t, holder); off.Abs() < 4*time.Minute || (off > 0) == strings.HasPrefix(ahead, "-") {
 				t.Fatalf("the database's clock is off by %s: the test tests nothing", off)
 			}
-			id := fleet.NewMachineID()
-			must(t, bmdbtest.Stock(ctx, holder, "p1", []fleet.MachineID{id}, nil))
-			s := session(t, holder, "holder")
-			c, err := s.Claim(ctx, bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
-			must(t, err)
-			work := c.Works[0]
-			guarded, release := work.Guard(ctx)
-			defer release()
-
-			alive, stop := context.WithCancel(ctx)
-			ran := make(chan error, 1)
-			go func() { ran <- s.Run(alive) }()
-			other := session(t, heir, "heir")
-			beside, end := context.WithCancel(ctx)
-			extended := make(chan error, 1)
-			go func() { extended <- other.Run(beside) }()
-			defer func() { end(); must(t, <-extended) }()
-
-			if taken := hunt(t, heir, other, 2*lease); taken != nil {
-				t.Fatalf("epoch %d was taken from a holder that is alive", taken.Epoch)
+			must(t, bmdbtest.Stock(ctx, holder, "p1", []fleet.MachineID{fleet.NewMachineID()}, nil))
+			for tries := 1; !outlived(t, holder, heir); tries++ {
+				if tries == 5 {
+					t.Fatal("this host is too busy to keep any lease")
+				}
 			}
-			must(t, work.Note(ctx, bmdb.RecordHistory("alive", "")))
-			stop() // the holder dies, with its last words a third of a lease old at most
-			must(t, <-ran)
-			taken := hunt(t, heir, other, lease+2*time.Second)
-			if taken == nil {
-				t.Fatalf("not free %s after its holder's death", lease+2*time.Second)
-			}
-			if !errors.Is(context.Cause(guarded), fleet.ErrLeaseLost) {
-				t.Fatal("taken while its holder still trusts its lease")
-			}
-			if err := work.Finish(ctx); fleet.KindOf(err) != fleet.KindLeaseLost {
-				t.Fatalf("the commit of the dead holder: %v", err)
-			}
-			must(t, taken.Finish(ctx))
 		})
 	}
+}
+
+// outlived has a holder live, and die, while an heir waits; false: a busy host has lost its lease
+// while it lived.
+func outlived(t *testing.T, holder, heir *bmdb.DB) bool {
+	t.Helper()
+	ctx := t.Context()
+	s, other := session(t, holder, "holder", lease), session(t, heir, "heir", time.Hour)
+	work := hunt(t, holder, s, time.Minute)
+	if work == nil {
+		t.Fatal("a machine that nobody alive has is not free after a minute")
+	}
+	guarded, release := work.Guard(ctx)
+	defer release()
+	alive, stop := context.WithCancel(ctx)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(alive) }()
+	if taken := hunt(t, heir, other, 2*lease); taken != nil {
+		if s.Trusted() {
+			t.Fatalf("epoch %d was taken from a holder that is alive", taken.Epoch)
+		}
+		must(t, taken.Cancel(ctx, "again"))
+		return false
+	}
+	err := work.Note(ctx, bmdb.RecordHistory("alive", ""))
+	stop() // the holder dies, with its last words a third of a lease old at most
+	if err := errors.Join(err, <-ran); err != nil {
+		if s.Trusted() {
+			t.Fatal(err)
+		}
+		return false
+	}
+	taken := hunt(t, heir, other, lease+2*time.Second)
+	if taken == nil {
+		t.Fatalf("not free %s after its holder's death", lease+2*time.Second)
+	}
+	if s.Trusted() || !errors.Is(context.Cause(guarded), fleet.ErrLeaseLost) {
+		t.Fatal("taken while its holder still trusts its lease")
+	}
+	if err := work.Finish(ctx); fleet.KindOf(err) != fleet.KindLeaseLost {
+		t.Fatalf("the commit of the dead holder: %v", err)
+	}
+	must(t, taken.Finish(ctx))
+	return true
 }
 
 // hunt claims, and ends what is overdue, until it has work or time is up: then it looks once more.
@@ -133,7 +149,7 @@ func skewed(t *testing.T, ahead string) string {
 
 func open(t *testing.T, url string) *bmdb.DB {
 	t.Helper()
-	e, err := postgres.Open(t.Context(), url, postgres.Options{Lease: lease})
+	e, err := postgres.Open(t.Context(), url, postgres.Options{Lease: 2 * time.Minute})
 	must(t, err)
 	db, err := bmdb.Open(t.Context(), e, bmdb.Options{})
 	must(t, err)
@@ -148,9 +164,9 @@ func offset(t *testing.T, db *bmdb.DB) time.Duration {
 	return time.Until(now)
 }
 
-func session(t *testing.T, db *bmdb.DB, component string) *bmdb.Session {
+func session(t *testing.T, db *bmdb.DB, component string, lasts time.Duration) *bmdb.Session {
 	t.Helper()
-	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: component, Host: "h", Lease: lease})
+	s, err := db.StartSession(t.Context(), bmdb.SessionOptions{Component: component, Host: "h", Lease: lasts})
 	must(t, err)
 	return s
 }
