@@ -86,7 +86,7 @@ func started(t *testing.T, prefix string, hanging, good int) (took time.Duration
 			b.serveOn(at)
 		}
 	}
-	b.config.FirstSilence, b.config.StepTimeout = 200*time.Millisecond, 3*time.Second
+	b.config.FirstSilence, b.config.StepTimeout = 200*time.Millisecond, time.Minute
 	sources := []initializer.Source{{Name: source, Provider: b.fake, Config: initializer.ProviderConfig{TrustFirstUse: true}}}
 	handler, err := initializer.New(db, sources, b.config, b.key, initializer.Options{})
 	check(t, err)
@@ -100,12 +100,12 @@ func started(t *testing.T, prefix string, hanging, good int) (took time.Duration
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	failed = make(map[fleet.MachineID]string)
-	late := time.After(2 * time.Minute)
+	late := time.After(5 * time.Minute)
 	for done := 0; done < good; {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("%d of %d machines have their agents after two minutes", done, good)
+			t.Fatalf("%d of %d machines have their agents after five minutes", done, good)
 		}
 		done = 0
 		for _, id := range ids {
