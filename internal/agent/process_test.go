@@ -203,10 +203,17 @@ func TestTakeoverProcess(t *testing.T) {
 func TestTakeoversAtOnce(t *testing.T) {
 	t.Parallel()
 	h, authority := newHost(t), newAuthority(t)
-	responses := make([]*agentv1.TakeoverResponse, 4) // which the last one waits for, at most 20 s
+	responses := make([]*agentv1.TakeoverResponse, 4)
 	var group sync.WaitGroup
 	for i := range responses {
-		group.Go(func() { responses[i], _ = h.takeOver(t, encoded(t, initMessage(int64(i+1), authority))) })
+		group.Go(func() {
+			for range 3 { // on a busy host, those before it may take longer than it waits
+				if responses[i], _ = h.takeOver(t, encoded(t, initMessage(int64(i+1), authority))); responses[i].GetFailure() == nil ||
+					responses[i].GetFailure().GetSuperseded() {
+					break
+				}
+			}
+		})
 	}
 	group.Wait()
 	for i, response := range responses {
