@@ -490,7 +490,7 @@ func note(t *testing.T, b *bench, change bmdb.Change) {
 	t.Helper()
 	_, err := b.db.Retry(t.Context(), "test", b.machine, "")
 	check(t, err)
-	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "note", Lease: 5 * time.Second})
+	session, err := b.db.StartSession(t.Context(), bmdb.SessionOptions{Component: "note", Lease: time.Minute})
 	check(t, err)
 	claim, err := session.Claim(t.Context(), bmdb.ClaimRequest{Process: fleet.ProcessAgentStart, Limit: 1})
 	check(t, err)
