@@ -58,15 +58,16 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for n := range *histories {
-				history(n)
+			made, enough := 0, *histories-1-*histories/50
+			for ; made < *histories || made-undecided < enough && made < 3**histories; made++ {
+				history(made)
 			}
-			if lost == 0 || *histories > 2 && vanished == 0 || undecided > 1+*histories/50 {
+			if lost == 0 || *histories > 2 && vanished == 0 || made-undecided < enough {
 				t.Fatalf("%d leases and sessions were lost, the replies to %d claims; %d histories are undecided: the test tests too little",
 					lost, vanished, undecided)
 			}
 			t.Logf("%d histories, %d operations, %d found their lease or session lost, %d leases whose claim was not answered, %d undecided (-seed %d)",
-				*histories, total, lost, vanished, undecided, first)
+				made, total, lost, vanished, undecided, first)
 		})
 	}
 }
