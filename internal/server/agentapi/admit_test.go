@@ -267,7 +267,7 @@ func (e *slow) View(ctx context.Context, fn func(context.Context, bmdb.Tx) error
 func TestStrangersReadLittleAtATime(t *testing.T) {
 	t.Parallel()
 	engine := &slow{Engine: sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discard})}
-	h := newFixtureOn(t, engine, func(c *agentapi.Config, _ *fleet.Policy) { c.AdmitWithin, c.Recheck = time.Minute, time.Hour })
+	h := newFixtureOn(t, engine, func(c *agentapi.Config, _ *fleet.Policy) { c.Recheck = time.Hour })
 	m := h.machines(1, nil)[0]
 	agent := h.dial(m.key)
 	h.known(agent, m)
@@ -301,7 +301,10 @@ func TestStrangersReadLittleAtATime(t *testing.T) {
 	ask(time.Minute, codes.PermissionDenied)
 	held := make(chan struct{})
 	engine.held.Store(&held)
-	ask(10*time.Second, codes.DeadlineExceeded) // enough for all to get there on a busy host
+	// On a busy host it takes a while until all get there.
+	for tries := 0; tries == 0 || engine.most.Load() < 16 && tries < 5; tries++ {
+		ask(10*time.Second, codes.DeadlineExceeded)
+	}
 	h.heartbeat(agent, m.beat())
 	engine.held.Store(nil)
 	close(held)

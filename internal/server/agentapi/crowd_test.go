@@ -83,7 +83,7 @@ func TestStrangersDoNotKeepAgentsWaiting(t *testing.T) {
 	}
 	h := newFixtureOn(t, engine, func(c *agentapi.Config, p *fleet.Policy) {
 		impatient(c, p)
-		c.Recheck, c.AdmitWithin = 1, time.Minute
+		c.Recheck = 1
 	})
 	m := h.machines(1, nil)[0]
 	client := h.dial(m.key)
@@ -152,7 +152,7 @@ func TestStrangersWhoWaitMakeRoom(t *testing.T) {
 			}
 			const sources, perSource = 4, 12 // more than this server works at
 			h := newIdleFixture(t, engine, func(c *agentapi.Config, p *fleet.Policy) {
-				c.MaxUnadmitted, c.MaxUnadmittedPerAddress, c.AdmitWithin = sources*perSource, perSource, time.Minute
+				c.MaxUnadmitted, c.MaxUnadmittedPerAddress = sources*perSource, perSource
 			})
 			refused := &turnedAway{why: map[string]int{}}
 			h.api = agentapi.New(h.db, h.config, agentapi.Options{Logger: discard, Certificates: h.certificates, Observer: refused})

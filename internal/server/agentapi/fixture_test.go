@@ -109,6 +109,7 @@ func newIdleFixture(tb testing.TB, engine bmdb.Engine, adapt func(*agentapi.Conf
 	config := agentapi.DefaultConfig()
 	config.Endpoint, config.FlushInterval = "127.0.0.1:1", 20*time.Millisecond
 	config.CallRate, config.ReportRate = fleet.Rate{Every: time.Millisecond, Burst: 1000}, fleet.Rate{Every: time.Millisecond, Burst: 1000}
+	config.AdmitWithin = time.Hour // a busy host takes long to admit
 	policy := fleet.DefaultPolicy()
 	if adapt != nil {
 		adapt(&config, &policy)
