@@ -67,7 +67,14 @@ func (t *HostLock) Release() {
 	// a machine that was restarted may have another agent, on another file of that name
 	inProcess.CompareAndDelete(t.path, t)
 	_ = t.file.Truncate(0)
-	_ = t.file.Close()
+	unlock(t.file)
+}
+
+// unlock unlocks a file and closes it. Closing alone would leave it locked for as long as a process
+// that is being started has a copy of it, which is until that runs its own program.
+func unlock(file *os.File) {
+	_ = unix.Flock(int(file.Fd()), unix.LOCK_UN)
+	_ = file.Close()
 }
 
 func pidPath(root string) string {
@@ -91,7 +98,7 @@ func StopAgent(ctx context.Context, root string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() { _ = file.Close() }()
+	defer unlock(file)
 	if free, err := tryLock(file); err != nil || free {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -439,6 +440,27 @@ func FuzzState(f *testing.F) {
 }
 
 // TestKeyForm: the form of the agent's key is what everybody else reads and writes as PKCS #8.
+// TestALockEndsWithItsHolder, although a process that is just being started has a copy of its file.
+func TestALockEndsWithItsHolder(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	held, err := LockHost(root, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := syscall.Dup(int(held.file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(other) }()
+	held.Release()
+	again, err := LockHost(root, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Release()
+}
+
 func TestKeyForm(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
