@@ -107,13 +107,23 @@ type PlanOutcome struct {
 	Generation fleet.InstallGeneration
 }
 
-// CreatePlan makes a plan and changes no machine. KindInvalid for a request that makes no sense,
-// KindNotFound for a machine that is not there. Where nothing can be done to any of the machines,
-// it makes none: it returns the first refusal, and a Plan without an ID, that tells each of them.
+// CreatePlan makes a plan and changes no machine: JudgePlan, then KeepPlan.
 func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest) (Plan, error) {
+	p, err := db.JudgePlan(ctx, actor, request)
+	if err == nil {
+		p, err = db.KeepPlan(ctx, p)
+	}
+	return p, err
+}
+
+// JudgePlan works out what a plan would do. It reads each of the machines whole, and writes
+// nothing: the Plan has no ID. KindInvalid for a request that makes no sense, KindNotFound for a
+// machine that is not there. Where nothing can be done to any of the machines, it returns the first
+// refusal, and the Plan, that tells each of them.
+func (db *DB) JudgePlan(ctx context.Context, actor string, request PlanRequest) (Plan, error) {
 	p := Plan{
-		ID: strings.ToLower(rand.Text()[:planIDLength]), Selector: request.Selector,
-		Request: verb.Request{Verb: request.Verb, Actor: actor, Reason: request.Reason, Until: request.Until, Install: request.Install},
+		Selector: request.Selector,
+		Request:  verb.Request{Verb: request.Verb, Actor: actor, Reason: request.Reason, Until: request.Until, Install: request.Install},
 	}
 	switch n := len(request.Machines); {
 	case n == 0:
@@ -159,17 +169,22 @@ func (db *DB) CreatePlan(ctx context.Context, actor string, request PlanRequest)
 		return Plan{}, err
 	}
 	if able == 0 {
-		p.ID = ""
 		return p, refusal
 	}
+	return p, nil
+}
+
+// KeepPlan makes a plan of what JudgePlan returned, which can be confirmed from then on.
+func (db *DB) KeepPlan(ctx context.Context, p Plan) (Plan, error) {
 	body, err := json.Marshal(planBody{Until: p.Until, Install: p.Install, Selector: p.Selector, Machines: p.Machines})
 	if err != nil {
 		return Plan{}, err
 	}
+	p.ID = strings.ToLower(rand.Text()[:planIDLength])
 	err = db.update(ctx, "create plan", func(ctx context.Context, t *transaction) error {
 		p.At, p.ExpiresAt = t.Now(), t.Now().Add(planLasts)
 		return t.q.InsertPlan(ctx, statement.InsertPlanParams{
-			ID: p.ID, At: micros(p.At), ExpiresAt: micros(p.ExpiresAt), Actor: actor, Verb: string(p.Verb), Reason: p.Reason, Machines: string(body),
+			ID: p.ID, At: micros(p.At), ExpiresAt: micros(p.ExpiresAt), Actor: p.Actor, Verb: string(p.Verb), Reason: p.Reason, Machines: string(body),
 		})
 	})
 	if err != nil {

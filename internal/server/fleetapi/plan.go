@@ -37,9 +37,21 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 	})
 }
 
-// makePlan makes a plan when its turn has come. The plan has no ID where it is for no machine, and,
-// with the error, where nothing can be done to any.
+// makePlan makes a plan. It has no ID where it is for no machine, and, with the error, where
+// nothing can be done to any.
 func (s *Service) makePlan(ctx context.Context, actor string, req *fleetv1.CreatePlanRequest) (plan bmdb.Plan, wanted bmdb.PlanRequest, err error) {
+	plan, wanted, err = s.judgePlan(ctx, actor, req)
+	if err != nil || len(plan.Machines) == 0 {
+		return plan, wanted, err
+	}
+	plan, err = s.db.KeepPlan(ctx, plan)
+	return plan, wanted, err
+}
+
+// judgePlan works out, when its turn has come, what a plan would do. To keep the plan is not part
+// of that turn: while the database takes no changes, whoever keeps one waits as long as they like,
+// and no other plan is to wait for them.
+func (s *Service) judgePlan(ctx context.Context, actor string, req *fleetv1.CreatePlanRequest) (plan bmdb.Plan, wanted bmdb.PlanRequest, err error) {
 	leave, err := s.enterPlanning(ctx, actor, req)
 	if err != nil {
 		return plan, wanted, err
@@ -51,7 +63,7 @@ func (s *Service) makePlan(ctx context.Context, actor string, req *fleetv1.Creat
 	if len(wanted.Machines) == 0 {
 		return bmdb.Plan{Request: verb.Request{Verb: wanted.Verb, Reason: wanted.Reason}}, wanted, nil
 	}
-	plan, err = s.db.CreatePlan(ctx, actor, wanted)
+	plan, err = s.db.JudgePlan(ctx, actor, wanted)
 	return plan, wanted, err
 }
 
