@@ -28,7 +28,7 @@ type Options struct {
 	// may then lose the last of them, which the BMDB promises never to do: for tests and rehearsals
 	// only.
 	Unsynced bool
-	// Readers is how many transactions may read at a time; 0: 4.
+	// Readers is how many transactions may read at a time; 0: 6.
 	Readers int
 	// Clock that database time advances by. Nil: the system's.
 	Clock *trust.Clock
@@ -136,7 +136,7 @@ func (e *Engine) connect(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.Readers <= 0 {
-		opts.Readers = 4
+		opts.Readers = 6
 	}
 	e.readers = make(chan *conn, opts.Readers)
 	for range opts.Readers {

@@ -15,7 +15,8 @@
 //     logged here, and the caller gets it without details.
 //   - Few questions ask the database at a time, and fewer of one actor. So whoever asks many waits
 //     for themselves, and neither agents, loops nor other callers wait for them. A question that
-//     waits too long is not answered, and says so. A plan for several machines is made in such a
-//     turn. Whatever else changes something waits for none.
+//     waits too long is not answered, and says so. Of plans for several machines one is worked out
+//     at a time, and one that stops something: neither keeps questions or the other waiting.
+//     Whatever else changes something waits for no turn.
 //   - Answers are bounded: lists come in pages by key, histories with a limit.
 package fleetapi

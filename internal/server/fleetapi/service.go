@@ -67,8 +67,7 @@ type Options struct {
 type Service struct {
 	db      *bmdb.DB
 	options Options
-	turns   *server.Turns[share]
-	page    server.Gate
+	turns   turns
 
 	mu sync.Mutex
 	// neverDone is since when a process is seen to be due that was never done on some subject.
@@ -82,9 +81,7 @@ func New(db *bmdb.DB, options Options) *Service {
 	if options.Progress == nil {
 		options.Progress = func(fleet.MachineID) *agentv1.InstallProgress { return nil }
 	}
-	return &Service{
-		db: db, options: options, turns: server.NewTurns[share](questionsAtATime, ofOneShare), page: make(server.Gate, 1), neverDone: make(map[fleet.Process]time.Time),
-	}
+	return &Service{db: db, options: options, turns: newTurns(), neverDone: make(map[fleet.Process]time.Time)}
 }
 
 // Register adds the service to a mux that is behind server.Access.Identify and a server.Guard of

@@ -13,12 +13,15 @@ import (
 )
 
 const (
-	// questionsAtATime is how many questions that ask the database are answered at a time, with the
-	// plans for several machines that are made, and ofOneShare how many of them may be of one share.
-	// With the one that the page may ask for all of its viewers there are fewer than the embedded
-	// database has readers, so that loops and agents find one that is free.
+	// questionsAtATime is how many questions that ask the database are answered at a time, and
+	// ofOneActor how many of them may be of one actor. With the one that the page may ask for all of
+	// its viewers, and with plansAtATime, twice, there are fewer than the embedded database has
+	// readers, so that loops and agents find one that is free.
 	questionsAtATime = 2
-	ofOneShare       = 1
+	ofOneActor       = 1
+	// plansAtATime is how many plans for several machines are made at a time, and of those that stop
+	// something once more so many.
+	plansAtATime = 1
 	// turnPatience is how long a question, or a plan, waits for its turn.
 	turnPatience = 10 * time.Second
 )
@@ -35,26 +38,20 @@ var (
 	}
 )
 
-// share is whose turns are counted together: those of what an actor asks for, of one kind.
-type share struct {
-	actor string
-	kind  kind
+// turns are those of all actors. What has turns of its own waits for nothing else.
+type turns struct {
+	questions, plans, stops, page *server.Turns[string] // each by actor
 }
 
-// kind tells apart what does not wait for each other: a person and a script of theirs may be one
-// actor.
-type kind int
+func newTurns() turns {
+	return turns{
+		questions: server.NewTurns[string](questionsAtATime, ofOneActor), page: server.NewTurns[string](1, 1),
+		plans: server.NewTurns[string](plansAtATime, plansAtATime), stops: server.NewTurns[string](plansAtATime, plansAtATime),
+	}
+}
 
-const (
-	question kind = iota
-	// planning is to make a plan for several machines.
-	planning
-	// stopping is planning where the plan calls something off, or keeps it away. Whoever floods with
-	// plans is to be stopped by the same person.
-	stopping
-)
-
-// stops are the verbs whose plans are made under stopping.
+// stops are the verbs whose plans call something off, or keep it away. These have turns of their
+// own: whoever floods with plans, or asks for something slow, is to be stopped meanwhile.
 var stops = []fleet.Verb{fleet.VerbWithdraw, fleet.VerbCancelInstall, fleet.VerbQuarantine, fleet.VerbBeginMaintenance}
 
 // enter waits for the turn of a question, until leave is called. What changes something waits for
@@ -66,12 +63,11 @@ func (s *Service) enter(ctx context.Context, procedure, actor string) (leave fun
 	if neededBy(procedure).Covers(token.Operator) {
 		return func() {}, nil
 	}
+	of := s.turns.questions
 	if actor == server.PageActor {
-		patient, cancel := context.WithTimeoutCause(ctx, turnPatience, errBusy)
-		defer cancel()
-		return s.page.Enter(patient)
+		of = s.turns.page
 	}
-	return s.enterShare(ctx, share{actor, question}, errBusy)
+	return enterTurn(ctx, of, actor, errBusy)
 }
 
 // enterPlanning waits for the turn of making a plan, until leave is called. Carrying it out is not
@@ -82,18 +78,18 @@ func (s *Service) enterPlanning(ctx context.Context, actor string, req *fleetv1.
 	if !selects(req) && len(req.GetMachines()) <= 1 {
 		return func() {}, nil
 	}
-	of := share{actor, planning}
+	of := s.turns.plans
 	if slices.Contains(stops, fleet.Verb(req.GetVerb())) {
-		of.kind = stopping
+		of = s.turns.stops
 	}
-	return s.enterShare(ctx, of, errBusyPlanning)
+	return enterTurn(ctx, of, actor, errBusyPlanning)
 }
 
-// enterShare waits for a turn of a share, for as long as one waits. Then the error is busy.
-func (s *Service) enterShare(ctx context.Context, of share, busy error) (leave func(), err error) {
+// enterTurn waits for a turn of an actor, for as long as one waits. Then the error is busy.
+func enterTurn(ctx context.Context, of *server.Turns[string], actor string, busy error) (leave func(), err error) {
 	patient, cancel := context.WithTimeoutCause(ctx, turnPatience, busy)
 	defer cancel()
-	leave, err = s.turns.Enter(patient, of)
+	leave, err = of.Enter(patient, actor)
 	if errors.Is(err, busy) {
 		server.CountRefusal(ctx, server.RefusedBusy)
 	}
