@@ -40,7 +40,10 @@ func (s *Service) CreatePlan(ctx context.Context, req *fleetv1.CreatePlanRequest
 // makePlan makes a plan. It has no ID where it is for no machine, and, with the error, where
 // nothing can be done to any.
 func (s *Service) makePlan(ctx context.Context, actor string, req *fleetv1.CreatePlanRequest) (plan bmdb.Plan, wanted bmdb.PlanRequest, err error) {
-	plan, wanted, err = s.judgePlan(ctx, actor, req)
+	if wanted, err = s.planOf(ctx, req); err != nil {
+		return plan, wanted, err
+	}
+	plan, err = s.judgePlan(ctx, actor, req, &wanted)
 	if err != nil || len(plan.Machines) == 0 {
 		return plan, wanted, err
 	}
@@ -48,23 +51,22 @@ func (s *Service) makePlan(ctx context.Context, actor string, req *fleetv1.Creat
 	return plan, wanted, err
 }
 
-// judgePlan works out, when its turn has come, what a plan would do. To keep the plan is not part
-// of that turn: while the database takes no changes, whoever keeps one waits as long as they like,
-// and no other plan is to wait for them.
-func (s *Service) judgePlan(ctx context.Context, actor string, req *fleetv1.CreatePlanRequest) (plan bmdb.Plan, wanted bmdb.PlanRequest, err error) {
+// judgePlan works out, when its turn has come, for which machines a plan is, and what it would do.
+// To keep the plan is not part of that turn: while the database takes no changes, whoever keeps one
+// waits as long as they like, and no other plan is to wait for them.
+func (s *Service) judgePlan(ctx context.Context, actor string, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (plan bmdb.Plan, err error) {
 	leave, err := s.enterPlanning(ctx, actor, req)
 	if err != nil {
-		return plan, wanted, err
+		return plan, err
 	}
 	defer leave()
-	if wanted, err = s.planOf(ctx, req); err != nil {
-		return plan, wanted, err
+	if err := s.choose(ctx, req, wanted); err != nil {
+		return plan, err
 	}
 	if len(wanted.Machines) == 0 {
-		return bmdb.Plan{Request: verb.Request{Verb: wanted.Verb, Reason: wanted.Reason}}, wanted, nil
+		return bmdb.Plan{Request: verb.Request{Verb: wanted.Verb, Reason: wanted.Reason}}, nil
 	}
-	plan, err = s.db.JudgePlan(ctx, actor, wanted)
-	return plan, wanted, err
+	return s.db.JudgePlan(ctx, actor, *wanted)
 }
 
 // confirm has a plan carried out, and logs that it was.
@@ -87,7 +89,8 @@ func (s *Service) confirm(ctx context.Context, actor, id string) (bmdb.Plan, err
 	return plan, err
 }
 
-// planOf reads what is wanted.
+// planOf reads what is wanted, all but the machines. It asks the database for no more than the
+// time: what makes no sense is told at once, and not when its turn has come.
 func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (wanted bmdb.PlanRequest, err error) {
 	wanted = bmdb.PlanRequest{Reason: req.GetReason(), Refused: map[fleet.MachineID]error{}}
 	if wanted.Verb, err = fleet.ParseVerb(req.GetVerb()); err != nil {
@@ -109,19 +112,11 @@ func (s *Service) planOf(ctx context.Context, req *fleetv1.CreatePlanRequest) (w
 	case req.GetInstall() != nil:
 		return wanted, fleet.Errorf(fleet.KindInvalid, "install belongs to the verb %s, not to %s", fleet.VerbReinstall, wanted.Verb)
 	}
-	if err := s.choose(ctx, req, &wanted); err != nil || wanted.Install == nil {
+	if err := (verb.Request{Verb: wanted.Verb, Reason: wanted.Reason, Until: wanted.Until, Install: wanted.Install}).Validate(); err != nil {
 		return wanted, err
 	}
-	for _, id := range wanted.Machines {
-		unsuited := s.suits(ctx, id, wanted.Install.Image)
-		if unsuited != nil && fleet.KindOf(unsuited) != fleet.KindConflict {
-			return wanted, unsuited
-		}
-		if unsuited != nil {
-			wanted.Refused[id] = unsuited
-		}
-	}
-	return wanted, nil
+	wanted.Selector, err = selectorOf(req)
+	return wanted, err
 }
 
 // selects reports whether the machines are selected, and not named.
@@ -129,59 +124,85 @@ func selects(req *fleetv1.CreatePlanRequest) bool {
 	return req.GetProvider() != "" || len(req.GetStates())+len(req.GetLocations())+len(req.GetLabels()) > 0
 }
 
-// choose fills in the machines that were named, or those that the selector fits. Only behind some
-// other, and with allow_refused, these may be none. They are judged once more when the plan is
-// made, and when it is carried out: what is stored of their states may be older.
-func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
+// selectorOf returns what the machines are selected by; its zero value where they are named.
+func selectorOf(req *fleetv1.CreatePlanRequest) (filter bmdb.MachineFilter, err error) {
 	selected := selects(req)
 	switch {
 	case (selected || req.GetLimit() != 0 || req.GetAfter() != "") && len(req.GetMachines()) > 0:
-		return fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state, location and label")
+		return filter, fleet.Errorf(fleet.KindInvalid, "machines and a selector contradict each other: name machines, or select them by provider, state, location and label")
 	case !selected && len(req.GetMachines()) == 0:
-		return fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state, location and label")
+		return filter, fleet.Errorf(fleet.KindInvalid, "name machines, or select them by provider, state, location and label")
 	case req.GetLimit() < 0 || req.GetLimit() > bmdb.MaxPlanned:
-		return fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
+		return filter, fleet.Errorf(fleet.KindInvalid, "limit must be from 1 to %d, not %d: one plan has at most so many machines", bmdb.MaxPlanned, req.GetLimit())
 	case len(req.GetMachines()) > bmdb.MaxPlanned:
-		return fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
+		return filter, fleet.Errorf(fleet.KindInvalid, "%d machines are too many for one plan: at most %d are possible", len(req.GetMachines()), bmdb.MaxPlanned)
+	case !selected:
+		return filter, nil
 	}
-	if !selected {
-		wanted.Machines, err = s.named(ctx, req.GetMachines())
-		return err
-	}
-	filter, err := filterOf(&fleetv1.ListMachinesRequest{
+	filter, err = filterOf(&fleetv1.ListMachinesRequest{
 		Provider: req.GetProvider(), States: req.GetStates(), Locations: req.GetLocations(), Labels: req.GetLabels(),
 	})
 	if err != nil {
-		return err
+		return filter, err
 	}
 	if req.GetAfter() != "" {
 		if filter.After, err = fleet.ParseMachineID(req.GetAfter()); err != nil {
-			return fleet.Errorf(fleet.KindInvalid, "after must be the ID of a machine: %w", err)
+			return filter, fleet.Errorf(fleet.KindInvalid, "after must be the ID of a machine: %w", err)
 		}
 	}
 	filter.Limit = bmdb.MaxPlanned + 1
 	if n := int(req.GetLimit()); n > 0 {
 		filter.Limit = n
 	}
+	return filter, nil
+}
+
+// choose fills in the machines that were named, or those that the selector fits, and which of them
+// are not suited. Only behind some other, and with allow_refused, there may be none. They are
+// judged once more when the plan is made, and when it is carried out: what is stored of their
+// states may be older.
+func (s *Service) choose(ctx context.Context, req *fleetv1.CreatePlanRequest, wanted *bmdb.PlanRequest) (err error) {
+	if selects(req) {
+		wanted.Machines, err = s.selected(ctx, wanted.Selector, req.GetAllowRefused())
+	} else {
+		wanted.Machines, err = s.named(ctx, req.GetMachines())
+	}
+	if err != nil || wanted.Install == nil {
+		return err
+	}
+	for _, id := range wanted.Machines {
+		unsuited := s.suits(ctx, id, wanted.Install.Image)
+		if unsuited != nil && fleet.KindOf(unsuited) != fleet.KindConflict {
+			return unsuited
+		}
+		if unsuited != nil {
+			wanted.Refused[id] = unsuited
+		}
+	}
+	return nil
+}
+
+// selected returns the machines that a selector fits; none only behind some other, where there need
+// be none.
+func (s *Service) selected(ctx context.Context, filter bmdb.MachineFilter, mayBeNone bool) ([]fleet.MachineID, error) {
 	rows, err := s.db.ListMachines(ctx, filter)
 	if err == nil && len(rows) == 0 && filter.Provider != "" {
 		err = s.mustExist(ctx, filter.Provider)
 	}
 	switch {
 	case err != nil:
-		return err
-	case len(rows) == 0 && filter.After != "" && req.GetAllowRefused():
-		return nil
+		return nil, err
+	case len(rows) == 0 && filter.After != "" && mayBeNone:
+		return nil, nil
 	case len(rows) == 0 && filter.After != "":
-		return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine behind %s", filter.After)
+		return nil, fleet.Errorf(fleet.KindNotFound, "the selector fits no machine behind %s", filter.After)
 	case len(rows) == 0:
-		return fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
+		return nil, fleet.Errorf(fleet.KindNotFound, "the selector fits no machine")
 	case len(rows) > bmdb.MaxPlanned:
-		return fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: take the first %d (limit), "+
+		return nil, fleet.Errorf(fleet.KindInvalid, "the selector fits more than %d machines, which is the most for one plan: take the first %d (limit), "+
 			"and then, plan after plan, those behind the last machine of the one before (after)", bmdb.MaxPlanned, bmdb.MaxPlanned)
 	}
-	wanted.Selector, wanted.Machines = filter, each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID })
-	return nil
+	return each(rows, func(r bmdb.MachineRow) fleet.MachineID { return r.ID }), nil
 }
 
 // named returns the machines of those names, each of them once. Its error names every name that

@@ -3,18 +3,16 @@ package fleetapi
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	fleetv1 "github.com/ironherd/ironherd/api/fleet/v1"
 	"github.com/ironherd/ironherd/internal/bmdb"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite"
-	"github.com/ironherd/ironherd/internal/bmdb/sqlite/sqlitetest"
 	"github.com/ironherd/ironherd/internal/fleet"
 	"github.com/ironherd/ironherd/internal/server"
 )
@@ -26,16 +24,8 @@ import (
 func TestPlansOfOneKeepNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := &slowLists{
-			Engine:  sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discardLog}),
-			release: make(chan struct{}),
-		}
-		db, err := bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discardLog})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		s := New(db, Options{Logger: discardLog})
+		s, engine := slowService(t)
+		defer s.db.Close()
 		plan := func(verb fleet.Verb, machines ...string) func(context.Context) error {
 			req := &fleetv1.CreatePlanRequest{Verb: string(verb), Reason: "the rack moves", Machines: machines}
 			if len(machines) == 0 {
@@ -136,5 +126,46 @@ func TestPlansOfOneKeepNobodyWaiting(t *testing.T) {
 		if want := 5*many - 2 - 1 - 1; busy != want { // two were released, and two were held
 			t.Errorf("%d plans are told to come again, want %d", busy, want)
 		}
+	})
+}
+
+// TestASenselessPlanIsToldSoAtOnce, whoever else makes plans.
+func TestASenselessPlanIsToldSoAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, engine := slowService(t)
+		defer s.db.Close()
+		var other sync.WaitGroup
+		for _, verb := range []fleet.Verb{fleet.VerbReboot, fleet.VerbWithdraw} {
+			other.Go(func() {
+				_ = as(t, "other", func(ctx context.Context) error {
+					_, err := s.CreatePlan(context.WithValue(ctx, slow{}, true), &fleetv1.CreatePlanRequest{Verb: string(verb), Reason: "r", Labels: []string{"a"}})
+					return err
+				})
+			})
+		}
+		if n := engine.held(); n != 2 {
+			t.Fatalf("%d plans are under way, want one and a stop", n)
+		}
+		some := []string{"a", "b"}
+		for what, req := range map[string]*fleetv1.CreatePlanRequest{
+			"no verb":                       {Verb: "dance", Reason: "r", Machines: some},
+			"no reason":                     {Verb: "reboot", Machines: some},
+			"too many machines":             {Verb: "withdraw", Reason: "r", Machines: make([]string, bmdb.MaxPlanned+1)},
+			"machines and a selector":       {Verb: "withdraw", Reason: "r", Machines: some, Labels: some},
+			"a selector that is none":       {Verb: "reboot", Reason: "r", Labels: []string{"="}},
+			"behind what is no machine":     {Verb: "reboot", Reason: "r", Labels: some, After: "a"},
+			"nothing to reinstall":          {Verb: "reinstall", Reason: "r", Machines: some},
+			"an end of what ends by itself": {Verb: "reboot", Reason: "r", Machines: some, Lasts: durationpb.New(time.Hour)},
+		} {
+			if err := as(t, "ada", func(ctx context.Context) error {
+				_, err := s.CreatePlan(ctx, req)
+				return err
+			}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		close(engine.release)
+		other.Wait()
 	})
 }

@@ -62,6 +62,20 @@ func (e *slowLists) held() int {
 	return e.kept
 }
 
+// slowService returns a service over such an engine. Its caller closes the database.
+func slowService(t *testing.T) (*Service, *slowLists) {
+	t.Helper()
+	engine := &slowLists{
+		Engine:  sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discardLog}),
+		release: make(chan struct{}),
+	}
+	db, err := bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discardLog})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(db, Options{Logger: discardLog}), engine
+}
+
 // anyToken takes the text of a token for its name.
 type anyToken struct{}
 
@@ -86,16 +100,8 @@ func as(t *testing.T, holder string, call func(ctx context.Context) error) (err 
 func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := &slowLists{
-			Engine:  sqlitetest.Open(t, filepath.Join(t.TempDir(), "bmdb"), sqlite.Options{Logger: discardLog}),
-			release: make(chan struct{}),
-		}
-		db, err := bmdb.Open(t.Context(), engine, bmdb.Options{Logger: discardLog})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		s := New(db, Options{Logger: discardLog})
+		s, engine := slowService(t)
+		defer s.db.Close()
 		list := func(ctx context.Context) error {
 			_, err := s.ListMachines(ctx, &fleetv1.ListMachinesRequest{Labels: []string{"nosuch"}})
 			return err
@@ -113,7 +119,7 @@ func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 		if err := as(t, "other", list); err != nil {
 			t.Errorf("another token: %v", err)
 		}
-		if _, err := db.Agent(t.Context(), fleet.NewMachineID()); fleet.KindOf(err) != fleet.KindNotFound {
+		if _, err := s.db.Agent(t.Context(), fleet.NewMachineID()); fleet.KindOf(err) != fleet.KindNotFound {
 			t.Errorf("an agent: %v", err)
 		}
 		if err := as(t, "greedy", func(ctx context.Context) error {
