@@ -204,7 +204,8 @@ func TestThePageHasTurnsOfItsOwn(t *testing.T) {
 }
 
 // TestWhatSeveralWatchIsAskedForNoneOfThem: the view of one goes on for another under the name of
-// neither, also when the first one has left. So it waits for nothing that one of them asks besides.
+// neither, also when the first one has left, and when one of them, or a third, loads it as a page.
+// So it waits for nothing that one of them asks besides.
 func TestWhatSeveralWatchIsAskedForNoneOfThem(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -222,15 +223,31 @@ func TestWhatSeveralWatchIsAskedForNoneOfThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, access := new(lists), server.NewAccess(tokens, logger)
+		// An answer is good for longer than the second between two looks of the feed. So one who comes
+		// when it is not good any more, before the next look, is who asks.
+		client, access := &lists{takes: 60 * time.Millisecond}, server.NewAccess(tokens, logger)
 		site := access.Identify(server.Guard(fleetapi.Needs(), page(access, client, logger, nil)))
+		get := func(ctx context.Context, name, path string) {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, path+"/machines?label=rack", nil)
+			r.SetBasicAuth("anybody", texts[name])
+			site.ServeHTTP(httptest.NewRecorder(), r)
+		}
 		watch := func(name string) (leave context.CancelFunc) {
 			ctx, leave := context.WithCancel(t.Context())
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/live/machines", nil)
-			r.SetBasicAuth("anybody", texts[name])
-			go site.ServeHTTP(httptest.NewRecorder(), r)
+			go get(ctx, name, "/live")
 			synctest.Wait()
 			return leave
+		}
+		load := func(name, want string) {
+			t.Helper()
+			for len(client.take()) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(client.takes + live.CostlyShare*client.takes + 100*time.Millisecond)
+			get(t.Context(), name, "")
+			if actors := client.take(); !slices.Equal(actors, []string{want}) {
+				t.Errorf("when %s loads it as a page it is asked for %q, want %q", name, actors, want)
+			}
 		}
 		expect := func(when, want string) {
 			t.Helper()
@@ -242,24 +259,29 @@ func TestWhatSeveralWatchIsAskedForNoneOfThem(t *testing.T) {
 		}
 		leaves := watch("ada")
 		expect("while one watches", "the page for token ada (viewer)")
+		load("ada", "the page for token ada (viewer)")
+		load("bob", severalViewers+" (viewer)")
 		again := watch("ada")
 		expect("while one watches twice", "the page for token ada (viewer)")
 		defer watch("bob")()
 		expect("while two watch", severalViewers+" (viewer)")
+		load("ada", severalViewers+" (viewer)")
 		leaves()
 		again()
 		expect("when the first one has left", severalViewers+" (viewer)")
 	})
 }
 
-// lists notes for whom lists of machines are asked.
+// lists notes for whom lists of machines are asked, and takes its time.
 type lists struct {
 	askers
+	takes  time.Duration
 	listed askers
 }
 
 func (l *lists) ListMachines(ctx context.Context, _ *fleetv1.ListMachinesRequest) (*fleetv1.ListMachinesResponse, error) {
 	l.listed.note(ctx)
+	time.Sleep(l.takes)
 	return &fleetv1.ListMachinesResponse{}, nil
 }
 

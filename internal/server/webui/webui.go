@@ -28,8 +28,7 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 5 * time.Second
 	}
-	cache := live.NewCache(opts)
-	s := &site{source: newSource(client, opts), cache: cache, hub: live.NewHub(cache, opts), assets: loadAssets(), logger: opts.Logger}
+	s := &site{source: newSource(client, opts), hub: live.NewHub(live.NewCache(opts), opts), assets: loadAssets(), logger: opts.Logger}
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
@@ -47,7 +46,6 @@ func New(client fleetv1connect.FleetServiceClient, opts Options) http.Handler {
 // site is what the handlers share.
 type site struct {
 	source *source
-	cache  *live.Cache
 	hub    *live.Hub
 	assets assets
 	logger *slog.Logger
@@ -77,7 +75,7 @@ func (s *site) page(w http.ResponseWriter, r *http.Request) {
 		s.renderProblem(w, r, http.StatusBadRequest, problem{Title: "This address makes no sense", Text: sentence(err.Error())})
 		return
 	}
-	seen, err := s.cache.Look(r.Context(), sourced{v, s.source})
+	seen, err := s.hub.Look(r, sourced{v, s.source})
 	if err != nil { // the request has ended
 		s.renderFailure(w, r, err)
 		return

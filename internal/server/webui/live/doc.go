@@ -6,7 +6,7 @@
 //
 //   - What is asked does not depend on how many look. A view is loaded at most once an interval,
 //     for all of its pages and streams, and not at all while nobody looks. Once several callers
-//     watch it, it is asked for none of them (Options.Shared).
+//     watch it, it is asked for none of them (Options.Shared), nor for whoever loads it as a page.
 //   - A viewer is sent everything once, then only the fragments that changed. While nothing
 //     changes, a beat every ten seconds proves that the stream is alive.
 //   - When a view cannot be loaded, its last content stays, under a notice of the view's own.
@@ -23,7 +23,7 @@
 //
 // How the parts belong together:
 //
-//	                  ┌────────────────────────── Cache.Look ◄── a page
+//	                  ┌──────────────────────────── Hub.Look ◄── a page
 //	View.Load ◄── Cache: the last content of each view
 //	                  └── feed: loads one view again and again, while it has viewers
 //	                        └── Hub.Serve: the stream of one viewer, as server-sent events

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -43,6 +44,24 @@ type seat struct {
 // NewHub returns a hub whose feeds load views through the cache.
 func NewHub(cache *Cache, options Options) *Hub {
 	return &Hub{cache: cache, options: options, feeds: map[string]*feed{}}
+}
+
+// Look returns a view as it is now, for a page that somebody loads. Its stream has the same answer,
+// so a view that another caller watches is asked for none of them here, too. See Cache.Look.
+func (h *Hub) Look(r *http.Request, v View) (Answer[*Content], error) {
+	ctx := r.Context()
+	if h.options.Shared != nil && h.othersWatch(v, h.options.callerOf(r)) {
+		ctx = h.options.Shared(ctx)
+	}
+	return h.cache.Look(ctx, v)
+}
+
+// othersWatch reports whether the feed of a view is another caller's, or of several.
+func (h *Hub) othersWatch(v View, caller string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.feeds[v.Key()]
+	return f != nil && (f.caller != caller || f.shared.Load())
 }
 
 // join makes the caller a viewer of a view until they call leave, once. When leave returns for the

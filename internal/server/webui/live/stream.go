@@ -29,11 +29,7 @@ const (
 // another caller, when its page opens it again. The stream ends with the beat at which the viewer
 // may not read any more; whoever opened it is let in, or not, before.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, v View, build string) {
-	caller := ""
-	if h.options.Caller != nil {
-		caller = h.options.Caller(r)
-	}
-	seat, leave, err := h.join(r.Context(), v, caller)
+	seat, leave, err := h.join(r.Context(), v, h.options.callerOf(r))
 	if err != nil {
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

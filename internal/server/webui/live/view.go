@@ -55,6 +55,13 @@ type Options struct {
 	Shared func(context.Context) context.Context
 }
 
+func (o Options) callerOf(r *http.Request) string {
+	if o.Caller == nil {
+		return ""
+	}
+	return o.Caller(r)
+}
+
 // noticeID is the ID of the fragment that holds a view's notice.
 const noticeID = "notice"
 
