@@ -29,12 +29,11 @@ const (
 var (
 	errBusy = &fleet.Error{
 		Kind: fleet.KindThrottled, RetryAfter: turnPatience,
-		Message: "too many questions are asked at the same time, and this one has waited for its turn in vain: ask again",
+		Message: "other questions were so many, or took so long, that this one has waited ten seconds for its turn in vain: ask again",
 	}
 	errBusyPlanning = &fleet.Error{
 		Kind: fleet.KindThrottled, RetryAfter: turnPatience,
-		Message: "too many plans for several machines are made at the same time, and this one has waited for its turn in vain: nothing was done; ask again, " +
-			"or name one machine, which waits for no turn",
+		Message: "other plans for several machines were so many, or took so long, that this one has waited ten seconds for its turn in vain: no plan was made; ask again",
 	}
 )
 

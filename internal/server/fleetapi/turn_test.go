@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -166,7 +167,7 @@ func TestListsOfOneKeepNobodyWaiting(t *testing.T) {
 		crowd.Wait()
 		busy := 0
 		failed.Range(func(_, err any) bool {
-			if e, ok := err.(*connect.Error); ok && e.Code() == connect.CodeResourceExhausted && e.Meta().Get("Retry-After") != "" {
+			if e, ok := err.(*connect.Error); ok && e.Code() == connect.CodeResourceExhausted && strings.Contains(e.Message(), "other questions") && e.Meta().Get("Retry-After") == "10" {
 				busy++
 			}
 			return true
