@@ -18,8 +18,8 @@ type manyFleet struct {
 	*fakeFleet
 	n int
 	// refuses is how many of the first machines nothing can be done to; fails is the number of the
-	// plan whose confirmation is lost.
-	refuses, fails int
+	// plan whose confirmation is lost; busy is that of the plan that waits for its turn in vain.
+	refuses, fails, busy int
 	// old: it does not know after. unlisted: its list fails.
 	old, unlisted bool
 
@@ -71,6 +71,8 @@ func (f *manyFleet) CreatePlan(_ context.Context, r *fleetv1.CreatePlanRequest) 
 		plan.Machines = append(plan.Machines, m)
 	}
 	switch refused := end <= f.refuses; {
+	case f.busy > 0 && f.plans+1 == f.busy:
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("no plan was made; ask again"))
 	case refused && f.old:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("m%d is in maintenance", first))
 	case refused, first == end:
@@ -126,6 +128,12 @@ func TestAllThatASelectorFits(t *testing.T) {
 		"none of them": {&manyFleet{n: 2500, refuses: 2500}, []string{"--yes"}, 5, 0, -1, []string{"up to m2499"}},
 		"none behind":  {&manyFleet{n: 10}, []string{"--yes", "--after", manyID(9)}, 3, 0, -1, []string{"fits no machine behind " + manyID(9)}},
 		"one behind":   {&manyFleet{n: 11}, []string{"--after", manyID(9)}, 0, 10, 10, nil},
+		"one waits in vain": {
+			&manyFleet{n: 2500, busy: 2},
+			[]string{"--yes"},
+			7, 0, 999,
+			[]string{"no plan was made", "1000 machines were dealt with. For the others, give this command again with --after " + manyID(999)},
+		},
 		"one is lost": {
 			&manyFleet{n: 2500, fails: 2},
 			[]string{"--yes"},
