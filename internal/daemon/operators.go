@@ -91,7 +91,9 @@ func (d *Daemon) buildOperators(parts *components) error {
 
 // severalViewers is for whom the page asks what several watch. It is not server.PageActor, whose
 // turn is for the few questions that all pages have in common: what is watched may be dozens of
-// views that read much, and no page would come to its turn.
+// views that read much, and no page would come to its turn. All that several watch, up to
+// live.MaxViews, have one place among the questions in turn. One that waits for it long, and reads
+// much, is asked for the more rarely: live.Content.Cost has the wait in it.
 const severalViewers = "the page for several viewers"
 
 // page returns the web page. A live view of it does not outlast what lets its viewer read, and no

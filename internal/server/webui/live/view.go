@@ -26,8 +26,8 @@ type View interface {
 type Content struct {
 	Title     string
 	Fragments []*Fragment
-	// Cost is how long that took of it which reads much: the view is loaded the more rarely, as
-	// Question.Costly says. Zero: nothing does.
+	// Cost is how long that took of it which reads much, with what it waited for: the view is loaded
+	// the more rarely, as Question.Costly says. Zero: nothing reads much.
 	Cost time.Duration
 }
 
