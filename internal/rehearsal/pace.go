@@ -19,7 +19,13 @@ func (w *world) pacer(p Provider) *provider.Pacer {
 	}
 	pacer := w.pacers[name]
 	if pacer == nil {
-		pacer = provider.NewPacer(p.Limits, clock{schedule: w.schedule})
+		limits := p.Limits
+		for _, other := range w.setup.Providers { // the slowest of an account is what all of it comes to
+			if p.Account != "" && other.Account == p.Account {
+				limits.Spacing = max(limits.Spacing, other.Limits.Spacing)
+			}
+		}
+		pacer = provider.NewPacer(limits, clock{schedule: w.schedule})
 		w.pacers[name] = pacer
 	}
 	return pacer

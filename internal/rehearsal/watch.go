@@ -325,8 +325,9 @@ func (w *watch) landed(s *source, d *device) {
 	i := slices.IndexFunc(w.world.setup.Providers, func(p Provider) bool { return p.Name == s.name })
 	rate := w.world.setup.Providers[i].Provisioner.CreateRate
 	// Each controller has a bucket of its own. A request arrives some time after its token, and later
-	// where the process stood still in between: no rate of ours can help that.
-	onTheWay := 2 * time.Second
+	// where the process stood still in between: no rate of ours can help that. It may be early by half
+	// an interval.
+	onTheWay := max(2*time.Second, rate.Every/2)
 	for _, e := range w.world.plan.Events {
 		if e.What == Pause {
 			onTheWay = max(onTheWay, e.For+2*time.Second)

@@ -53,15 +53,25 @@ func (l *Limiter) Wait(ctx context.Context) error {
 
 // Take takes a token, if there are so many at least, or returns how long it is until then. It
 // leaves the others to whoever comes next.
-func (l *Limiter) Take(among int) (wait time.Duration) {
-	const rounded = 1e-6 // of a token: they are counted in fractions
-	now := l.clock.Now()
-	if short := float64(among) - l.limiter.TokensAt(now); short > rounded {
-		return max(time.Duration(short/float64(l.limiter.Limit())*float64(time.Second)), time.Microsecond)
+func (l *Limiter) Take(among float64) (wait time.Duration) {
+	if wait = l.In(among); wait == 0 {
+		l.limiter.ReserveN(l.clock.Now(), 1)
 	}
-	l.limiter.ReserveN(now, 1)
-	return 0
+	return wait
 }
+
+// In returns how long it is until there are so many tokens, if nobody takes any; 0: there are.
+func (l *Limiter) In(tokens float64) time.Duration {
+	const rounded = 1e-6 // they are counted in fractions
+	short := tokens - l.Tokens()
+	if short <= rounded {
+		return 0
+	}
+	return max(time.Duration(short/float64(l.limiter.Limit())*float64(time.Second)), time.Microsecond)
+}
+
+// Now returns the time by the limiter's clock.
+func (l *Limiter) Now() time.Time { return l.clock.Now() }
 
 // Tokens returns how many tokens there are now; below zero: so many are promised.
 func (l *Limiter) Tokens() float64 { return l.limiter.TokensAt(l.clock.Now()) }

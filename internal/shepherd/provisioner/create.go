@@ -207,9 +207,9 @@ func (p *pass) plannedStart(n int) time.Time {
 }
 
 // createAll creates in order and at the configured rate, at which requests are sent, too (see
-// sending). It goes on after a creation that failed by
-// its piece of capacity. It stops when the provider is paused, and, with the error, when a creation
-// failed by what every other one needs; creations that are under way then come to their end.
+// sending). It goes on after a creation that failed by its piece of capacity. It stops when the
+// provider is paused, and, with the error, when a creation failed by what every other one needs;
+// creations that are under way then come to their end, those that are put off at the rate.
 func (p *pass) createAll(ctx context.Context, intents []fleet.Intent) error {
 	var mu sync.Mutex // of the tally, and of block
 	var block error
