@@ -18,7 +18,7 @@ var (
 // sender by then. sent is called when it is sent.
 func (s *source) call(ctx context.Context, what string, sent func(), do func() error) error {
 	if _, ends := ctx.(until); !ends {
-		ctx = until{Context: ctx}
+		ctx = until{Context: ctx} //nolint:contextcheck // it is that one, without its end
 	}
 	return s.inTurn(ctx, func() error {
 		sent()

@@ -239,7 +239,7 @@ func (s *source) ListMachines(ctx context.Context) ([]provider.Entry, error) {
 // Get implements provider.Provider.
 func (s *source) Get(ctx context.Context, id fleet.ProviderID) (entry provider.Entry, err error) {
 	ctx = until{ctx, s.world.now.Add(shepherd.AskLimit)}
-	err = s.call(ctx, "get", unseen, func() error {
+	err = s.call(ctx, "get", unseen, func() error { //nolint:contextcheck // it is that one, with another end
 		d := s.find(id)
 		if d == nil {
 			return fleet.Errorf(fleet.KindNotFound, "there is no device %s", id)

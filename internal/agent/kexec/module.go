@@ -63,8 +63,8 @@ func (p *Plan) chooseModules(kinds []string) error {
 	c := &chooser{all: all, chosen: map[string]bool{}}
 	var missing []string
 	loaded := p.loaded()
-	own, suppliers := p.inUse()
-	for name, device := range own {
+	used := p.inUse()
+	for name, device := range used.own {
 		if c.all.path[name] == "" && !slices.Contains(loaded, name) {
 			continue // built in, although modules.builtin need not have it: pcieportdrv is not there
 		}
@@ -83,7 +83,7 @@ func (p *Plan) chooseModules(kinds []string) error {
 		slices.Sort(missing)
 		return errors.New(strings.Join(missing, "; "))
 	}
-	p.addOptional(c, suppliers)
+	p.addOptional(c, used.suppliers)
 	p.Modules = c.order
 	return p.chooseFirmware()
 }
@@ -132,46 +132,51 @@ func (p *Plan) loaded() []string {
 // drivers are modules by name, each with the name of a device that it drives.
 type drivers map[string]string
 
-// inUse returns the modules that drive the network interfaces and disks that are there, and those
-// of their suppliers where there is a device tree: what powers or clocks a device, for example.
-// Elsewhere the firmware sees to that, and suppliers are such as graphics cards. The kernel names
-// modules that are built into it, too.
-func (p *Plan) inUse() (own, suppliers drivers) {
-	own, suppliers = drivers{}, drivers{}
-	var seen map[string]bool
+// inUse has the modules that drive the network interfaces and disks that are there, and those that
+// drive their suppliers: what powers or clocks a device, for example.
+type inUse struct {
+	own, suppliers drivers
+	// seen are the devices whose suppliers are known; nil: suppliers do not count.
+	seen map[string]bool
+}
+
+// inUse finds the modules that are in use. Suppliers count where there is a device tree: elsewhere
+// the firmware sees to what they do, and they are such as graphics cards. The kernel names modules
+// that are built into it, too.
+func (p *Plan) inUse() inUse {
+	found := inUse{own: drivers{}, suppliers: drivers{}}
 	if _, err := os.Stat(p.path("sys/firmware/devicetree/base")); err == nil {
-		seen = map[string]bool{}
+		found.seen = map[string]bool{}
 	}
 	for _, class := range []string{"net", "block", "nvme", "scsi_host", "mmc_host", "watchdog"} {
 		dir := p.path("/sys/class/" + class)
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
 			// A partition's parents are those of its disk.
-			p.driversOf(filepath.Join(dir, entry.Name(), "device"), entry.Name(), own, suppliers, seen)
+			p.driversOf(filepath.Join(dir, entry.Name(), "device"), entry.Name(), found, found.own)
 		}
 	}
-	return own, suppliers
+	return found
 }
 
-// driversOf adds the drivers of a device and of its parents, and those of what supplies them, which
-// it has not seen yet; nil: suppliers do not count.
-func (p *Plan) driversOf(device, name string, own, suppliers drivers, seen map[string]bool) {
+// driversOf adds the drivers of a device and of its parents, and those of what supplies them.
+func (p *Plan) driversOf(device, name string, found inUse, to drivers) {
 	device, err := filepath.EvalSymlinks(device)
 	if err != nil {
 		return
 	}
 	for top := p.path("/sys/devices"); strings.HasPrefix(device, top+"/"); device = filepath.Dir(device) {
 		if module, err := os.Readlink(filepath.Join(device, "driver/module")); err == nil {
-			own[normal(filepath.Base(module))] = name
+			to[normal(filepath.Base(module))] = name
 		}
-		if seen == nil || seen[device] {
+		if found.seen == nil || found.seen[device] {
 			continue
 		}
-		seen[device] = true // suppliers may be each other's
+		found.seen[device] = true // suppliers may be each other's
 		entries, _ := os.ReadDir(device)
 		for _, entry := range entries {
 			if strings.HasPrefix(entry.Name(), "supplier:") {
-				p.driversOf(filepath.Join(device, entry.Name(), "supplier"), name, suppliers, suppliers, seen)
+				p.driversOf(filepath.Join(device, entry.Name(), "supplier"), name, found, found.suppliers)
 			}
 		}
 	}
