@@ -17,9 +17,9 @@
 // In step means that the server has answered: it has sent everything that there is and the bookmark
 // that ends it, or it has accepted a watch that goes on from the last version seen. It may say
 // after that that it cannot: then the mirror is not in step until everything was sent anew. A
-// server that does not know such bookmarks is asked for a list first. Each of these has to come
-// within a bounded time. A watch that has ended before it began is none: that is what client-go
-// returns when a server takes connections and does not answer.
+// server that sends no such bookmark, for whatever reason, is asked for a list first. Each of these
+// has to come within a bounded time. A watch that has ended before it began is none: that is what
+// client-go returns when a server takes connections and does not answer.
 //
 // Of a server that stops answering while a watch stands, only the connection can tell, and that
 // takes it most of a minute. Who needs to know sooner asks the server (api.Client.Ready).
@@ -197,6 +197,9 @@ func (m *Mirror) follow(ctx context.Context) (established bool, err error) {
 	}
 	if options.SendInitialEvents != nil {
 		err = m.initial(ctx, w)
+		// It may be a server that does not know such bookmarks. One whose etcd is too old for them says
+		// so in the stream, as some error.
+		m.lists = err != nil
 	} else {
 		err = m.begun(w)
 	}
@@ -242,7 +245,6 @@ func (m *Mirror) initial(ctx context.Context, w watch.Interface) error {
 	for {
 		select {
 		case <-ctx.Done():
-			m.lists = true // it may be a server that does not know such bookmarks
 			return fmt.Errorf("watch: %w", context.Cause(ctx))
 		case event, ok := <-w.ResultChan():
 			if !ok {

@@ -33,11 +33,13 @@ type fakeServer struct {
 	handshake time.Duration
 	old       bool // the server knows no initial events
 	silent    bool // the bookmark after them does not come
-	lists     int
-	initial   int // how often all was sent
-	watches   int
-	from      string // version that the last watch went on from
-	watch     *watch.FakeWatcher
+	// refusal is what the server says in the stream instead of them.
+	refusal *metav1.Status
+	lists   int
+	initial int // how often all was sent
+	watches int
+	from    string // version that the last watch went on from
+	watch   *watch.FakeWatcher
 }
 
 func (f *fakeServer) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
@@ -71,6 +73,11 @@ func (f *fakeServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
 		if f.old {
 			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
+		}
+		if f.refusal != nil {
+			f.watch.Error(f.refusal)
+			f.watch.Stop()
+			return f.watch, nil
 		}
 		f.initial++
 		for i := range f.list.Items {
@@ -125,6 +132,13 @@ func named(name string) mirror.Name { return mirror.Name{Name: name} }
 func start(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*fakeServer, *mirror.Mirror, *atomic.Int64) {
 	t.Helper()
 	f := &fakeServer{}
+	m, changes := f.start(t, objects...)
+	return f, m, changes
+}
+
+// start runs a mirror of it in a bubble, until the test ends.
+func (f *fakeServer) start(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*mirror.Mirror, *atomic.Int64) {
+	t.Helper()
 	f.list.ResourceVersion = "10"
 	for _, o := range objects {
 		f.list.Items = append(f.list.Items, *o)
@@ -141,7 +155,7 @@ func start(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*fakeServer,
 		cancel()
 		<-ended
 	})
-	return f, m, changes
+	return m, changes
 }
 
 func version(m *mirror.Mirror, name string) string {
