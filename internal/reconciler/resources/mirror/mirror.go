@@ -67,6 +67,10 @@ type Reader interface {
 // Name is an object's within its kind.
 type Name = types.NamespacedName
 
+func nameOf(o *metav1.PartialObjectMetadata) Name {
+	return Name{Namespace: o.Namespace, Name: o.Name}
+}
+
 // Mirror is what is known. Safe for concurrent use. What it returns is shared and must not be
 // changed.
 type Mirror struct {
@@ -233,7 +237,11 @@ func (m *Mirror) list(ctx context.Context) error {
 		m.lists = false // the other way next time
 		return fmt.Errorf("list: %w", err)
 	}
-	m.replace(list.Items, list.ResourceVersion)
+	objects := make(map[Name]*metav1.PartialObjectMetadata, len(list.Items))
+	for i := range list.Items {
+		objects[nameOf(&list.Items[i])] = &list.Items[i]
+	}
+	m.replace(objects, list.ResourceVersion)
 	return nil
 }
 
@@ -241,7 +249,7 @@ func (m *Mirror) list(ctx context.Context) error {
 func (m *Mirror) initial(ctx context.Context, w watch.Interface) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, listFor, errNoAnswer)
 	defer cancel()
-	var items []metav1.PartialObjectMetadata
+	objects := map[Name]*metav1.PartialObjectMetadata{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -254,10 +262,12 @@ func (m *Mirror) initial(ctx context.Context, w watch.Interface) error {
 			switch {
 			case err != nil:
 				return err
+			case event.Type == watch.Deleted: // since the server began to send
+				delete(objects, nameOf(object))
 			case event.Type != watch.Bookmark:
-				items = append(items, *object)
+				objects[nameOf(object)] = object
 			case object.Annotations[metav1.InitialEventsAnnotationKey] == "true":
-				m.replace(items, object.ResourceVersion)
+				m.replace(objects, object.ResourceVersion)
 				return nil
 			}
 		}
@@ -302,7 +312,7 @@ func (m *Mirror) reached(version string) {
 
 // receive takes one event of the watch.
 func (m *Mirror) receive(kind watch.EventType, object *metav1.PartialObjectMetadata) {
-	name := Name{Namespace: object.Namespace, Name: object.Name}
+	name := nameOf(object)
 	m.mu.Lock()
 	m.seen = object.ResourceVersion
 	have, news := m.objects[name], false
@@ -322,12 +332,8 @@ func (m *Mirror) receive(kind watch.EventType, object *metav1.PartialObjectMetad
 	}
 }
 
-// replace takes a list: everything that was there at a version. What changed is told.
-func (m *Mirror) replace(items []metav1.PartialObjectMetadata, version string) {
-	objects := make(map[Name]*metav1.PartialObjectMetadata, len(items))
-	for i := range items {
-		objects[Name{Namespace: items[i].Namespace, Name: items[i].Name}] = &items[i]
-	}
+// replace takes everything that was there at a version. What changed is told.
+func (m *Mirror) replace(objects map[Name]*metav1.PartialObjectMetadata, version string) {
 	m.mu.Lock()
 	before := m.objects
 	m.objects, m.seen = objects, version
@@ -405,7 +411,7 @@ func (m *Mirror) All() []*metav1.PartialObjectMetadata {
 // was faster: what the watch has told already, it does not tell again, so an answer as old as that
 // may be of an object that is gone. An answer whose age cannot be known waits for the watch, too.
 func (m *Mirror) Put(object *metav1.PartialObjectMetadata) bool {
-	name := Name{Namespace: object.Namespace, Name: object.Name}
+	name := nameOf(object)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	have := m.objects[name]

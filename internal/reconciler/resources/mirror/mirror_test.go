@@ -33,13 +33,15 @@ type fakeServer struct {
 	handshake time.Duration
 	old       bool // the server knows no initial events
 	silent    bool // the bookmark after them does not come
-	// refusal is what the server says in the stream instead of them.
-	refusal *metav1.Status
-	lists   int
-	initial int // how often all was sent
-	watches int
-	from    string // version that the last watch went on from
-	watch   *watch.FakeWatcher
+	// refusal is what the server says in the stream instead of them, and meanwhile what happens before
+	// the bookmark.
+	refusal   *metav1.Status
+	meanwhile []watch.Event
+	lists     int
+	initial   int // how often all was sent
+	watches   int
+	from      string // version that the last watch went on from
+	watch     *watch.FakeWatcher
 }
 
 func (f *fakeServer) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
@@ -82,6 +84,9 @@ func (f *fakeServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 		f.initial++
 		for i := range f.list.Items {
 			f.watch.Add(f.list.Items[i].DeepCopy())
+		}
+		for _, event := range f.meanwhile {
+			f.watch.Action(event.Type, event.Object)
 		}
 		if !f.silent {
 			end := object("", 0)
