@@ -144,7 +144,7 @@ func (p *pass) update(ctx context.Context, i *item) error {
 		return nil
 	case apierrors.IsConflict(err):
 		return conflict(err)
-	case apierrors.IsInvalid(err):
+	case wrong(err):
 		return p.recreate(ctx, i, ours, err)
 	}
 	return fmt.Errorf("apply: %w", err)

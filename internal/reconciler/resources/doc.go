@@ -53,10 +53,11 @@
 // then it changes nothing of the object. If others change or delete an object again and again,
 // passes repair it ever less often, and report it until nobody has undone it for a while.
 //
-// Where the server refuses a change of an object that it would accept as a new one (roleRef,
-// provisioner, handler …), the object is deleted and created again, if we created it, its kind is
-// configuration alone (object.Key.Replaceable), and others have nothing in it (object.Others) or
-// API servers wait for it; else that is a failure.
+// Where the server names a field for which it refuses a change of an object that it would accept as
+// a new one (roleRef, provisioner, handler …), the object is deleted and created again, if we
+// created it, its kind is configuration alone (object.Key.Replaceable), and others have nothing in
+// it (object.Others) or API servers wait for it; else that is a failure. What a policy denies is
+// one, too.
 //
 // # What is deleted
 //
