@@ -230,17 +230,49 @@ func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours
 	return ours
 }
 
-// letGo forgets that we have created an object which is as wanted, if its manifest says that it is
-// never deleted and the live object does not. That is so of one that is only created: no pass puts
-// the annotation there, and the manifest may be gone tomorrow. An object that is being replaced is
-// forgotten once that is over.
-func (p *pass) letGo(ctx context.Context, i *item) {
-	entry := p.ledger.entry(i.Key)
-	if !i.CreateOnly() || !i.NeverPruned() || i.live.Annotations[object.Prune] == object.NeverPrune ||
-		entry.Replacing || !entry.Ours(string(i.live.UID), i.live.Annotations[object.Mark]) {
-		return
+// enoughTries is how often in a row an object must have failed before it counts as one that cannot
+// be changed: something else may have changed it meanwhile.
+const enoughTries = 3
+
+// letGo forgets that we have created what its manifest says is never deleted, where the live object
+// does not say so: the manifest may be gone tomorrow, and another release may lead then. That is so
+// of an object that is only created, because no pass puts the annotation there, and of one that
+// cannot be changed now: there is a conflict, it is paused, or it waits for what it depends on,
+// say. What is left to the next pass, or is being replaced, is not forgotten.
+func (p *pass) letGo(ctx context.Context) {
+	for key, o := range p.want.byKey {
+		tries := p.failures[key].attempts
+		undone := p.why[key] != "" && !p.left[key] && (tries == 0 || tries >= enoughTries)
+		if p.plan != nil || !o.NeverPruned() || !undone && !o.CreateOnly() {
+			continue
+		}
+		live, entry := p.liveOf(ctx, o), p.ledger.entry(key)
+		if live == nil || live.DeletionTimestamp != nil || live.Annotations[object.Prune] == object.NeverPrune ||
+			entry.Replacing || !entry.Ours(string(live.UID), live.Annotations[object.Mark]) {
+			continue
+		}
+		p.ledger.forget(key)
+		p.a.log.InfoContext(ctx, "never deleted from now on, and no longer in the inventory: the manifest says so, and the object does not",
+			slog.String("object", key.String()))
 	}
-	p.ledger.forget(i.Key)
-	p.a.log.InfoContext(ctx, "never deleted from now on, and no longer in the inventory: the manifest says so, and the object, which is only created, does not",
-		slog.String("object", i.Key.String()))
+}
+
+// liveOf returns the live object of one that is wanted, as far as mirrors have it. One that is
+// refused because of what it depends on was not located.
+func (p *pass) liveOf(ctx context.Context, o *object.Object) *metav1.PartialObjectMetadata {
+	if i := p.located[o.Key]; i != nil {
+		return p.now(i)
+	}
+	if p.kinds == nil {
+		return nil
+	}
+	kind, err := p.kinds.Any(o.Key)
+	if err != nil {
+		return nil
+	}
+	m, err := p.mirror(ctx, kind)
+	if err != nil {
+		return nil
+	}
+	return p.now(&item{Object: o, kind: kind, mirror: m})
 }

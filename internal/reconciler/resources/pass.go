@@ -157,6 +157,7 @@ func (p *pass) run(ctx context.Context) error {
 		}
 	}
 	p.endBudget()
+	p.letGo(ctx)
 	err := p.writeInventory(ctx)
 	if errors.Is(err, errUnknown) {
 		return nil // that has failed already, and it is read again
@@ -332,7 +333,6 @@ func (p *pass) compare(ctx context.Context, items []*item) {
 			i.version = i.live.ResourceVersion
 			p.adopt(i.Object, i.live)
 			if p.asWanted(i, i.live) {
-				p.letGo(ctx, i)
 				delete(p.failures, i.Key)
 				continue
 			}
