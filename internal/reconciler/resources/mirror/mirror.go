@@ -11,8 +11,10 @@
 //	   └────────────────────── no answer ─────────────────────────►      ▲      │ backoff
 //	                                                                     └──────┘
 //
-// After the backoff the mirror watches on from where it was, or begins anew if that is too long
-// ago.
+// A watch that the server has ended is followed by one that goes on from where it was. After the
+// backoff, or if that is too long ago, the mirror begins anew: the server may have come back over
+// an etcd that was restored from a snapshot, and accepts then a watch that goes on from a version
+// which is yet to come. It would tell of nothing until then.
 //
 // In step means that the server has answered: it has sent everything that there is and the bookmark
 // that ends it, or it has accepted a watch that goes on from the last version seen. It may say
@@ -150,6 +152,7 @@ func (m *Mirror) Run(ctx context.Context) {
 			pause = minPause
 			continue // whether the server can still be reached is asked before anything is concluded
 		case !established:
+			m.reached("") // its etcd may be restored meanwhile
 			m.setState(broken, err)
 			if Gone(err) {
 				return
