@@ -249,10 +249,12 @@ func (a *Applier) replaceable(ctx context.Context, i *item, ours bool, why error
 		return err
 	case wrong(err): // as it is, so that is what was refused
 		return fmt.Errorf("apply: %w", why)
-	case !ours:
-		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, why)
+	case i.Container():
+		return fmt.Errorf("%w, and objects of its kind are not deleted for that, because that deletes what others have put into them: %w", errImmutable, why)
 	case !i.Replaceable():
 		return fmt.Errorf("%w, and objects of its kind are not deleted for that: %w", errImmutable, why)
+	case !ours:
+		return fmt.Errorf("%w, and it is not deleted, because it was not created by us: %w", errImmutable, why)
 	case len(others) > 0 && i.Need != object.Required:
 		return fmt.Errorf("%w, and it is not deleted, because that would delete fields of others with it: %s: "+
 			"take them away, or save them and delete it yourself; what was refused is %w", errImmutable, inShort(others), why)

@@ -42,6 +42,35 @@ spec:
 	}
 }
 
+// TestADefinitionIsNotReplaced: a definition without the version in which its objects are stored is
+// refused, and the reason says what would go with it.
+func TestADefinitionIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const stored = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: fixtures.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: fixtures, kind: Fixture}
+  versions: [{name: %s, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`
+	w.write("a.yaml", fmt.Sprintf(stored, "v1beta1"))
+	a := w.start(resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	uid := w.get(definitions, "", "fixtures.example.com").GetUID()
+	w.write("a.yaml", fmt.Sprintf(stored, "v1"))
+	r, err := a.pass()
+	if reason := fmt.Sprint(r.Failures); err == nil || r.Recreated != 0 || !strings.Contains(reason, "not deleted for that, because that deletes what others have put into them") ||
+		!strings.Contains(reason, "status.storedVersions") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if w.get(definitions, "", "fixtures.example.com").GetUID() != uid {
+		t.Error("a definition was deleted, with all objects of its kind")
+	}
+}
+
 // TestOthersFieldsAreNotDeleted: an object whose field cannot be changed is not deleted while
 // others have fields of it that the manifest does not name: what they have put there is nowhere
 // else. What they have edited of ours is drift.
