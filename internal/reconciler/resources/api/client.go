@@ -203,13 +203,15 @@ func (c *Client) whole(kind Kind, namespace string) dynamic.ResourceInterface {
 	return c.dynamic.Resource(kind.Resource).Namespace(namespace)
 }
 
-// Alive reports whether the server answers at all.
+// Alive reports whether the server answers at all, whatever it thinks of us: there are clusters in
+// which few may ask for the version. What is its own fault, or a gateway's, is no answer.
 func (c *Client) Alive(ctx context.Context) bool {
 	const soon = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
-	err := c.kinds.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
-	return err == nil || apierrors.IsTooManyRequests(err)
+	status := 0
+	c.kinds.RESTClient().Get().AbsPath("/version").Do(ctx).StatusCode(&status)
+	return status > 0 && status < http.StatusInternalServerError
 }
 
 // Get returns the metadata of an object as the server has it now.

@@ -59,6 +59,25 @@ func TestNoAnswerIsAskedForAgain(t *testing.T) {
 	})
 }
 
+// TestAlive: a server that refuses the question is alive, and one that has a fault is not.
+func TestAlive(t *testing.T) {
+	t.Parallel()
+	for status, alive := range map[int]bool{
+		http.StatusOK: true, http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusTooManyRequests: true,
+		http.StatusInternalServerError: false, http.StatusBadGateway: false, http.StatusServiceUnavailable: false, 0: false,
+	} {
+		c := client(t, func(r *http.Request) (*http.Response, error) {
+			if status == 0 {
+				return nil, errors.New("connection refused")
+			}
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("x")), Request: r}, nil
+		})
+		if c.Alive(t.Context()) != alive {
+			t.Errorf("%d counts as alive: %t", status, !alive)
+		}
+	}
+}
+
 // TestEveryRequestEnds: the inventory's requests end by themselves, too.
 func TestEveryRequestEnds(t *testing.T) {
 	t.Parallel()
