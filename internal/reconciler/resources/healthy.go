@@ -24,7 +24,8 @@ const (
 	looksFor = 2 * time.Second
 	// maxLooks is how many objects a pass looks at that nobody waits for.
 	maxLooks = 500
-	// lookAgainIn is when the next pass looks at what is left.
+	// lookAgainIn is when the next pass looks at what is left. While no look succeeds it doubles, up
+	// to maxPause.
 	lookAgainIn = time.Second
 )
 
@@ -35,6 +36,8 @@ const notLooked = "it was not looked at yet"
 type looks struct {
 	// lookAgain tells that the health of something is left to the next pass.
 	lookAgain atomic.Bool
+	// sawHealth tells that a look has succeeded.
+	sawHealth atomic.Bool
 	// unlooked are the looks of this pass that failed.
 	unlooked map[object.Key]health.Verdict
 }
@@ -99,6 +102,7 @@ func (p *pass) look(ctx context.Context, i *item, live *metav1.PartialObjectMeta
 		p.health[i.Key] = seen
 		return failed
 	}
+	p.sawHealth.Store(true)
 	v := p.a.judge.Ask(bounded, whole, i.HealthyWhen())
 	p.results.Lock()
 	defer p.results.Unlock()

@@ -201,7 +201,11 @@ func (p *pass) wake(err error) {
 	var first soonest
 	first.add(p.failures.next(p.begun))
 	first.add(p.repairs.next())
-	first.add(lookAgainIn, p.lookAgain.Load())
+	if p.sawHealth.Load() || !p.lookAgain.Load() {
+		p.blind = 0
+	}
+	first.add(min(lookAgainIn<<min(p.blind, 5), maxPause), p.lookAgain.Load())
+	p.blind++
 	first.add(p.due.in, p.due.any)
 	first.add(p.a.options.Settled, p.want.unsettled)
 	p.aborted++

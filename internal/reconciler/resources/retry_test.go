@@ -270,6 +270,35 @@ func TestWhatWaitsWakesNobody(t *testing.T) {
 	})
 }
 
+// TestFailedLooksSlowDown: while the health of nothing can be looked at, passes that are made for
+// that alone come ever less often, and as often as before once a look succeeds.
+func TestFailedLooksSlowDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{a: &Applier{changed: make(chan struct{}, 1)}, failures: failures{}, ended: make(chan struct{})}
+		defer s.end()
+		pause := func(succeeds bool) time.Duration {
+			p := newPass(s, &wanted{})
+			p.lookAgain.Store(true)
+			p.sawHealth.Store(succeeds)
+			begun := time.Now()
+			p.wake(nil)
+			<-s.a.changed
+			return time.Since(begun)
+		}
+		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			if got := pause(false); got != want*time.Second {
+				t.Errorf("the next pass comes after %v, want %v", got, want*time.Second)
+			}
+		}
+		for range 2 {
+			if got := pause(true); got != lookAgainIn {
+				t.Errorf("after a look that succeeded the next pass comes after %v", got)
+			}
+		}
+	})
+}
+
 // TestTurnsEndInAPass: what had its turn in a pass that was broken off, and might be tried again
 // since then, has a pass come once the others had theirs.
 func TestTurnsEndInAPass(t *testing.T) {

@@ -56,8 +56,9 @@ type session struct {
 	lost map[object.Key]bool
 	// overrides are those of the last pass.
 	overrides []reconciler.Override
-	// aborted counts the passes in a row that ended early.
-	aborted int
+	// aborted counts the passes in a row that ended early, and blind those that could look at the
+	// health of nothing.
+	aborted, blind int
 	// checked has, for objects that were up to date when they were looked at, what was looked at.
 	checked map[object.Key]checkedVersion
 	// foreign are objects that exist and that we have not created, so that we do not try to.
