@@ -41,29 +41,36 @@ func TestWhatHappensBeforeTheBookmark(t *testing.T) {
 
 // TestRestored: a server that comes back over an etcd that was restored from a snapshot accepts a
 // watch from the version seen before, which is yet to come, and tells of nothing. So everything is
-// asked for anew.
+// asked for anew, also where client-go has waited until the server was back.
 func TestRestored(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f, m, _ := start(t, object("a", 5), object("b", 9))
-		if err := m.Await(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		elapse(time.Minute)
-		f.fail(errors.New("connection refused"))
-		elapse(time.Minute)
-		f.mu.Lock()
-		f.list.Items, f.list.ResourceVersion = []metav1.PartialObjectMetadata{*object("a", 4)}, "8"
-		f.mu.Unlock()
-		f.fail(nil)
-		elapse(4 * time.Second)
-		if err := m.Await(t.Context()); err != nil || version(m, "a") != "4" || version(m, "b") != "" {
-			t.Errorf("%v, a %q, b %q", err, version(m, "a"), version(m, "b"))
-		}
-		f.events().Modify(object("a", 9))
-		synctest.Wait()
-		if version(m, "a") != "9" {
-			t.Errorf("a %q", version(m, "a"))
-		}
-	})
+	for how, away := range map[string]func(*fakeServer){
+		"refuses": func(f *fakeServer) {
+			elapse(10 * time.Minute) // the watch has ended, as it was to
+			f.fail(errors.New("connection refused"))
+			elapse(time.Minute)
+		},
+		"is away for a moment": func(f *fakeServer) { elapse(time.Minute) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, m, _ := start(t, object("a", 5), object("b", 9))
+			if err := m.Await(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			away(f)
+			f.mu.Lock()
+			f.list.Items, f.list.ResourceVersion = []metav1.PartialObjectMetadata{*object("a", 4)}, "8"
+			f.mu.Unlock()
+			f.fail(nil)
+			elapse(4 * time.Second)
+			if err := m.Await(t.Context()); err != nil || version(m, "a") != "4" || version(m, "b") != "" {
+				t.Errorf("a server that %s: %v, a %q, b %q", how, err, version(m, "a"), version(m, "b"))
+			}
+			f.events().Modify(object("a", 9))
+			synctest.Wait()
+			if version(m, "a") != "9" {
+				t.Errorf("a server that %s: a %q", how, version(m, "a"))
+			}
+		})
+	}
 }

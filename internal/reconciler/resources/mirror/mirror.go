@@ -11,10 +11,10 @@
 //	   └────────────────────── no answer ─────────────────────────►      ▲      │ backoff
 //	                                                                     └──────┘
 //
-// A watch that the server has ended is followed by one that goes on from where it was. After the
-// backoff, or if that is too long ago, the mirror begins anew: the server may have come back over
-// an etcd that was restored from a snapshot, and accepts then a watch that goes on from a version
-// which is yet to come. It would tell of nothing until then.
+// A watch that has lasted as long as it was to is followed by one that goes on from where it was.
+// After one that was cut off, after the backoff, and if that is too long ago, the mirror begins
+// anew: the server may have come back over an etcd that was restored from a snapshot. It accepts
+// then a watch that goes on from a version which is yet to come, and tells of nothing until then.
 //
 // In step means that the server has answered: it has sent everything that there is and the bookmark
 // that ends it, or it has accepted a watch that goes on from the last version seen. It may say
@@ -174,6 +174,7 @@ func (m *Mirror) follow(ctx context.Context) (established bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timeout := int64((watchFor + rand.N(watchFor)).Seconds())
+	ends := time.Now().Add(time.Duration(timeout) * time.Second)
 	options := metav1.ListOptions{LabelSelector: m.selector, AllowWatchBookmarks: true, TimeoutSeconds: &timeout}
 	anew := m.seen == ""
 	switch {
@@ -220,6 +221,9 @@ func (m *Mirror) follow(ctx context.Context) (established bool, err error) {
 			return true, context.Cause(ctx)
 		case event, ok := <-w.ResultChan():
 			if !ok {
+				if time.Now().Before(ends) { // cut off, and client-go may wait until the server is back
+					m.reached("")
+				}
 				return true, nil
 			}
 			object, err := objectOf(event)

@@ -209,7 +209,7 @@ func TestFollow(t *testing.T) {
 		}
 		// The server ends the watch, as it does: the next goes on from the last bookmark or event, and
 		// nobody notices.
-		elapse(time.Minute)
+		elapse(10 * time.Minute)
 		f.events().Stop()
 		elapse(time.Second)
 		if _, lists, watches, from := f.now(); lists != 1 || watches != 2 || from != "26" || m.Await(t.Context()) != nil {
@@ -290,7 +290,7 @@ func TestNotInStepAfterTooLongAgo(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		elapse(time.Minute)
+		elapse(10 * time.Minute)
 		f.mu.Lock()
 		f.silent = true
 		f.list.Items, f.list.ResourceVersion = nil, "60"
