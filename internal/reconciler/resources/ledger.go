@@ -234,6 +234,18 @@ func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours
 // be changed: something else may have changed it meanwhile.
 const enoughTries = 3
 
+// undoneFor returns how many tries what stands against an object has outlasted. What has failed
+// earlier, and waits for something now, is not tried at all, however often it has failed.
+func (p *pass) undoneFor(key object.Key) int {
+	switch why := p.why[key]; {
+	case why == "" || why == wasChanged || p.left[key]: // as wanted, or the next pass sees to it
+		return 0
+	case why == p.failures[key].reason:
+		return p.failures[key].attempts
+	}
+	return enoughTries
+}
+
 // letGo forgets that we have created what its manifest says is never deleted, where the live object
 // does not say so: the manifest may be gone tomorrow, and another release may lead then. That is so
 // of an object that is only created, because no pass puts the annotation there, and of one that
@@ -241,8 +253,7 @@ const enoughTries = 3
 // say. What is left to the next pass, or is being replaced, is not forgotten.
 func (p *pass) letGo(ctx context.Context) {
 	for key, o := range p.want.byKey {
-		tries := p.failures[key].attempts
-		undone := p.why[key] != "" && !p.left[key] && (tries == 0 || tries >= enoughTries)
+		undone := p.undoneFor(key) >= enoughTries
 		if p.plan != nil || !o.NeverPruned() || !undone && !o.CreateOnly() {
 			continue
 		}

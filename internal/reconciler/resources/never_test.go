@@ -113,3 +113,37 @@ func TestNeverDeletedAndApplied(t *testing.T) {
 		t.Errorf("it is deleted: %+v", r)
 	}
 }
+
+// TestNeverDeletedThoughItWaits: what has failed once, and then waits for another one, is not tried
+// again, and so it is let go.
+func TestNeverDeletedThoughItWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	others := configMap("one", "1") + configMap("two", "1") + configMap("three", "1")
+	w.write("a.yaml", others+configMap("kept", "1")+configMap("dep", "1"))
+	config := w.cluster.Config("")
+	var refusals atomic.Int64
+	var held atomic.Bool
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return sieve{next, func(r *http.Request) bool {
+			return r.Method == http.MethodPatch &&
+				(strings.HasSuffix(r.URL.Path, "/kept") && refusals.Add(-1) >= 0 || strings.HasSuffix(r.URL.Path, "/dep") && held.Load())
+		}}
+	})
+	a := w.startWith(config, resources.Options{BuiltIn: []*object.Object{}})
+	a.done()
+	kept := annotated("kept", "ironherd.dev/prune: never, ironherd.dev/depends-on: ConfigMap default/dep")
+	refusals.Store(1)
+	w.write("a.yaml", others+kept+configMap("dep", "1"))
+	if _, err := a.pass(); err == nil || !w.inInventory("kept") {
+		t.Errorf("%v; after one failure it is let go: %t", err, !w.inInventory("kept"))
+	}
+	held.Store(true)
+	w.write("a.yaml", others+kept+configMap("dep", "2"))
+	a.within(2, "that it is let go", func() bool { return !w.inInventory("kept") })
+	held.Store(false)
+	w.write("a.yaml", others+configMap("dep", "1"))
+	if a.done(); !w.there(configMaps, "default", "kept") {
+		t.Error("it is deleted")
+	}
+}
