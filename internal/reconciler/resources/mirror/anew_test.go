@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -70,6 +71,35 @@ func TestRestored(t *testing.T) {
 			synctest.Wait()
 			if version(m, "a") != "9" {
 				t.Errorf("a server that %s: a %q", how, version(m, "a"))
+			}
+		})
+	}
+}
+
+// TestListedOnceWithoutAWatch: a server that answers, and accepts no watch, is not asked for a list
+// before each attempt.
+func TestListedOnceWithoutAWatch(t *testing.T) {
+	t.Parallel()
+	things := schema.GroupResource{Resource: "things"}
+	for why, c := range map[string]struct {
+		err   error
+		lists int
+	}{
+		"busy":      {apierrors.NewTooManyRequests("busy", 1), 1},
+		"forbidden": {apierrors.NewForbidden(things, "", nil), 1},
+		"fault":     {apierrors.NewInternalError(errors.New("a fault")), 100}, // before every other attempt
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeServer{old: true}
+			m, _ := f.start(t, object("a", 5))
+			elapse(time.Minute)
+			f.mu.Lock()
+			f.unwatched = c.err
+			f.mu.Unlock()
+			f.events().Stop() // cut off
+			elapse(5 * time.Minute)
+			if _, lists, watches, _ := f.now(); lists-1 > c.lists || watches < 120 || m.Await(t.Context()) == nil {
+				t.Errorf("%s: %d lists for %d watches, %v", why, lists-1, watches, m.Await(t.Context()))
 			}
 		})
 	}

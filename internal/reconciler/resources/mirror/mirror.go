@@ -15,6 +15,8 @@
 // After one that was cut off, after the backoff, and if that is too long ago, the mirror begins
 // anew: the server may have come back over an etcd that was restored from a snapshot. It accepts
 // then a watch that goes on from a version which is yet to come, and tells of nothing until then.
+// A server that has sent a list, and then no watch, need not send that list for each attempt; nor
+// need one that answers that it is busy, or that it does not let us.
 //
 // In step means that the server has answered: it has sent everything that there is and the bookmark
 // that ends it, or it has accepted a watch that goes on from the last version seen. It may say
@@ -139,7 +141,7 @@ func (m *Mirror) Run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		began := time.Now()
+		began, from := time.Now(), m.seen
 		established, err := m.follow(ctx)
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			m.reached("") // too long ago to go on from
@@ -152,7 +154,9 @@ func (m *Mirror) Run(ctx context.Context) {
 			pause = minPause
 			continue // whether the server can still be reached is asked before anything is concluded
 		case !established:
-			m.reached("") // its etcd may be restored meanwhile
+			if m.seen == from && !apierrors.IsTooManyRequests(err) && !apierrors.IsForbidden(err) {
+				m.reached("") // its etcd may be restored meanwhile
+			}
 			m.setState(broken, err)
 			if Gone(err) {
 				return

@@ -28,7 +28,9 @@ type fakeServer struct {
 	mu   sync.Mutex
 	list metav1.PartialObjectMetadataList
 	down error
-	hung bool
+	// unwatched is what the server says to each watch.
+	unwatched error
+	hung      bool
 	// handshake is how long client-go waits for a hung server.
 	handshake time.Duration
 	old       bool // the server knows no initial events
@@ -61,6 +63,8 @@ func (f *fakeServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 	switch {
 	case f.down != nil: // as client-go says it
 		return nil, &url.Error{Op: "Get", URL: fmt.Sprintf("https://server/things?timeoutSeconds=%d", *o.TimeoutSeconds), Err: f.down}
+	case f.unwatched != nil:
+		return nil, f.unwatched
 	case f.hung: // what client-go does when a request has taken too long
 		f.mu.Unlock()
 		select {
