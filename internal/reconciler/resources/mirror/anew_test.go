@@ -27,6 +27,25 @@ func TestRefusedInTheStream(t *testing.T) {
 	})
 }
 
+// TestCutOffBeforeTheBookmark: a server that goes away while it sends all is not taken for one that
+// cannot: it is not asked for lists from then on.
+func TestCutOffBeforeTheBookmark(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{silent: true}
+		m, _ := f.start(t, object("a", 5))
+		elapse(time.Second)
+		f.mu.Lock()
+		f.silent = false
+		f.mu.Unlock()
+		f.events().Stop()
+		elapse(time.Second)
+		if err := m.Await(t.Context()); err != nil || f.lists != 0 || f.initial != 2 {
+			t.Errorf("%v, %d lists, all was sent %d times", err, f.lists, f.initial)
+		}
+	})
+}
+
 // TestWhatHappensBeforeTheBookmark: what is changed or deleted while the server sends all is told
 // before the bookmark, too.
 func TestWhatHappensBeforeTheBookmark(t *testing.T) {

@@ -21,8 +21,8 @@
 // In step means that the server has answered: it has sent everything that there is and the bookmark
 // that ends it, or it has accepted a watch that goes on from the last version seen. It may say
 // after that that it cannot: then the mirror is not in step until everything was sent anew. A
-// server that sends no such bookmark, for whatever reason, is asked for a list first. Each of these
-// has to come within a bounded time. A watch that has ended before it began is none: that is what
+// server that sends an error instead of that bookmark, or nothing, is asked for a list first from
+// then on, until a list fails. Each of these has to come within a bounded time. A watch that has ended before it began is none: that is what
 // client-go returns when a server takes connections and does not answer.
 //
 // Of a server that stops answering while a watch stands, only the connection can tell, and that
@@ -209,9 +209,9 @@ func (m *Mirror) follow(ctx context.Context) (established bool, err error) {
 	}
 	if options.SendInitialEvents != nil {
 		err = m.initial(ctx, w)
-		// It may be a server that does not know such bookmarks. One whose etcd is too old for them says
-		// so in the stream, as some error.
-		m.lists = err != nil
+		// A server that does not know such bookmarks sends none, and one whose etcd is too old for them
+		// says so in the stream, as some error. A stream that was cut off tells neither.
+		m.lists = err != nil && ctx.Err() == nil && !errors.Is(err, errNoWatch)
 	} else {
 		err = m.begun(w)
 	}

@@ -355,9 +355,11 @@ func TestEnd(t *testing.T) {
 // in step with, however client-go says so.
 func TestHungServer(t *testing.T) {
 	t.Parallel()
-	for _, handshake := range []time.Duration{2 * time.Second, time.Hour} {
+	for n, handshake := range []time.Duration{2 * time.Second, time.Hour, 2 * time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			f, m, _ := start(t, object("a", 5))
+			f := &fakeServer{old: n >= 2} // then only its watches hang
+			m, _ := f.start(t, object("a", 5))
+			elapse(time.Second)
 			if err := m.Await(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -368,7 +370,7 @@ func TestHungServer(t *testing.T) {
 			f.events().Stop() // the connection was found dead
 			elapse(15 * time.Second)
 			if m.Await(t.Context()) == nil {
-				t.Errorf("in step with a server that does not answer (client-go waits for %v)", handshake)
+				t.Errorf("in step with a server that does not answer (client-go waits for %v; old: %t)", handshake, f.old)
 			}
 			f.mu.Lock()
 			f.hung = false
