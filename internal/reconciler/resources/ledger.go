@@ -281,6 +281,10 @@ func (p *pass) liveOf(ctx context.Context, o *object.Object) *metav1.PartialObje
 	if err != nil {
 		return nil
 	}
+	if m := p.mirrors[kind.Resource]; m != nil && m.Ended() && p.kindsAt.Before(p.begun) {
+		p.kinds = nil // the server had the kind before: the next pass asks again
+		return nil
+	}
 	m, err := p.mirror(ctx, kind)
 	if err != nil {
 		return nil
