@@ -231,17 +231,20 @@ func (p *pass) adopt(o *object.Object, live *metav1.PartialObjectMetadata) (ours
 }
 
 // enoughTries is how often in a row an object must have failed before it counts as one that cannot
-// be changed: something else may have changed it meanwhile.
-const enoughTries = 3
+// be changed: for about a minute. A webhook that restarts is back by then.
+const enoughTries = 10
 
 // undoneFor returns how many tries what stands against an object has outlasted. What has failed
-// earlier, and waits for something now, is not tried at all, however often it has failed.
+// earlier, and waits for something now, is not tried at all, however often it has failed; nor is
+// what is refused. What others change again and again is: the repairs that had to wait count.
 func (p *pass) undoneFor(key object.Key) int {
 	switch why := p.why[key]; {
 	case why == "" || why == wasChanged || p.left[key]: // as wanted, or the next pass sees to it
 		return 0
-	case why == p.failures[key].reason:
+	case why == p.failures[key].reason && p.want.dependencies.never[key] == "":
 		return p.failures[key].attempts
+	case why == changedAgain:
+		return p.repairs[key].n - freeRepairs
 	}
 	return enoughTries
 }

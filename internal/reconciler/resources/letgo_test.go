@@ -31,6 +31,43 @@ func secretsAlone(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
+// TestLetGoAfterAWhile: what fails, or what others change again and again, stays ours for most of a
+// minute, and what is paused does not.
+func TestLetGoAfterAWhile(t *testing.T) {
+	t.Parallel()
+	key := object.Key{Kind: "ConfigMap", Namespace: "default", Name: "kept"}
+	for why, try := range map[string]func(*session) time.Time{
+		"a webhook is away": func(s *session) time.Time {
+			if s.failures.due(key, "h", "1") {
+				s.failures.failed(key, "h", "1", "a webhook is away")
+			}
+			return s.failures[key].until
+		},
+		changedAgain: func(s *session) time.Time {
+			if !s.repairs.tooOften(key) {
+				s.repairs.add(key, changedAgain)
+			}
+			return s.repairs[key].until()
+		},
+		"it is paused": func(*session) time.Time { return time.Now() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, begun := &session{a: &Applier{}, failures: failures{}, repairs: repairs{}}, time.Now()
+			for {
+				p := newPass(s, &wanted{})
+				next := try(s)
+				if p.why[key] = why; p.undoneFor(key) >= enoughTries {
+					break
+				}
+				time.Sleep(time.Until(next))
+			}
+			if took := time.Since(begun); why != "it is paused" && took < 30*time.Second || took > 2*time.Minute {
+				t.Errorf("%s: it is let go after %v", why, took)
+			}
+		})
+	}
+}
+
 // TestAKindThatIsGoneIsQuiet: where an object is refused whose kind is gone, or cannot be watched,
 // a pass that looks for it is not the reason for the next pass.
 func TestAKindThatIsGoneIsQuiet(t *testing.T) {

@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -62,17 +63,25 @@ func TestNeverDeletedThoughNotApplied(t *testing.T) {
 	}
 	w.write("a.yaml", others+configMap("gone", "1")+never("conflict", "")+never("paused", "")+never("denied", "")+
 		never("waits", ", ironherd.dev/depends-on: ConfigMap default/conflict")+never("refused", ", ironherd.dev/depends-on: ConfigMap default/refused"))
+	passes := 0
 	second := w.startWith(config, resources.Options{BuiltIn: []*object.Object{}})
 	second.SetOverrides([]reconciler.Override{{Effect: reconciler.Pause, Scope: "ConfigMap default/paused", By: "anna", Reason: "an incident"}})
-	second.within(5, "that they are let go", func() bool {
+	second.within(10, "that they are let go", func() bool {
 		for _, name := range names {
 			if w.inInventory(name) {
+				for _, failing := range []string{"conflict", "denied"} { // what changes is tried again at once
+					w.patch(configMaps, "default", failing, fmt.Sprintf(`{"metadata":{"labels":{"pass":"%d"}}}`, passes))
+				}
+				passes++
 				return false
 			}
 		}
 		return true
 	})
 	second.stop()
+	if passes < 8 {
+		t.Errorf("what fails is let go after %d passes", passes)
+	}
 
 	w.write("a.yaml", others)
 	third := w.start(resources.Options{BuiltIn: []*object.Object{}})
