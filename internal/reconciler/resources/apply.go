@@ -264,11 +264,16 @@ func (a *Applier) replaceable(ctx context.Context, i *item, ours bool, why error
 	return nil
 }
 
+// byWebhook is what the server puts before whatever a webhook says that denies a request.
+const byWebhook = `admission webhook "`
+
 // wrong reports whether the server itself finds a field of an object wrong. Who denies it by a
-// policy names no field, and may call it invalid, too.
+// policy may call it invalid, too, and a webhook may even name fields. Nothing but the text tells
+// that then.
 func wrong(err error) bool {
 	var status apierrors.APIStatus
 	return apierrors.IsInvalid(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		!strings.HasPrefix(status.Status().Message, byWebhook) &&
 		slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
 }
 

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 
 	"github.com/ironherd/ironherd/internal/reconciler/resources/object"
@@ -237,6 +239,20 @@ func TestReasonsAreShort(t *testing.T) {
 	p.fail(t.Context(), &item{Object: o}, errors.New(strings.Repeat("x", 1<<20)))
 	if reason := p.report.Failures[0].Reason; len(reason) > 2*maxReason || s.failures[o.Key].reason != reason {
 		t.Errorf("a reason has %d bytes, and %d later", len(reason), len(s.failures[o.Key].reason))
+	}
+}
+
+// TestAWebhookThatNamesFields: a webhook that denies a change as the server refuses one is a policy
+// all the same, and is not overruled.
+func TestAWebhookThatNamesFields(t *testing.T) {
+	t.Parallel()
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "guarded", field.ErrorList{field.Forbidden(field.NewPath("data"), "immutable")})
+	if !wrong(fmt.Errorf("apply: %w", invalid)) {
+		t.Error("the server itself finds nothing wrong")
+	}
+	invalid.ErrStatus.Message = `admission webhook "guard.example.com" denied the request: ` + invalid.ErrStatus.Message
+	if wrong(invalid) {
+		t.Error("what a webhook denies passes for the server's word")
 	}
 }
 
