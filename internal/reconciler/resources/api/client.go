@@ -204,14 +204,15 @@ func (c *Client) whole(kind Kind, namespace string) dynamic.ResourceInterface {
 }
 
 // Alive reports whether the server answers at all, whatever it thinks of us: there are clusters in
-// which few may ask for the version. What is its own fault, or a gateway's, is no answer.
+// which few may ask for the version. What is its own fault, or a gateway's, is no answer, nor is
+// what a load balancer says that knows no server, or that has waited for one.
 func (c *Client) Alive(ctx context.Context) bool {
 	const soon = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	status := 0
 	c.kinds.RESTClient().Get().AbsPath("/version").Do(ctx).StatusCode(&status)
-	return status > 0 && status < http.StatusInternalServerError
+	return status > 0 && status < http.StatusInternalServerError && status != http.StatusNotFound && status != http.StatusRequestTimeout
 }
 
 // Get returns the metadata of an object as the server has it now.

@@ -64,6 +64,7 @@ func TestAlive(t *testing.T) {
 	t.Parallel()
 	for status, alive := range map[int]bool{
 		http.StatusOK: true, http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusTooManyRequests: true,
+		http.StatusNotFound: false, http.StatusRequestTimeout: false,
 		http.StatusInternalServerError: false, http.StatusBadGateway: false, http.StatusServiceUnavailable: false, 0: false,
 	} {
 		c := client(t, func(r *http.Request) (*http.Response, error) {
