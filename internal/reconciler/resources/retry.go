@@ -202,10 +202,15 @@ func (p *pass) wake(err error) {
 	first.add(p.failures.next(p.begun))
 	first.add(p.repairs.next())
 	if p.sawHealth.Load() || !p.lookAgain.Load() {
-		p.blind = 0
+		p.blind, p.lookAt = 0, p.begun
 	}
-	first.add(min(lookAgainIn<<min(p.blind, 5), maxPause), p.lookAgain.Load())
-	p.blind++
+	if p.lookAgain.Load() {
+		if !p.begun.Before(p.lookAt) { // else the pass was made for something else
+			p.lookAt = time.Now().Add(min(lookAgainIn<<min(p.blind, 5), maxPause))
+			p.blind++
+		}
+		first.add(time.Until(p.lookAt), true)
+	}
 	first.add(p.due.in, p.due.any)
 	first.add(p.a.options.Settled, p.want.unsettled)
 	p.aborted++

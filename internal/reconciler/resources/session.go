@@ -56,9 +56,10 @@ type session struct {
 	lost map[object.Key]bool
 	// overrides are those of the last pass.
 	overrides []reconciler.Override
-	// aborted counts the passes in a row that ended early, and blind those that could look at the
-	// health of nothing.
+	// aborted counts the passes in a row that ended early, and blind those that were made to look at
+	// health and could look at nothing. The next of these comes at lookAt.
 	aborted, blind int
+	lookAt         time.Time
 	// checked has, for objects that were up to date when they were looked at, what was looked at.
 	checked map[object.Key]checkedVersion
 	// foreign are objects that exist and that we have not created, so that we do not try to.
