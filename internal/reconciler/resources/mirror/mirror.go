@@ -420,8 +420,8 @@ func (m *Mirror) All() []*metav1.PartialObjectMetadata {
 
 // Put takes what a request has returned, and reports whether that is news. It is not if the watch
 // was faster: what the watch has told already, it does not tell again, so an answer as old as that
-// may be of an object that is gone. An answer whose age cannot be known waits for the watch, too, and
-// so does every answer while there is no version to go on from.
+// may be of an object that is gone. An answer whose age cannot be known waits for the watch, too,
+// and so does every answer while there is no version to go on from.
 func (m *Mirror) Put(object *metav1.PartialObjectMetadata) bool {
 	name := nameOf(object)
 	m.mu.Lock()
