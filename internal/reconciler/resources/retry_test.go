@@ -302,14 +302,14 @@ func TestFailedLooksSlowDown(t *testing.T) {
 			<-s.a.changed
 			return time.Since(begun)
 		}
-		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		for _, seconds := range []int{1, 2, 4, 8, 16, 30, 30} {
 			for range 2 { // passes that something else is the reason for
 				p := newPass(s, &wanted{})
 				p.lookAgain.Store(true)
 				p.wake(nil)
 			}
-			if got := pause(false); got != want*time.Second {
-				t.Errorf("the next pass comes after %v, want %v", got, want*time.Second)
+			if got := pause(false); got != time.Duration(seconds)*time.Second {
+				t.Errorf("the next pass comes after %v, want %d s", got, seconds)
 			}
 		}
 		for range 2 {

@@ -106,7 +106,8 @@ func TestListedOnceWithoutAWatch(t *testing.T) {
 	}{
 		"busy":      {apierrors.NewTooManyRequests("busy", 1), 1},
 		"forbidden": {apierrors.NewForbidden(things, "", nil), 1},
-		"fault":     {apierrors.NewInternalError(errors.New("a fault")), 100}, // before every other attempt
+		// Before every other attempt.
+		"fault": {apierrors.NewInternalError(errors.New("a fault")), 100},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fakeServer{old: true}

@@ -22,8 +22,9 @@
 // that ends it, or it has accepted a watch that goes on from the last version seen. It may say
 // after that that it cannot: then the mirror is not in step until everything was sent anew. A
 // server that sends an error instead of that bookmark, or nothing, is asked for a list first from
-// then on, until a list fails. Each of these has to come within a bounded time. A watch that has ended before it began is none: that is what
-// client-go returns when a server takes connections and does not answer.
+// then on, until a list fails. Each of these has to come within a bounded time. A watch that has
+// ended before it began is none: that is what client-go returns when a server takes connections and
+// does not answer.
 //
 // Of a server that stops answering while a watch stands, only the connection can tell, and that
 // takes it most of a minute. Who needs to know sooner asks the server (api.Client.Ready).
