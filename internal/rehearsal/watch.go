@@ -325,14 +325,14 @@ func (w *watch) landed(s *source, d *device) {
 	i := slices.IndexFunc(w.world.setup.Providers, func(p Provider) bool { return p.Name == s.name })
 	rate := w.world.setup.Providers[i].Provisioner.CreateRate
 	// Each controller has a bucket of its own. A request arrives some time after its token, and later
-	// where the process stood still in between: no rate of ours can help that. It may be early by half
-	// an interval.
-	onTheWay := max(2*time.Second, rate.Every/2)
+	// where the process stood still in between: no rate of ours can help that.
+	onTheWay := 2 * time.Second
 	for _, e := range w.world.plan.Events {
 		if e.What == Pause {
 			onTheWay = max(onTheWay, e.For+2*time.Second)
 		}
 	}
+	onTheWay += rate.Every / 2 // by which it may be early
 	buckets := len(w.world.controllers)
 	for n := len(s.created) - 1; n >= 0; n-- {
 		window := w.world.now.Sub(s.created[n]) + onTheWay

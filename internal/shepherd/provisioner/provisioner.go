@@ -58,7 +58,7 @@ type Options struct {
 func New(db *bmdb.DB, sources []Source, options Options) (*Provisioner, error) {
 	kept, err := shepherd.NewSources(sources, func(s Source) (*sourceState, error) {
 		empty := func() *shepherd.Limiter { return shepherd.EmptyLimiter(s.Config.CreateRate, db.Clock()) }
-		return &sourceState{Source: s, sending: newSending(empty()), limiter: empty(), looks: make(map[fleet.MachineID]int), hung: make(map[string]bool)}, s.Config.Validate()
+		return &sourceState{Source: s, sending: newSending(empty(), s.Config.CreateRate.Every), limiter: empty(), looks: make(map[fleet.MachineID]int), hung: make(map[string]bool)}, s.Config.Validate()
 	})
 	if err != nil {
 		return nil, err

@@ -18,14 +18,15 @@ const early = 0.5
 // is sent, is not seen any more.
 type sending struct {
 	limiter *shepherd.Limiter
+	every   time.Duration
 
 	mu sync.Mutex
 	// due has when the creations that are put off ask again.
 	due map[*turn]time.Time
 }
 
-func newSending(limiter *shepherd.Limiter) *sending {
-	return &sending{limiter: limiter, due: make(map[*turn]time.Time)}
+func newSending(limiter *shepherd.Limiter, every time.Duration) *sending {
+	return &sending{limiter: limiter, every: every, due: make(map[*turn]time.Time)}
 }
 
 // turn is the turn of one creation to send its request. Its holder ends it.
@@ -47,17 +48,27 @@ func (t *turn) take() (wait time.Duration) {
 	if t.limiter.Take(float64(1+before)-early) == 0 {
 		return 0
 	}
-	now := t.limiter.Now()
-	if again { // the others keep their instants
-		for _, due := range t.due {
-			if due.After(now) {
-				before++
-			}
+	now, ahead := t.limiter.Now(), 0
+	for _, due := range t.due {
+		if !again && !due.After(now) {
+			ahead++ // it asks at any moment
 		}
 	}
-	wait = t.limiter.In(float64(1+before) - early)
+	for wait = t.limiter.In(float64(1+ahead) - early); t.taken(now.Add(wait)); ahead++ {
+		wait = t.limiter.In(float64(2+ahead) - early)
+	}
 	t.due[t] = now.Add(wait)
 	return wait
+}
+
+// taken reports whether another creation is put off until about that instant.
+func (s *sending) taken(at time.Time) bool {
+	for _, due := range s.due {
+		if at.Sub(due).Abs() < s.every/2 {
+			return true
+		}
+	}
+	return false
 }
 
 // end ends the turn, whether it was taken or not.
