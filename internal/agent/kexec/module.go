@@ -145,7 +145,7 @@ type inUse struct {
 // that are built into it, too.
 func (p *Plan) inUse() inUse {
 	found := inUse{own: drivers{}, suppliers: drivers{}}
-	if _, err := os.Stat(p.path("sys/firmware/devicetree/base")); err == nil {
+	if _, err := os.Stat(p.path("sys/firmware/devicetree/base/compatible")); err == nil {
 		found.seen = map[string]bool{}
 	}
 	for _, class := range []string{"net", "block", "nvme", "scsi_host", "mmc_host", "watchdog"} {

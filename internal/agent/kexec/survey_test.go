@@ -109,7 +109,7 @@ kernel/crypto/sum_generic.ko:
 	link("sys/module/netcard", card+"/driver/module")
 	// As a device tree may have it: a port's signals come from one device, whose clock is another's,
 	// and each of the two supplies the other.
-	put("sys/firmware/devicetree/base/model", "board")
+	put("sys/firmware/devicetree/base/compatible", "board")
 	link("sys/devices/virtual/devlink/serdes--clock", "sys/devices/soc/clock/supplier:platform:serdes")
 	link("sys/devices/soc/serdes", "sys/devices/virtual/devlink/serdes--clock/supplier")
 	serdes, clock := "sys/devices/soc/serdes", "sys/devices/soc/clock"

@@ -18,7 +18,7 @@ import (
 )
 
 // dialWait is how long another host may take to answer over one interface.
-const dialWait = 3 * time.Second
+var dialWait = 3 * time.Second
 
 // tunnels are the kinds of interfaces, as netlink names them, that stand for a way to another host
 // through a program or a protocol of the old system.
@@ -45,6 +45,8 @@ func (c *capture) throughTunnel(ctx context.Context, host, port string) error {
 	if through == "" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, 5*dialWait)
+	defer cancel()
 	for _, link := range c.network.GetLinks() {
 		if len(link.GetAddresses()) > 0 && c.answers(ctx, link.GetName(), net.JoinHostPort(host, port)) {
 			return nil
@@ -75,7 +77,8 @@ func answersOver(ctx context.Context, link, address string) bool {
 var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")
 
 // Asks says whether the network of this host leads to a name server: over one of its interfaces, or
-// to a public address. It does not to the host's own addresses.
+// by a default route to a public address, whatever leads there now. It does not to the host's own
+// addresses.
 func Asks(n *agentv1.Network, server netip.Addr) bool {
 	over := func(name string) bool {
 		return slices.ContainsFunc(n.GetLinks(), func(link *agentv1.NetworkLink) bool { return link.GetName() == name })
@@ -90,7 +93,10 @@ func Asks(n *agentv1.Network, server netip.Addr) bool {
 		if err != nil || link.Attrs().Flags&net.FlagLoopback != 0 {
 			return false
 		}
-		return over(link.Attrs().Name) || !server.IsPrivate() && !carrierGrade.Contains(server)
+		public := !server.IsPrivate() && !carrierGrade.Contains(server)
+		return over(link.Attrs().Name) || public && slices.ContainsFunc(n.GetRoutes(), func(r *agentv1.NetworkRoute) bool {
+			return r.GetDestination() == "" && r.GetIpv6() == server.Is6()
+		})
 	})
 }
 

@@ -439,7 +439,6 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// TestKeyForm: the form of the agent's key is what everybody else reads and writes as PKCS #8.
 // TestALockEndsWithItsHolder, although a process that is just being started has a copy of its file.
 func TestALockEndsWithItsHolder(t *testing.T) {
 	t.Parallel()
@@ -461,6 +460,7 @@ func TestALockEndsWithItsHolder(t *testing.T) {
 	again.Release()
 }
 
+// TestKeyForm: the form of the agent's key is what everybody else reads and writes as PKCS #8.
 func TestKeyForm(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
