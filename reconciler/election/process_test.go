@@ -114,8 +114,12 @@ func succession(t *testing.T, n, parallel int, ttl time.Duration, end syscall.Si
 			defer func() { <-slots }()
 			// At any moment between two renewals of a TTL of 10 s.
 			after := time.Duration(i%7) * 350 * time.Millisecond
-			for ended := false; !ended && !t.Failed(); {
+			ended := false
+			for tries := 0; !ended && tries < 20 && !t.Failed(); tries++ {
 				took[i], ended = succeed(t, ttl, after, end)
+			}
+			if !ended {
+				t.Error("no leader lasted until it was ended")
 			}
 		})
 	}
