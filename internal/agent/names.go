@@ -50,7 +50,7 @@ func pinNames(
 		addresses, err := lookup(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("no name server is known that can be asked in memory, and this host does not find %s: "+
-				"give it a name server in /etc/resolv.conf that is reached without itself and without a tunnel, or %s in /etc/hosts: %w", name, name, err)
+				"give it a name server in /etc/resolv.conf that is another host and reached without a tunnel, or %s in /etc/hosts: %w", name, name, err)
 		}
 		for _, address := range addresses {
 			carried.Hosts = fmt.Appendf(carried.Hosts, "\n%s %s\n", address, name)
