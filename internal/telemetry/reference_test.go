@@ -118,15 +118,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 		}
 	}
 	page := fmt.Sprintf(referencePage, metricstest.Table(ofFleet), metricstest.Table(ofProcess), labels.Table())
-	if *update {
-		if err := os.WriteFile(referenceFile, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	have, err := os.ReadFile(referenceFile)
-	if err != nil || string(have) != page {
-		t.Errorf("%s is not what the source says (%v): run `go generate ./internal/telemetry`", referenceFile, err)
+	if err := metricstest.Current(referenceFile, page, *update, "./internal/telemetry"); err != nil {
+		t.Error(err)
 	}
 }
 

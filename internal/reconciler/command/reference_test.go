@@ -60,15 +60,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 		t.Error(fault)
 	}
 	page := fmt.Sprintf(referencePage, metricstest.Table(all), labels.Table())
-	if *update {
-		if err := os.WriteFile(referenceFile, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	have, err := os.ReadFile(referenceFile)
-	if err != nil || string(have) != page {
-		t.Errorf("%s is not what the source says (%v): run `go generate ./internal/reconciler/command`", referenceFile, err)
+	if err := metricstest.Current(referenceFile, page, *update, "./internal/reconciler/command"); err != nil {
+		t.Error(err)
 	}
 }
 

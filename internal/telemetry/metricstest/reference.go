@@ -4,8 +4,10 @@ package metricstest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -188,6 +190,22 @@ func (l Labels) Table() string {
 		}
 	}
 	return rows.String()
+}
+
+// Current compares the page of a reference with its file, or writes it there. The error names what
+// makes it anew: go generate of a package.
+func Current(file, page string, write bool, of string) error {
+	if write {
+		return os.WriteFile(file, []byte(page), 0o644)
+	}
+	have, err := os.ReadFile(file)
+	if err == nil && string(have) != page {
+		err = errors.New("it is not what the source says")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: run `go generate %s`", file, err, of)
+	}
+	return nil
 }
 
 // split returns the label of a name, and the metric where it has one of its own.
